@@ -47,7 +47,9 @@ class IdleKernels:
         if "samples" in self.kinds:
             import lowlevel.rows.samples  # noqa: F401
         self.unused = (
-            set() if any(shard.input.watermark_rule.by_rows for shard in run.shards) else {"lowlevel.watermarks.jumps"}
+            set()
+            if any(shard.input.watermark_rule.needs_rows for shard in run.shards)
+            else {"lowlevel.watermarks.jumps"}
         )
         self.unused.add("lowlevel.table.flush_kernels")  # the inline engine flushes entries at once
         if not any(column.endswith("payload") for leaf in leaves for column in leaf.low.columns):

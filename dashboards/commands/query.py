@@ -62,10 +62,10 @@ def check_engine_name(on: str) -> None:
     """Raise BadParameter for a text that is no engine."""
     if on == INLINE:
         return
-    from queries.pipeline.spark_settings import MASTERS, is_master
+    from queries.pipeline.spark_settings import MASTER_FORMS, is_master
 
     if not is_master(on):
-        raise typer.BadParameter(f"--on {on}: expected inline, local, or {MASTERS}")
+        raise typer.BadParameter(f"--on {on}: expected inline, local, or {MASTER_FORMS}")
 
 
 def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
@@ -273,9 +273,9 @@ def query(
     check_engine_name(on)
     settings = parse_conf(conf) if conf else {}
     if conf and on == INLINE:
-        from queries.pipeline.spark_settings import MASTERS
+        from queries.pipeline.spark_settings import MASTER_FORMS
 
-        raise typer.BadParameter(f"--conf {conf[0]} is a setting of Spark: expected --on local, or {MASTERS}")
+        raise typer.BadParameter(f"--conf {conf[0]} is a setting of Spark: expected --on local, or {MASTER_FORMS}")
     settings = add_archive_option(settings, archive, on)
     if slots is not None and (slots < 8 or slots & (slots - 1)):
         raise typer.BadParameter(f"--slots {slots}: expected a power of two, at least 8")

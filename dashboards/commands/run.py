@@ -12,7 +12,7 @@ import typer
 from capture.errors import WiretideError
 from dashboards.commands.query import add_archive_option, parse_conf
 from dashboards.output.log_lines import LogFormat, make_printer, print_document, print_line
-from queries.pipeline.spark_settings import MASTERS, is_master
+from queries.pipeline.spark_settings import MASTER_FORMS, is_master
 
 if TYPE_CHECKING:
     from queries.pipeline.file import PipelineFile
@@ -58,7 +58,7 @@ def run(
     from queries.pipeline.file import read_pipeline
 
     if on is not None and not is_master(on):
-        raise typer.BadParameter(f"--on {on}: expected local, or {MASTERS}")
+        raise typer.BadParameter(f"--on {on}: expected local, or {MASTER_FORMS}")
     chosen = parse_conf(conf or [])
     settings = read_pipeline(pipeline)
     if on is not None:

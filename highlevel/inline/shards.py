@@ -30,7 +30,7 @@ from lowlevel.punctuation import BEGINNING, END, Item, Punctuation, WatermarkRou
 from lowlevel.table.budget import TableBudget
 from lowlevel.watch.watched_file import Watchlists
 from lowlevel.watermarks.idle import IdleRule, ReplayClock
-from lowlevel.watermarks.jumps import AGREEING
+from lowlevel.watermarks.jumps import AGREEING_ROWS
 from lowlevel.watermarks.rule import Kind, WatermarkRule
 
 FULL_SIZE_SHARDS = 4
@@ -274,7 +274,7 @@ class StreamShard(Shard):
 
     `next_time` is the smallest time of the last block, so several streams advance together. A record with a wrong time
     changes `next_time` for one block only. Before the first block, `next_time` is the smallest time of the first
-    AGREEING records. So if many files follow each other in time, few are open at the same time.
+    AGREEING_ROWS records. So if many files follow each other in time, few are open at the same time.
     """
 
     def __init__(self, shard_input: ShardInput, capture: StreamedCapture) -> None:
@@ -296,7 +296,7 @@ class StreamShard(Shard):
 
     def read_start(self) -> None:
         """Read the first records to determine `next_time`, and release them."""
-        with closing(_blocks(self.stream, AGREEING)) as blocks:
+        with closing(_blocks(self.stream, AGREEING_ROWS)) as blocks:
             first = next((block for block in blocks if block is not None), None)
         self.next_time = BEGINNING if first is None else first.min_ts
 

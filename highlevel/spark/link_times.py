@@ -49,6 +49,6 @@ def _times_of(kind: str, link: str, file: Capture, blocks: Sequence[Block], capa
         for rows in reader.read(block):
             ts = rows.columns["ts"]
             assert isinstance(ts, Vector)
-            guard.follow(ts.data, BEGINNING, rows.arrivals)
+            guard.process(ts.data, BEGINNING, rows.arrivals)
         times.append(guard.link_time)
     return times

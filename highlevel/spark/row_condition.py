@@ -63,7 +63,7 @@ class RowCondition:
         if expression is not None:
             self._condition = Condition(expression)
             for test in filter(None, map(interval_test, conjuncts(expression))):
-                if test.column == "ts" and not test.outside and test.bits == -1:
+                if test.column == "ts" and not test.is_outside and test.bits == -1:
                     self.least, self.most = max(self.least, test.least), min(self.most, test.most)
 
     def excludes(self, block: Block) -> bool:

@@ -15,12 +15,14 @@ from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES
 
 # Addresses have three forms: integers in kernels, bytes in Arrow, text for users. In Arrow an IPv4 address has 4 bytes,
-# an IPv6 address 16 bytes, a MAC 6 bytes. So the length determines the type of the address.
+# an IPv6 address has 16 bytes, and a MAC address has 6 bytes. So the length determines the type of the address.
 
 
 _offset_buffers: dict[int, pa.Buffer] = {}
-"""Cache: the longest buffer of offsets so far, by the size of a value in bytes. All columns of the process share the
-buffers."""
+"""The longest buffer of offsets so far, by the size of a value in bytes.
+
+All columns of the process share the buffers.
+"""
 
 
 def _offsets(count: int, size: int) -> pa.Buffer:

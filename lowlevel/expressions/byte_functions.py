@@ -1,4 +1,4 @@
-"""Functions of byte strings. A byte string is given by its offset in the bytes of a block and its length.
+"""Functions of byte strings. A byte string is a range of the bytes of a block: its offset (`start`) and its length.
 
 The kernels are functions that numba compiles to machine code.
 """
@@ -78,7 +78,7 @@ def _shifts(pattern: bytes) -> npt.NDArray[np.int64]:
 
 
 def contains(vector: BytesVector, pattern: bytes) -> Mask:
-    """Return which byte strings contain `pattern`. Every byte string contains the empty pattern."""
+    """Return a mask of the byte strings that contain `pattern`. Every byte string contains the empty pattern."""
     is_match = np.empty(len(vector.start), np.uint8)
     find_pattern(
         *_spans(vector),
@@ -92,14 +92,14 @@ def contains(vector: BytesVector, pattern: bytes) -> Mask:
 
 
 def starts_with(vector: BytesVector, pattern: bytes) -> Mask:
-    """Return which byte strings begin with `pattern`."""
+    """Return a mask of the byte strings that begin with `pattern`."""
     is_match = np.empty(len(vector.start), np.uint8)
     match_start(*_spans(vector), len(is_match), np.frombuffer(pattern or b"\0", np.uint8), len(pattern), is_match)
     return is_match.view(np.bool_)
 
 
 def matches(vector: BytesVector, pattern: str) -> Mask:
-    """Return which byte strings contain a match of a regular expression (RE2 syntax); a character is one byte.
+    """Return a mask of the byte strings that match a regular expression (RE2 syntax); a character is one byte.
 
     The strings are copied into Arrow arrays of at most SEARCH_BYTES.
     """
@@ -128,7 +128,10 @@ def matches(vector: BytesVector, pattern: str) -> Mask:
 
 
 def byte_at(vector: BytesVector, offset: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Mask]:
-    """Return the byte of each string at `offset` (one number, or one per row), and which strings are long enough."""
+    """Return the byte of each string at `offset`, and a mask of the strings that are long enough.
+
+    `offset`: one number, or one number per row.
+    """
     rows = len(vector.start)
     value = np.empty(rows, np.int64)
     present = np.empty(rows, np.uint8)

@@ -29,7 +29,7 @@ NO_ROWS: Numbers = np.empty(0, np.int64)
 
 
 def equality_of(condition: Expression) -> tuple[Column, Constant] | None:
-    """Return column and constant of `column = constant` over an integer, a time or an address; None for others.
+    """Return column and constant of `column = constant` over an integer, time or address; None for other conditions.
 
     >>> equality_of(Binary(Op.EQ, Column("ttl", Type.INT), Literal(64, Type.INT)))[1]
     64

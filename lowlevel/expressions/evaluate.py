@@ -65,7 +65,7 @@ from lowlevel.watch.watched_file import Version, Watchlist
 
 
 def in_watchlist(vector: AnyVector, contents: Contents) -> Vector:
-    """Return which addresses or integers are in a list; the result for a NULL is NULL."""
+    """Return whether each address or integer is in a list; the result for a NULL is NULL."""
     if isinstance(vector, AddressVector):
         return Vector(_range_indexes(vector, contents) != NONE, vector.valid)
     assert isinstance(vector, Vector)
@@ -83,13 +83,13 @@ def longest_prefix(vector: AnyVector, version: Version) -> TextVector:
 
 
 def _label_texts(indexes: Numbers, known: Mask | None, version: Version) -> TextVector:
-    """Return labels as texts; NULL for NONE, and where the argument is not `known`."""
+    """Return labels as texts; NULL for NONE, and for rows whose argument is not `known`."""
     valid: Mask = np.asarray(indexes != NONE)
     ids = indexes if version.ids is None else np.append(version.ids, NONE)[indexes]
     return TextVector(ids, version.names, valid if known is None else valid & known)
 
 
-def _labels_at(vector: AnyVector, times: Vector, contents: Contents) -> Vector:
+def _find_labels_at(vector: AnyVector, times: Vector, contents: Contents) -> Vector:
     """Return the label of each address at its time, or NONE. A NULL address or time gives NULL."""
     assert isinstance(vector, AddressVector)
     assert contents.history is not None, "a list of rows with lifetimes"
@@ -122,7 +122,7 @@ NULL_DTYPES = {Type.FLOAT: np.float64, Type.BOOL: np.bool_}
 
 
 def evaluate(expression: Expression, columns: Columns) -> AnyVector:
-    """Evaluate a tree; its builder has checked the types."""
+    """Evaluate a tree. The builder of the tree has checked the types."""
     match expression:
         case Column(name=name):
             return columns[name]
@@ -147,10 +147,10 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
         case LongestPrefix(operand, Watchlist() as file, None):
             return longest_prefix(evaluate(operand, columns), file.version)
         case InWatchlist(operand, Watchlist() as file, time) if time is not None:
-            labels = _labels_at(evaluate(operand, columns), _values(time, columns), file.version.contents)
+            labels = _find_labels_at(evaluate(operand, columns), _values(time, columns), file.version.contents)
             return Vector(labels.data != NONE, labels.valid)
         case LongestPrefix(operand, Watchlist() as file, time) if time is not None:
-            labels = _labels_at(evaluate(operand, columns), _values(time, columns), file.version.contents)
+            labels = _find_labels_at(evaluate(operand, columns), _values(time, columns), file.version.contents)
             return _label_texts(labels.data, labels.valid, file.version)
         case SettingValue(Watchlist() as file):
             return Vector(np.array(file.version.contents.value))
@@ -171,7 +171,7 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
         case Masked(operand, ipv4, ipv6):
             address = evaluate(operand, columns)
             assert isinstance(address, AddressVector)
-            return _network(address, ipv4, ipv6)
+            return _mask_addresses(address, ipv4, ipv6)
         case ScalarCall(function, operand, argument, constants):
             subject = evaluate(operand, columns)
             others = [constant.value for constant in constants]
@@ -268,7 +268,7 @@ def constant_texts(expression: Expression) -> tuple[str, ...]:
     return ()
 
 
-def _network(address: AddressVector, ipv4: int, ipv6: int) -> AddressVector:
+def _mask_addresses(address: AddressVector, ipv4: int, ipv6: int) -> AddressVector:
     high, low = (np.uint64(half) for half in divmod(2**128 - 2 ** (128 - ipv6), 2**64))
     of_ipv4 = np.uint64(2**32 - 2 ** (32 - ipv4))
     if address.version.ndim == 0:

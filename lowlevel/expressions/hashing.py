@@ -24,6 +24,7 @@ MIX = (0xBF58476D1CE4E5B9, 30), (0x94D049BB133111EB, 27)
 """The constants of SplitMix64: the increment, and pairs of a multiplier and the shift before the multiplication."""
 
 LAST_SHIFT = 31
+"""The shift of the last step of SplitMix64."""
 HASH_BITS = 63
 """Number of bits of a hash, so that it is not negative."""
 

@@ -1,4 +1,4 @@
-"""IN with thousands of constants, by a binary search for all values of a batch.
+"""Evaluates IN with thousands of constants: one binary search for all values of a batch.
 
 A list is sorted once, at its first evaluation. Addresses and prefixes become sorted disjoint ranges. numpy searches
 only numbers of 64 bits. So each half of an IPv6 address is replaced by its rank among the corresponding halves of the
@@ -37,7 +37,7 @@ class Values:
         self.sorted = np.unique(np.array(list(values)))
 
     def contains(self, data: npt.NDArray[Any]) -> Mask:
-        """Return which numbers of `data` are in the list. NaN is in no list."""
+        """Return a mask of the numbers of `data` that are in the list. NaN is in no list."""
         if data.dtype.kind in "iu":
             data = data.astype(
                 self.sorted.dtype, copy=False
@@ -63,7 +63,7 @@ class Ranges:
         self.starts = self._ranks(self.ipv6[:, 0, 0], self.ipv6[:, 0, 1])
 
     def contains(self, version: npt.NDArray[Any], high: Halves, low: Halves) -> Mask:
-        """Return which addresses (versions and halves) are in a range."""
+        """Return a mask of the addresses (versions and halves) that are in a range."""
         inside = np.zeros(np.broadcast(version, low).shape, np.bool_)
         if len(self.ipv4) and (version == 4).any():
             index = np.asarray(np.searchsorted(self.ipv4[:, 0], low, side="right")) - 1
@@ -87,7 +87,7 @@ class Ranges:
 
 
 class _IdentityKey:
-    """A cache key that compares lists by identity. To hash 10,000 constants would take longer than the search."""
+    """A cache key that compares lists by identity. A hash of 10,000 constants would take longer than the search."""
 
     def __init__(self, constants: tuple[Any, ...]) -> None:
         self.constants = constants  # a reference, so that no other list gets the same id

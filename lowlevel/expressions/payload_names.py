@@ -16,21 +16,22 @@ import numpy as np
 from lowlevel.expressions.columns import BytesVector, Names, TextVector
 from lowlevel.expressions.types import Function
 
-MAX_BYTES = 16_384
-"""Bytes of a payload that are searched."""
+MAX_SEARCHED_BYTES = 16_384
+"""Maximum number of bytes that are searched in a payload."""
 
 _ESCAPES = tuple(
     "\\" + chr(byte) if chr(byte) in ".\\" else chr(byte).lower() if 0x21 <= byte <= 0x7E else f"\\{byte:03d}"
     for byte in range(256)
 )
-"""For each byte its text in a label of DNS."""
+"""The text of each byte in a label of DNS."""
 
 _HOST_ESCAPES = tuple(
     "\\\\" if byte == 0x5C else chr(byte).lower() if 0x21 <= byte <= 0x7E else f"\\{byte:03d}" for byte in range(256)
 )
-"""For each byte its text in other names."""
+"""The text of each byte in other names."""
 
 DNS_HEADER, MAX_LABEL, MAX_NAME = 12, 63, 255
+"""Bytes of the header of a DNS message; maximum bytes of a label and of a name."""
 
 
 def dns_name(payload: bytes) -> str | None:
@@ -38,19 +39,20 @@ def dns_name(payload: bytes) -> str | None:
     if len(payload) < DNS_HEADER + 1 or payload[4:6] == b"\0\0":
         return None
     labels: list[str] = []
-    at = DNS_HEADER
-    while at < len(payload):
-        length = payload[at]
+    offset = DNS_HEADER
+    while offset < len(payload):
+        length = payload[offset]
         if length == 0:
             return ".".join(labels) or "."
-        at += 1 + length
-        if length > MAX_LABEL or at > len(payload) or at - DNS_HEADER > MAX_NAME - 1:
+        offset += 1 + length
+        if length > MAX_LABEL or offset > len(payload) or offset - DNS_HEADER > MAX_NAME - 1:
             return None
-        labels.append("".join([_ESCAPES[byte] for byte in payload[at - length : at]]))
+        labels.append("".join([_ESCAPES[byte] for byte in payload[offset - length : offset]]))
     return None
 
 
 TLS_RECORD, TLS_HANDSHAKE, CLIENT_HELLO, SERVER_NAME, HOST_NAME = 5, 22, 1, 0, 0
+"""Bytes of the header of a TLS record; codes of a record, a message, an extension and a kind of name."""
 
 
 def tls_server_name(payload: bytes) -> str | None:
@@ -59,26 +61,26 @@ def tls_server_name(payload: bytes) -> str | None:
         return None
     if payload[TLS_RECORD] != CLIENT_HELLO:
         return None
-    at = TLS_RECORD + 4 + 2 + 32  # after the header of the handshake, the version and the random value
-    at += 1 + _number(payload, at, 1)  # the session
-    at += 2 + _number(payload, at, 2)  # the cipher suites
-    at += 1 + _number(payload, at, 1)  # the compression methods
-    at += 2  # the length of all extensions
-    while at + 4 <= len(payload):
-        kind, length = _number(payload, at, 2), _number(payload, at + 2, 2)
-        at += 4
+    offset = TLS_RECORD + 4 + 2 + 32  # after the header of the handshake, the version and the random value
+    offset += 1 + _number(payload, offset, 1)  # the session
+    offset += 2 + _number(payload, offset, 2)  # the cipher suites
+    offset += 1 + _number(payload, offset, 1)  # the compression methods
+    offset += 2  # the length of all extensions
+    while offset + 4 <= len(payload):
+        kind, length = _number(payload, offset, 2), _number(payload, offset + 2, 2)
+        offset += 4
         if kind == SERVER_NAME:
-            size = _number(payload, at + 3, 2)
-            name = payload[at + 5 : at + 5 + size]
-            is_whole = 0 < size == len(name) and size <= length - 5 and payload[at + 2] == HOST_NAME
+            size = _number(payload, offset + 3, 2)
+            name = payload[offset + 5 : offset + 5 + size]
+            is_whole = 0 < size == len(name) and size <= length - 5 and payload[offset + 2] == HOST_NAME
             return _host(name) if is_whole else None
-        at += length
+        offset += length
     return None
 
 
-def _number(payload: bytes, at: int, size: int) -> int:
+def _number(payload: bytes, offset: int, size: int) -> int:
     """Return a number of `size` bytes, 0 after the end of the payload."""
-    return int.from_bytes(payload[at : at + size], "big") if at + size <= len(payload) else 0
+    return int.from_bytes(payload[offset : offset + size], "big") if offset + size <= len(payload) else 0
 
 
 METHODS = (b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS ", b"CONNECT ", b"TRACE ", b"PATCH ")
@@ -113,12 +115,12 @@ PARSERS: dict[Function, Callable[[bytes], str | None]] = {
 
 
 def names_of(function: Function, column: BytesVector) -> TextVector:
-    """Return the name in each payload; NULL for a payload without one."""
+    """Return the name in each payload; NULL for a payload without a name."""
     parse, names = PARSERS[function], Names()
     ids = np.zeros(column.start.shape, np.int64)
     valid = np.zeros(column.start.shape, np.bool_)
     for row, (start, length) in enumerate(zip(column.start.tolist(), column.length.tolist(), strict=True)):
-        name = parse(column.data[start : start + min(length, MAX_BYTES)].tobytes()) if length else None
+        name = parse(column.data[start : start + min(length, MAX_SEARCHED_BYTES)].tobytes()) if length else None
         if name is not None:
             ids[row], valid[row] = names.add(name), True
     return TextVector(ids, names.texts, valid if column.valid is None else valid & column.valid)

@@ -17,7 +17,8 @@ from lowlevel.expressions.tree import Binary, Column, Expression, Literal, calls
 from lowlevel.expressions.types import Op, Type
 from lowlevel.subaggregates import INT_MAX, INT_MIN
 
-# A comparison of an integer column, or of some of its bits, with a constant is an interval test in one pass:
+# A comparison of an integer column, or of some of its bits, with a constant is computed as an interval test, in one
+# pass:
 #
 #     protocol = 6           6 <= protocol <= 6
 #     tcp_flags & 2 <> 2     not 2 <= tcp_flags & 2 <= 2
@@ -32,30 +33,33 @@ NULL_NUMBER = -1
 
 
 @kernel("i64(i64*, i64, i64, i64, i64, i64, i64, u8*)")
-def keep_inside(values, rows, bits, least, most, outside, nullable, passed):  # type: ignore[no-untyped-def]
+def clear_failed_rows(values, rows, bits, least, most, is_outside, nullable, passed):  # type: ignore[no-untyped-def]
     """Set `passed` (0 or 1) to 0 for the rows that fail an interval test; return `rows`.
 
-    A row fails if `values & bits` is outside `[least, most]`; if `outside` is 1, a row fails inside. If `nullable` is
-    1, NULL_NUMBER is NULL, and fails too.
+    A row fails if `values & bits` is outside `[least, most]`. If `is_outside` is 1, a row fails if it is inside. If
+    `nullable` is 1, the value NULL_NUMBER means NULL, and such a row fails too.
     """
     for row in range(rows):
         value = values[row] & bits
         inside = (value >= least) & (value <= most)
         known = (values[row] != NULL_NUMBER) | (nullable == 0)
-        passed[row] &= np.uint8((inside != (outside != 0)) & known)
+        passed[row] &= np.uint8((inside != (is_outside != 0)) & known)
     return rows
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalTest:
-    """A condition: `column & bits` is inside `[least, most]`, or outside if `outside`. NULL if the column is NULL."""
+    """A condition: `column & bits` is inside `[least, most]`, or outside if `is_outside`.
+
+    NULL if the column is NULL.
+    """
 
     expression: Expression
     column: str
     bits: int
     least: int
     most: int
-    outside: bool = False
+    is_outside: bool = False
 
     def narrow(self, columns: Columns, passed: Mask) -> bool:
         """Set `passed` to False for rows that fail. Returns False, without a change, if the column is not supported."""
@@ -65,8 +69,8 @@ class IntervalTest:
         if integers is None or integers[0].shape != passed.shape:
             return False
         values, nullable = integers
-        keep_inside.at(
-            pointer(values, "i64"), len(passed), self.bits, self.least, self.most, self.outside, nullable,
+        clear_failed_rows.at(
+            pointer(values, "i64"), len(passed), self.bits, self.least, self.most, self.is_outside, nullable,
             pointer(passed.view(np.uint8), "u8"),
         )  # fmt: skip
         return True
@@ -122,24 +126,24 @@ class Condition:
 
     def __init__(self, expression: Expression) -> None:
         """Prepare a BOOL expression."""
-        self._last: tuple[Columns, Mask] | None = None  # a cache for the queries that share the condition
+        self._last_result: tuple[Columns, Mask] | None = None  # a cache for the queries that share the condition
         parts = list(conjuncts(expression))
         self.equalities = [(part, equality) for part in parts if (equality := equality_of(part)) is not None]
         """The parts `column = constant`."""
         self._index: tuple[EqualityIndex, Constant] | None = None
-        self._calls = [part for part in parts if calls_user(part)]
-        parts = [part for part in parts if part not in self._calls]
+        self._user_calls = [part for part in parts if calls_user(part)]
+        parts = [part for part in parts if part not in self._user_calls]
         self._searches = [part for part in parts if _reads_bytes(part)]
         tests = [(part, interval_test(part)) for part in parts if not _reads_bytes(part)]
         self._tests = [test for _, test in tests if test is not None]
-        self._others = [part for part, test in tests if test is None]
+        self._general_tests = [part for part, test in tests if test is None]
 
     def use_index(self, index: EqualityIndex) -> None:
         """Find the rows of one part `column = constant` with an index, which other conditions also use."""
         part, (_, constant) = next(equality for equality in self.equalities if equality[1][0] == index.column)
         self._index = index, constant
         self._tests = [test for test in self._tests if test.expression != part]
-        self._others = [other for other in self._others if other != part]
+        self._general_tests = [other for other in self._general_tests if other != part]
 
     def excludes_all(self, columns: Columns, rows: int) -> bool:
         """Return True if an index shows that no row of a batch passes. If False, rows may pass."""
@@ -150,8 +154,8 @@ class Condition:
 
     def true_rows(self, columns: Columns, rows: int) -> Mask:
         """Return a mask of the rows for which the condition is TRUE (not FALSE or NULL). Callers must not change it."""
-        if self._last is not None and self._last[0] is columns:
-            return self._last[1]
+        if self._last_result is not None and self._last_result[0] is columns:
+            return self._last_result[1]
         if self._index is None:
             passed = np.ones(rows, np.bool_)
         else:
@@ -161,15 +165,15 @@ class Condition:
         for test in self._tests:
             if not test.narrow(columns, passed):
                 passed = passed & _true_rows(test.expression, columns, rows)
-        for other in self._others:
+        for other in self._general_tests:
             passed = passed & _true_rows(other, columns, rows)
         for search in self._searches:
             passed = passed & _true_rows(search, _BytesOfPassed(columns, passed), rows)
-        for call in self._calls:
+        for call in self._user_calls:
             remaining = np.flatnonzero(passed)
             passed = np.zeros(rows, np.bool_)
             passed[remaining[_true_rows(call, ChosenRows(columns, remaining), len(remaining))]] = True
-        self._last = columns, passed
+        self._last_result = columns, passed
         return passed
 
 

@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 TWO_TO_63 = 2.0**63
 """The first float above all integers of 64 bits."""
 
-OF_FLOATS: dict[Scalar, Callable[[Any], Any]] = {
+FLOAT_FUNCTIONS: dict[Scalar, Callable[[Any], Any]] = {
     Scalar.SQRT: np.sqrt,
     Scalar.EXP: np.exp,
     Scalar.LN: np.log,
@@ -31,7 +31,7 @@ OF_FLOATS: dict[Scalar, Callable[[Any], Any]] = {
 }
 """Functions of a float."""
 
-SMALLEST: dict[Scalar, float] = {
+MIN_ARGUMENTS: dict[Scalar, float] = {
     Scalar.SQRT: 0.0,
     **dict.fromkeys((Scalar.LN, Scalar.LOG2, Scalar.LOG10), float(np.nextafter(0.0, 1.0))),
 }
@@ -70,15 +70,15 @@ def of_number(
         result = np.asarray(np.power(numbers, exponents))
         known = np.asarray(~np.isnan(result) | np.isnan(numbers) | np.isnan(exponents))
         return Vector(result, and_masks(and_masks(valid, argument.valid), known))
-    if function not in SMALLEST:
-        return Vector(np.asarray(OF_FLOATS[function](numbers)), valid)
-    known = np.asarray(~(numbers < SMALLEST[function]))  # NaN has the value NaN
-    return Vector(np.asarray(OF_FLOATS[function](np.where(known, numbers, 1.0))), and_masks(valid, known))
+    if function not in MIN_ARGUMENTS:
+        return Vector(np.asarray(FLOAT_FUNCTIONS[function](numbers)), valid)
+    known = np.asarray(~(numbers < MIN_ARGUMENTS[function]))  # NaN has the value NaN
+    return Vector(np.asarray(FLOAT_FUNCTIONS[function](np.where(known, numbers, 1.0))), and_masks(valid, known))
 
 
 def of_text(function: Scalar, texts: TextVector, constants: Sequence[Any]) -> TextVector:
     """Return a function of texts. `constants` are its other arguments."""
-    change = _OF_TEXTS[function]
+    change = _TEXT_FUNCTIONS[function]
     if not texts.names:  # all are NULL
         return texts
     results = Names()
@@ -104,7 +104,10 @@ def _names(function: Scalar, numbers: Vector) -> TextVector:
 
 @cache
 def _table(function: Scalar) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
-    """Return the names, and for each number the index of its name; -1 without a name, and at the last index."""
+    """Return the names, and for each number the index of its name.
+
+    The index is -1 for a number without a name. The last index is also -1.
+    """
     by_number = names_of(function)
     ids = np.full(NUMBERS[function] + 1, -1, np.int64)
     ids[list(by_number)] = np.arange(len(by_number))
@@ -132,7 +135,7 @@ def _split_part(text: str, separator: str, number: int) -> str:
     return parts[number - 1 if number > 0 else number]
 
 
-_OF_TEXTS: dict[Scalar, Callable[..., str]] = {
+_TEXT_FUNCTIONS: dict[Scalar, Callable[..., str]] = {
     Scalar.LOWER: str.lower,
     Scalar.UPPER: str.upper,
     Scalar.TRIM: lambda text: text.strip(" "),

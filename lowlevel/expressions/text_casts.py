@@ -1,7 +1,7 @@
 """Casts between values and texts, over whole columns. NULL stays NULL.
 
 A text is written as in results: times in ISO 8601, addresses as in RFC 5952. A text without a value becomes NULL.
-The texts of a batch have IDs of their own.
+Each batch numbers its texts separately.
 """
 
 from __future__ import annotations

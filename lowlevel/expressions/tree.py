@@ -178,7 +178,9 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class InWatchlist(Membership):
-    """`in_list(operand, 'file')`: whether an address or an integer is in the list, with `time` at this time.
+    """`in_list(operand, 'file')`: whether an address or an integer is in the list.
+
+    With `time`, it must be in the list at this time.
 
     Plans contain a `WatchedFile`. Before the evaluation, the owner of the open files replaces it by a `Watchlist`.
     """
@@ -191,7 +193,8 @@ class InWatchlist(Membership):
 class LongestPrefix:
     """`getlpmid(address, 'file')`: the label of the file's longest prefix with the address, NULL if there is none.
 
-    With `time` the prefix is true at this time. `mac_vendor(mac, 'file')` is the same for MAC addresses.
+    With `time`, only prefixes that are true at this time are used. `mac_vendor(mac, 'file')` is the same for MAC
+    addresses.
     """
 
     operand: Expression
@@ -205,7 +208,7 @@ class LongestPrefix:
 class SettingValue:
     """`setting('file', 'name')`: a constant in a file, which may change between batches. The file is as in InWatchlist.
 
-    `type` is that of the setting.
+    `type` is the type of the setting.
     """
 
     file: WatchedFile | Watchlist
@@ -338,7 +341,10 @@ class Conditional:
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """The larger or smaller of two numbers. If one is NULL, the other one. NaN is larger than every number."""
+    """The larger or smaller of two numbers.
+
+    If one is NULL, the result is the other one. NaN is larger than every number.
+    """
 
     left: Expression
     right: Expression
@@ -563,17 +569,20 @@ def calls_user(expression: Expression) -> bool:
     return any(isinstance(part, UserCall) for part in parts_of(expression))
 
 
-def part_made_of_values(expression: Expression) -> Expression | None:
-    """Return the part of a text that makes it of values: such texts have other IDs in each batch. None without one."""
+def find_computed_text(expression: Expression) -> Expression | None:
+    """Return the part of a text that an expression computes from values; None if there is none.
+
+    Such texts have other IDs in each batch.
+    """
     match expression:
         case Call(function=function) if function in SPELLINGS:
             return expression
         case TextOf() | JoinedText():
             return expression
         case ScalarCall(operand=operand) if operand.type is Type.TEXT:
-            return part_made_of_values(operand)
+            return find_computed_text(operand)
         case Conditional(value=value, otherwise=otherwise) if expression.type is Type.TEXT:
-            return part_made_of_values(value) or part_made_of_values(otherwise)
+            return find_computed_text(value) or find_computed_text(otherwise)
     return None
 
 
@@ -584,8 +593,8 @@ SEPARATING = re.compile(r"[^0-9A-Za-z.:+/-]")
 def spelled_values(expression: Expression) -> tuple[Expression, ...] | None:
     """Return the values of which a text is made, if different values always have different texts; otherwise None.
 
-    Groups by such a text are groups by its values, and the text of a group is a function of them. A text is NULL if one
-    value is NULL, so only one value may be NULL, or both values of a pair.
+    Groups by such a text are the same as groups by its values, and the values of a group determine its text. A text is
+    NULL if one value is NULL, so only one value may be NULL, or both values of a pair.
     """
     match expression:
         case Conditional(InPrefix(tested), value, otherwise) if expression.type is Type.TEXT:
@@ -635,7 +644,7 @@ def _are_null_together(values: Sequence[Expression]) -> bool:
 def transform(expression: Expression, change: Callable[[Expression], Expression | None]) -> Expression:
     """Return a copy of the tree in which `change` has replaced parts.
 
-    `change` receives each part, the outer ones first, and returns its replacement. The parts of a replacement are not
+    `change` receives each part, outer parts first, and returns its replacement. The parts of a replacement are not
     visited. If `change` returns None, the part stays and its children are visited.
     """
     replacement = change(expression)

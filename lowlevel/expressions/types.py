@@ -99,7 +99,7 @@ PAYLOAD_NAMES = frozenset({Function.DNS_NAME, Function.TLS_SERVER_NAME, Function
 """Functions that find a name in bytes, NULL if there is none."""
 
 SPELLINGS = frozenset({Function.TEXT, Function.HEX, *PAYLOAD_NAMES})
-"""Functions that write bytes as text. Their texts have other IDs in each batch, so they are no keys of tables."""
+"""Functions that write bytes as text. Their texts have other IDs in each batch, so they cannot be keys of tables."""
 
 
 class Scalar(StrEnum):

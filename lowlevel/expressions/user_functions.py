@@ -2,7 +2,7 @@
 
 A function is called for each row, or once with the columns of a batch as numpy arrays (`of_columns`), or it is compiled
 with numba for each row (`compiled`). It is not called for rows in which an argument is NULL, except for parameters in
-`optional`: the result for the other rows is NULL.
+`optional`. If it is not called for a row, the result of the row is NULL.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Array = npt.NDArray[Any]
 DTYPES: dict[Type, type] = {Type.INT: np.int64, Type.FLOAT: np.float64, Type.BOOL: np.bool_}
 """Numpy types of parameters and results that are neither texts nor bytes. TIME is INT: ns since the epoch."""
 
-RETURNED: dict[Type, tuple[type, ...]] = {
+RETURN_TYPES: dict[Type, tuple[type, ...]] = {
     Type.INT: (int, np.integer, np.bool_),
     Type.FLOAT: (int, float, np.integer, np.floating, np.bool_),
     Type.BOOL: (bool, np.bool_),
@@ -41,8 +41,8 @@ RETURNED: dict[Type, tuple[type, ...]] = {
 }
 """Python types of the values that a function with a type of result may return."""
 
-RETURNED_KINDS: dict[Type, str] = {Type.INT: "biu", Type.FLOAT: "biuf", Type.BOOL: "b", Type.TEXT: ""}
-"""Kinds of numpy types that a function may return; arrays of objects and texts are checked by RETURNED."""
+RETURN_KINDS: dict[Type, str] = {Type.INT: "biu", Type.FLOAT: "biuf", Type.BOOL: "b", Type.TEXT: ""}
+"""Kinds of numpy types that a function may return; arrays of objects and texts are checked by RETURN_TYPES."""
 
 ANNOTATIONS: dict[Type, str] = {
     Type.INT: "int", Type.FLOAT: "float", Type.BOOL: "bool", Type.TEXT: "str", Type.BYTES: "bytes",
@@ -121,7 +121,7 @@ class UserFunction:
                 values = numbers.astype(object)
             case TextVector(ids, names):
                 known = ids if vector.valid is None else np.where(vector.valid, ids, 0)
-                values = _named(np.broadcast_to(known, rows.shape)[rows], names)
+                values = _texts_of_ids(np.broadcast_to(known, rows.shape)[rows], names)
             case BytesVector(data, start, length):
                 spans = zip(start[rows].tolist(), length[rows].tolist(), strict=True)
                 values = np.empty(int(np.count_nonzero(rows)), object)
@@ -133,7 +133,7 @@ class UserFunction:
         return values
 
     def _call(self, arguments: list[Array], rows: int) -> tuple[Array, Mask | None]:
-        """Return the results, and which are no NULL; None if no result is NULL."""
+        """Return the results, and a mask of the results that are not NULL; the mask is None if all are."""
         if not self.of_columns and not self.compiled:
             columns = [array.tolist() for array in arguments]
             returned: list[Any] = []
@@ -171,7 +171,7 @@ class UserFunction:
             if known is not None:
                 returned = [value if is_known else None for value, is_known in zip(returned, known, strict=True)]
             return self._checked_values(returned, None)
-        if kind not in RETURNED_KINDS[self.result]:
+        if kind not in RETURN_KINDS[self.result]:
             got = f"an array of {values.dtype} such as {reprlib.repr(values[:1].tolist())}"
             raise FunctionError(f"{self.shown} returned {got}, expected values of type {self.result} ({self._python})")
         if kind == "u" and self.result is Type.INT:
@@ -183,7 +183,9 @@ class UserFunction:
     def _checked_values(self, returned: list[Any], columns: list[list[Any]] | None) -> tuple[Array, Mask | None]:
         """Convert a list of results, in which None is NULL. Raises FunctionError for values of another type."""
         kinds = set(map(type, returned))
-        wrong = tuple(kind for kind in kinds if kind is not type(None) and not issubclass(kind, RETURNED[self.result]))
+        wrong = tuple(
+            kind for kind in kinds if kind is not type(None) and not issubclass(kind, RETURN_TYPES[self.result])
+        )
         if wrong:
             row = next(row for row, value in enumerate(returned) if type(value) in wrong)
             of = "" if columns is None else f" for the arguments {_shown_values([column[row] for column in columns])}"
@@ -247,7 +249,7 @@ class UserFunction:
         return ANNOTATIONS[self.result]
 
 
-def _named(ids: npt.NDArray[np.int64], names: Sequence[str]) -> Array:
+def _texts_of_ids(ids: npt.NDArray[np.int64], names: Sequence[str]) -> Array:
     """Return the texts of IDs. A list of names can be much longer than a batch, so only its used names are copied."""
     distinct, indexes = np.unique(ids, return_inverse=True)
     texts = np.empty(len(distinct), object)

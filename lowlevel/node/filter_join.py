@@ -1,7 +1,8 @@
-"""Filter joins (`seen_within`): the keys of earlier rows and the time of each, in fixed memory.
+"""Filter joins (`seen_within`): the keys of earlier rows and the newest time of each key, in fixed memory.
 
 `seen_within` is true for a row at time t if an earlier row with the same key has a time of at least t - duration. The
-result is exact as long as no key is evicted. If more than BUCKET_ENTRIES keys have one bucket, the oldest is evicted.
+result is exact as long as no key is evicted. If more than BUCKET_ENTRIES keys have one bucket, the oldest key is
+evicted.
 
 `evicted_live` counts evicted keys that are at most `duration` older than the newest row. If a later row looks up such a
 key, `seen_within` is false instead of true; it is never true instead of false. `evicted_expired` counts the other
@@ -95,7 +96,7 @@ def look_up_and_store(  # type: ignore[no-untyped-def]
 
     * `entries`: (mask + 1) * BUCKET_ENTRIES entries of `width` words; the first word is a time.
     * `lookup_keys`, `stored_keys`: words (width - 1 times `row_count`) of the keys to look up and to store.
-    * `looks_up`, `stores`: whether a row looks up its key, and whether it stores its key, in this order.
+    * `looks_up`, `stores`: whether a row looks up its key, and whether it stores its key. A row looks up first.
     * `buckets`: scratch, 2 * PREFETCH_ROWS words. `tally`: TALLY_WORDS words.
 
     In a full bucket the oldest key is evicted, or the new one if it is older. Returns `row_count`.
@@ -229,7 +230,7 @@ class SeenKeys:
         return self.entries.nbytes
 
     def process(self, columns: Columns, row_count: int) -> Vector:
-        """Look up and store the keys of the next rows; return which keys were seen, NULL if a part of a key is NULL."""
+        """Look up and store the keys of the next rows. Return whether each key was seen, NULL for a key with a NULL."""
         times = columns["ts"]
         assert isinstance(times, Vector)
         lookup_keys, looks_up = make_key_words(self.lookup_expressions, columns, row_count)

@@ -58,7 +58,7 @@ RETRY_PAUSE = 0.05
 RETRIES_AFTER_STOP = 20
 """Number of retries after a stop request: one second."""
 
-COUNTS_OF_LINK = {
+LINK_COUNT_METRICS = {
     "records": RECORDS_READ,
     "bytes": BYTES_READ,
     "packets": PACKETS_DECODED,
@@ -67,10 +67,11 @@ COUNTS_OF_LINK = {
     "dropped": INTERFACE_DROPPED,
     "shed": RECORDS_SHED,
 }
-"""Field of LinkCounts -> metric."""
+"""The metric of each field of LinkCounts."""
 
 RELEASE_INTERVAL = SECOND // 10
-"""Nanoseconds for which partials of provisional plans are merged in their tables. A spool would store each of them."""
+"""Nanoseconds between two releases of provisional partials. Until then they are merged in their tables, because a spool
+would store each of them."""
 
 MAX_ITEM_ROWS = 1 << 16
 """Maximum number of rows of an item. Larger batches, such as a whole table, are split."""
@@ -215,7 +216,7 @@ class LinkWorker:
         """Update the counters for other threads and for the headers of the next segments."""
         self._samples = samples = self._collect_samples()
         link = self.node.link
-        counts = {field: samples.total(metric, link=link) for field, metric in COUNTS_OF_LINK.items()}
+        counts = {field: samples.total(metric, link=link) for field, metric in LINK_COUNT_METRICS.items()}
         self.spool.link_counts = LinkCounts(**{field: round(count) for field, count in counts.items()})
 
     def _update_sampling_rate(self, now: int, *, read_spool: bool) -> None:

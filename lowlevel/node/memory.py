@@ -31,8 +31,9 @@ MAX_SLOTS = 1 << 26
 
 
 def fit_slots(memory: int, plans: Sequence[LowLevelPlan], flushing: Flushing) -> int:
-    """Return the slots per table: the largest power of two for which all tables of `plans` fit into `memory` bytes.
+    """Return the number of slots per table, a power of two.
 
+    It is the largest number for which all tables of `plans` fit into `memory` bytes.
     Raises ValueError, which states the required memory, if MIN_SLOTS slots do not fit.
     """
     table_count, fixed_bytes, slot_bytes = _memory_needs(plans, flushing)

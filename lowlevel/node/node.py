@@ -65,27 +65,29 @@ TABLE_SLOTS = 1 << 18
 
 @dataclass(slots=True)
 class TableGroup:
-    """Tables with one watermark: their plans are equally provisional and allow the same disorder.
+    """Tables that share one watermark: their plans are all provisional or all not, and allow the same disorder.
 
-    `exact`: the watermark of a block's records is that of the rows. `follows_rows`: the generator needs the rows.
-    `provisional`: partials leave after each block. `next_closing`: the smallest watermark that closes another pane of a
-    table.
+    `has_block_watermarks`: the watermark of a block's records is also the watermark of the rows. `follows_rows`: the
+    generator needs the rows. `provisional`: partials leave after each block. `next_closing`: the smallest watermark
+    that closes another pane of a table.
     """
 
     tables: list[SharedTable]
     generator: WatermarkGenerator
-    exact: bool
+    has_block_watermarks: bool
     follows_rows: bool
     provisional: bool
     next_closing: int = BEGINNING + 1
-    _partials: dict[int, list[pa.RecordBatch]] = field(default_factory=dict)  # of the block, if provisional
+    _partials: dict[int, list[pa.RecordBatch]] = field(
+        default_factory=dict
+    )  # the held partials of each plan, by its index
 
     def declare(self, block: Block) -> None:
         """Declare the watermark of the records of a block.
 
         It is ignored if rows can be older than their records, unless it is END.
         """
-        if self.exact or block.watermark == END:
+        if self.has_block_watermarks or block.watermark == END:
             self.generator.declare(block.watermark)
 
     def add(self, rows: Rows, *, flushes_at_once: bool) -> Iterator[tuple[int, Item]]:
@@ -97,9 +99,9 @@ class TableGroup:
         newest_time = END if flushes_at_once else self.generator.newest
         for table in self.tables:
             for batch in table.reducer.add(rows, newest_time):
-                yield from self._kept(table.divide(batch))
+                yield from self._hold_provisional(table.divide(batch))
 
-    def _kept(self, items: Iterator[tuple[int, Item]]) -> Iterator[tuple[int, Item]]:
+    def _hold_provisional(self, items: Iterator[tuple[int, Item]]) -> Iterator[tuple[int, Item]]:
         """Keep provisional partials until the end of the block. Yield others."""
         if not self.provisional:
             yield from items
@@ -114,7 +116,7 @@ class TableGroup:
             return
         for table in self.tables:
             for batch in table.reducer.flush_all():
-                yield from self._kept(table.divide(batch))
+                yield from self._hold_provisional(table.divide(batch))
         partials, self._partials = self._partials, {}
         for index, batches in partials.items():
             (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
@@ -215,19 +217,19 @@ class Node:
     def _make_groups(
         self, kind: str, reader: RowReader, tables: Sequence[SharedTable], rule: WatermarkRule
     ) -> list[TableGroup]:
-        """Divide the tables of a stream by their watermarks. `rule` is that of plans that state no disorder."""
-        promises = [(table.shared.plan.provisional, table.shared.plan.slack) for table in tables]
+        """Divide the tables of a stream by their watermarks. `rule` is the rule of plans that state no disorder."""
+        rules = [(table.shared.plan.provisional, table.shared.plan.slack) for table in tables]
         groups = []
-        for promise in dict.fromkeys(promises) or [(False, None)]:
-            provisional, slack = promise
+        for table_rule in dict.fromkeys(rules) or [(False, None)]:
+            provisional, slack = table_rule
             own_rule = rule if slack is None else replace(rule, kind=Kind.LATE_BY_TIME, amount=slack)
             generator = own_rule.make()
             if kind in self._link_times:
                 generator.resume(self._link_times[kind])
-            own_tables = [table for table, other in zip(tables, promises, strict=True) if other == promise]
-            exact = reader.exact_low and not provisional and slack is None
-            follows_rows = own_rule.by_rows or not self.flushes_at_once or provisional
-            groups.append(TableGroup(own_tables, generator, exact, follows_rows, provisional))
+            own_tables = [table for table, other in zip(tables, rules, strict=True) if other == table_rule]
+            has_block_watermarks = reader.exact_low and not provisional and slack is None
+            follows_rows = own_rule.needs_rows or not self.flushes_at_once or provisional
+            groups.append(TableGroup(own_tables, generator, has_block_watermarks, follows_rows, provisional))
         return groups
 
     @property
@@ -329,7 +331,7 @@ class Node:
         return min(self.rounders[sharer.index].due for sharer in shared.sharers)
 
     def flush(self) -> Iterator[tuple[int, Item]]:
-        """Flush the tables without a new watermark. Used at the end of a byte range that is not the end of the link."""
+        """Flush the tables without a new watermark. The caller uses it at the end of a byte range."""
         yield from self.release()
         for stream in self.streams:
             for table in stream.tables:
@@ -397,10 +399,10 @@ class Node:
         generators = [group.generator for group in stream.groups if group.follows_rows]
         if not generators:
             return
-        samples.add(ROWS_FROM_THE_FUTURE, max(generator.future for generator in generators), *labels)
-        samples.add(ROWS_FROM_THE_PAST, max(generator.past for generator in generators), *labels)
-        samples.add(ROWS_AFTER_ARRIVAL, max(generator.after_arrival for generator in generators), *labels)
-        samples.add(ROWS_BELOW_WATERMARK, max(generator.below for generator in generators), *labels)
+        samples.add(ROWS_FROM_THE_FUTURE, max(generator.future_rows for generator in generators), *labels)
+        samples.add(ROWS_FROM_THE_PAST, max(generator.past_rows for generator in generators), *labels)
+        samples.add(ROWS_AFTER_ARRIVAL, max(generator.rows_after_arrival for generator in generators), *labels)
+        samples.add(ROWS_BELOW_WATERMARK, max(generator.rows_below for generator in generators), *labels)
         samples.add(LULL_WATERMARKS, max(generator.lulls for generator in generators), *labels)
         lags = [
             max(0, generator.newest - generator.watermark)

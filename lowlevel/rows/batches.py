@@ -22,9 +22,9 @@ from lowlevel.rows.readers import Rows, make_reader
 def row_batches(path: Path, columns: Iterable[str] | None = None, kind: str = "packets") -> Iterator[pa.RecordBatch]:
     """Yield a capture's rows of one kind as batches, in file order. A block becomes one or more batches.
 
-    Addresses have 4 or 16 bytes, MACs 6. A missing field is NULL. Names of columns are case-insensitive. The default
-    columns are listed in docs/guide/columns.md. Raises ValueError for an unknown column, InputError for a file that is
-    no capture. A damaged capture is read up to the damage, with a RuntimeWarning.
+    Addresses have 4 or 16 bytes, MAC addresses have 6. A missing field is NULL. Names of columns are case-insensitive.
+    The default columns are listed in docs/guide/columns.md. Raises ValueError for an unknown column, InputError for a
+    file that is not a capture. A damaged capture is read up to the damage, with a RuntimeWarning.
     """
     selected_columns = named_columns(kind, columns)
     file = open_capture(path)

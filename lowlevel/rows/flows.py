@@ -31,7 +31,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class FlowColumns(CachedColumns):
-    """Columns of decoded flow records. They are valid as long as the records."""
+    """Columns of decoded flow records. They are valid until the decoder decodes the next records."""
 
     def __init__(self, link: str, flows: Flows) -> None:
         """Wrap decoded records."""
@@ -52,8 +52,8 @@ class FlowColumns(CachedColumns):
                 correct_counters(raw.data, flows.row(RATE_NUMERATOR_ROW), flows.row(RATE_DENOMINATOR_ROW)), raw.valid
             )
         if name == "sampling_rate":
-            num, den = flows.row(RATE_NUMERATOR_ROW), flows.row(RATE_DENOMINATOR_ROW)
-            return Vector((num + den // 2) // den, num > 0)
+            numerator, denominator = flows.row(RATE_NUMERATOR_ROW), flows.row(RATE_DENOMINATOR_ROW)
+            return Vector((numerator + denominator // 2) // denominator, numerator > 0)
         if name == "ip_version":
             source, destination = (flows.row(flows.column_rows.rows[address]) for address in ("srcIP", "destIP"))
             version = np.where(source != 0, source, destination)
@@ -95,23 +95,26 @@ class FlowColumns(CachedColumns):
         return len(FLOW_COLUMNS)
 
 
-def correct_counters(counters: Numbers, num: Numbers, den: Numbers) -> Numbers:
-    """Multiply counters by their sampling rates `num / den`, rounded. A `num` of 0 means an unknown rate.
+def correct_counters(counters: Numbers, numerator: Numbers, denominator: Numbers) -> Numbers:
+    """Multiply counters by their sampling rates `numerator / denominator`, and round them.
+
+    A `numerator` of 0 means an unknown rate.
 
     >>> correct_counters(np.array([3, 5, 7]), np.array([100, 0, 5]), np.array([1, 1, 2])).tolist()
     [300, 5, 18]
     """
-    if (num <= 1).all() and (den == 1).all():
+    if (numerator <= 1).all() and (denominator == 1).all():
         return counters
-    rate = np.where(num == 0, den, num)
+    rate = np.where(numerator == 0, denominator, numerator)
     # Multiples of the denominator are multiplied separately, so that only a result above 64 bits overflows.
-    return counters // den * rate + (counters % den * rate + den // 2) // den
+    return counters // denominator * rate + (counters % denominator * rate + denominator // 2) // denominator
 
 
 CARRIER_COLUMNS = ("ts", "srcIP", "srcPort", "destPort", "protocol", "payload")
 """Columns to decode for packets that may contain flow exports."""
 
 ARRIVAL_COLUMN = "arrival_ts"
+"""The column with the capture time of the datagram of a flow record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +161,8 @@ class FlowReader:
         self.decoder = FlowDecoder(
             decoded_columns, capacity, dict(sampling) if isinstance(sampling, tuple) else sampling
         )
-        self.jobs = np.zeros((JOB_ROWS, capacity), np.int64)
-        self.refused = np.zeros(1, np.int64)
+        self.datagram_table = np.zeros((JOB_ROWS, capacity), np.int64)
+        self.refused_count = np.zeros(1, np.int64)
         load_for_capture(capture.path, self.decoder)
         self.recording = recording
         self.waits = False
@@ -222,10 +225,10 @@ class FlowReader:
         if isinstance(self.capture.format, ExportFormat):
             data = self.capture.data
             count = list_messages(
-                data, block.start, block.end, len(data), self.jobs[JOB_START], self.jobs[JOB_LENGTH],
-                self.jobs[JOB_ARRIVAL],
+                data, block.start, block.end, len(data), self.datagram_table[JOB_START],
+                self.datagram_table[JOB_LENGTH], self.datagram_table[JOB_ARRIVAL],
             )  # fmt: skip
-            return Datagrams(self.jobs, count)
+            return Datagrams(self.datagram_table, count)
         packets = self.carrier.decode(block)
         names = (
             "protocol", "destPort", "payload_offset", "payload_length", "ts", "ip_version", "src_high", "src_low",
@@ -233,12 +236,17 @@ class FlowReader:
         )  # fmt: skip
         columns = [packets.field(name) for name in names]
         count = choose_exports(
-            self.capture.data, *columns, packets.rows, self.jobs.reshape(-1), self.jobs.shape[1], self.refused
+            self.capture.data,
+            *columns,
+            packets.rows,
+            self.datagram_table.reshape(-1),
+            self.datagram_table.shape[1],
+            self.refused_count,
         )
-        return Datagrams(self.jobs, count)
+        return Datagrams(self.datagram_table, count)
 
     def samples(self) -> Samples:
         """Return the counters of datagrams, sets, templates and sequence numbers."""
         samples = self.decoder.samples(self.link)
-        samples.add(FLOW_DATAGRAMS_REFUSED, int(self.refused[0]), self.link, "not_plausible")
+        samples.add(FLOW_DATAGRAMS_REFUSED, int(self.refused_count[0]), self.link, "not_plausible")
         return samples

@@ -43,7 +43,10 @@ class PacketRows:
 
 
 class FrameReader:
-    """Reader of rows of the kind `frames`: one row per record, with its ts. Watermarks of records apply to rows."""
+    """Reader of rows of the kind `frames`: one row per record, with its ts.
+
+    A watermark of records is also a watermark of rows.
+    """
 
     exact_low = True
     kind = "frames"
@@ -107,7 +110,7 @@ class PacketReader(FrameReader):
 
 
 class Exports(Protocol):
-    """The datagrams of exporters that number them."""
+    """The exports of exporters that number their datagrams."""
 
     def complete_until(self, lost_after: int) -> int:
         """Return the time (ns) before which all exports have arrived, except those that are lost; 0 if unknown."""
@@ -134,7 +137,7 @@ class Rows(Protocol):
 
     @property
     def exports(self) -> Exports | None:
-        """The exports that contained these rows and those before; None for rows that are no exports."""
+        """The exports up to the datagrams of these rows; None if the rows are not from exports."""
         ...
 
     @property

@@ -82,7 +82,9 @@ class SampleRows:
 
 
 class SampleReader:
-    """Reader of rows of the kind `samples`. A row has the ts of its record, so watermarks of records apply to rows.
+    """Reader of rows of the kind `samples`.
+
+    A row has the ts of its record, so a watermark of records is also a watermark of rows.
 
     The reader compares the sequence numbers of consecutive blocks. So **one reader must read all blocks of a capture,
     in order**.

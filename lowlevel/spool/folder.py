@@ -83,7 +83,7 @@ class SegmentLostError(SpoolError):
     """A segment is missing or damaged. The caller may continue with the next segment, which counts the lost rows."""
 
 
-NAME = re.compile(r"(\d{12}|[1-9]\d{12,17})\.segment", re.ASCII)
+SEGMENT_NAME = re.compile(r"(\d{12}|[1-9]\d{12,17})\.segment", re.ASCII)
 PART = ".part"
 LOCK = ".writer.lock"
 
@@ -105,7 +105,9 @@ def part_of(path: Path) -> Path:
 def numbers(folder: Path) -> list[int]:
     """Return the numbers of all segment files, including damaged files, in ascending order."""
     with os.scandir(folder) as entries:
-        return sorted(int(match[1]) for entry in entries if (match := NAME.fullmatch(entry.name)) and entry.is_file())
+        return sorted(
+            int(match[1]) for entry in entries if (match := SEGMENT_NAME.fullmatch(entry.name)) and entry.is_file()
+        )
 
 
 # Commits: a small file stores the number of the last segment that the reader no longer needs. A commit replaces the
@@ -116,7 +118,7 @@ def numbers(folder: Path) -> list[int]:
 COMMITTED_NAME = "committed"
 RESERVE = ".reserve"
 
-ATTEMPTS, PAUSE = 20, 0.05
+COMMIT_ATTEMPTS, ATTEMPT_PAUSE = 20, 0.05
 """Attempts of a commit, and seconds between attempts. A writer that retries on a full disk may occupy the block for a
 short time."""
 
@@ -127,7 +129,7 @@ class Committed:
 
     * `number`: segments up to this number may be deleted; -1 means none.
     * `rows`: number of rows in all segments up to `number`, if known.
-    * `planned`: results may already contain segments up to this number. So no new segment may have such a number.
+    * `planned`: results may already contain segments up to this number. So a new segment must have a larger number.
     """
 
     number: int = -1
@@ -158,7 +160,7 @@ def write_committed(folder: Path, committed: Committed) -> None:
     fields = json.dumps(asdict(committed)).encode()
     path = folder / COMMITTED_NAME
     failure: OSError | None = None
-    for attempt in range(ATTEMPTS):
+    for attempt in range(COMMIT_ATTEMPTS):
         try:
             write_durably(part_of(path), path, [fields, b"\n%08x" % zlib.crc32(fields)])
             return
@@ -169,7 +171,7 @@ def write_committed(folder: Path, committed: Committed) -> None:
         if not is_shortage(failure):
             (folder / RESERVE).unlink(missing_ok=True)
         if attempt:
-            time.sleep(PAUSE)
+            time.sleep(ATTEMPT_PAUSE)
     if is_shortage(failure):
         advice = "raise the limit (ulimit -n)"
         raise SpoolFullError(f"{path}: no free file descriptor, so nothing can be committed; {advice}")

@@ -35,7 +35,7 @@ DISK, DESCRIPTORS = "disk", "descriptors"
 
 @dataclass(slots=True)
 class SpoolCounts:
-    """Counters of one writer since its start: written segments, items and rows, and dropped ones by cause."""
+    """Counters of one writer since its start: what it has written, and what was dropped by cause."""
 
     segments: int = 0
     bytes: int = 0

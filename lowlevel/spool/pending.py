@@ -28,10 +28,10 @@ LINK = b"wiretide.link"
 
 
 def pack(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
-    """Serialize batches as an Arrow stream with one batch. They have one schema, without dictionary columns."""
+    """Serialize batches as an Arrow stream with one batch. All batches have one schema, without dictionary columns."""
     table = pa.Table.from_batches(batches)
     metadata = {ORIGINAL_SCHEMA: table.schema.serialize().to_pybytes()}
-    link = _only_text(table)
+    link = _common_text(table)
     if link is not None:
         metadata[LINK] = link.encode()
         table = table.remove_column(0)
@@ -71,7 +71,7 @@ def widths(batch: pa.RecordBatch, binary: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(0 if buffer is None else buffer.size // batch.num_rows for buffer in buffers)
 
 
-def _only_text(table: pa.Table) -> str | None:
+def _common_text(table: pa.Table) -> str | None:
     """Return the text of the first column if all rows have the same text, else None."""
     if table.num_columns < 2 or table.num_rows == 0 or table.schema[0].type != pa.string():
         return None
@@ -96,10 +96,12 @@ SKIPPED_BYTES = 48 * MAX_SKIPPED
 """Maximum bytes of the skipped times in the header of a segment."""
 
 
-def with_skipped(skipped: Ranges, start: int, end: int) -> Ranges:
-    """Return the union of `skipped` and `[start, end)`. If it has too many ranges, the two nearest are joined.
+def add_skipped_range(skipped: Ranges, start: int, end: int) -> Ranges:
+    """Return the union of `skipped` and `[start, end)`.
 
-    >>> with_skipped([(1, 3), (7, 8)], 2, 5)
+    If it has more than MAX_SKIPPED ranges, the two nearest are joined.
+
+    >>> add_skipped_range([(1, 3), (7, 8)], 2, 5)
     [(1, 5), (7, 8)]
     """
     united = unite([*skipped, (start, end)])

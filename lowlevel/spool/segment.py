@@ -28,14 +28,15 @@ from lowlevel.spool.folder import SegmentFormatError, SegmentLostError
 from lowlevel.spool.pending import pack, unpack
 
 FORMAT = 1
+"""Version of the format."""
 HEADER = b"wiretide.segment"
 SCHEMA = pa.schema([("query", pa.string()), ("low", pa.int64()), ("partials", pa.binary())])
 OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 MAGIC = b"WTSPOOL\x01"
-FIELDS = struct.Struct("<8sQQQQqqI")
-CHECK = struct.Struct("<I")
-TRAILER = FIELDS.size + CHECK.size
+TRAILER_FIELDS = struct.Struct("<8sQQQQqqI")
+TRAILER_CHECKSUM = struct.Struct("<I")
+TRAILER = TRAILER_FIELDS.size + TRAILER_CHECKSUM.size
 CHUNK = 1 << 20
 
 PlanNames = tuple[tuple[str, str], ...]
@@ -63,15 +64,17 @@ class Trailer:
     def encode(self) -> bytes:
         """Return the 64 bytes of the trailer."""
         values = self.number, self.length, self.items, self.rows, self.first, self.last, self.checksum
-        fields = FIELDS.pack(MAGIC, *values)
-        return fields + CHECK.pack(zlib.crc32(fields))
+        fields = TRAILER_FIELDS.pack(MAGIC, *values)
+        return fields + TRAILER_CHECKSUM.pack(zlib.crc32(fields))
 
     @staticmethod
     def decode(data: bytes, size: int) -> Trailer | None:
         """Decode the trailer of a file with `size` bytes. Returns None if the file is truncated or corrupt."""
-        if len(data) != TRAILER or CHECK.unpack(data[FIELDS.size :])[0] != zlib.crc32(data[: FIELDS.size]):
+        if len(data) != TRAILER or TRAILER_CHECKSUM.unpack(data[TRAILER_FIELDS.size :])[0] != zlib.crc32(
+            data[: TRAILER_FIELDS.size]
+        ):
             return None
-        magic, *values = FIELDS.unpack(data[: FIELDS.size])
+        magic, *values = TRAILER_FIELDS.unpack(data[: TRAILER_FIELDS.size])
         trailer = Trailer(*values)
         return trailer if magic == MAGIC and trailer.length + TRAILER == size else None
 
@@ -80,8 +83,9 @@ class Trailer:
 class LinkCounts:
     """Counters of a link from the start of the node to the end of the segment.
 
-    `records`, `bytes`, `packets`: read from the input. `late`: rows below the watermark. `lulls`: how often the clock
-    advanced the watermark. `dropped`: packets lost in the ring of the interface. `shed`: records not processed.
+    `records`, `bytes`, `packets`: numbers that were read from the input. `late`: rows below the watermark. `lulls`: how
+    often the clock advanced the watermark. `dropped`: packets that were lost because the ring of the interface was
+    full. `shed`: records that an overloaded node did not process.
     """
 
     records: int = 0
@@ -103,7 +107,7 @@ class Header:
 
     * `epoch`: number of writers started in this folder before the writer of this segment.
     * `lows`: the watermark of each plan before this segment; BEGINNING if there was none.
-    * `rows_before`: number of rows in all earlier segments, including deleted ones.
+    * `rows_before`: number of rows in all earlier segments, including deleted segments.
     * `shed_before`: number of rows that were shed before this segment.
     * `ended`: True if this is the last segment of the link.
     * `position`: the position in the input, a text from the caller of the writer.

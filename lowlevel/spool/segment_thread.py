@@ -22,12 +22,15 @@ from lowlevel.spool.written import Written, update_written
 
 @dataclass(slots=True)
 class _Job:
-    """A segment to write. `size`: upper bound of its bytes on the disk. `done`: its trailer and size, once written."""
+    """A segment to write.
+
+    `size`: upper bound of its bytes on the disk. `result_future`: its trailer and size, after it has been written.
+    """
 
     header: Header
     pending: Pending
     size: int
-    done: Future[tuple[Trailer, int]]
+    result_future: Future[tuple[Trailer, int]]
 
 
 class SegmentThread:
@@ -59,15 +62,15 @@ class SegmentThread:
 
     def written(self) -> Iterator[tuple[Trailer, int]]:
         """Yield trailer and size of each segment written since the last call. Raises SpoolError if the disk fails."""
-        while self._jobs and self._jobs[0].done.done():
+        while self._jobs and self._jobs[0].result_future.done():
             job = self._jobs[0]
-            error = job.done.exception()
+            error = job.result_future.exception()
             if is_transient(error):
                 return
             if isinstance(error, OSError):
                 path = segment_path(self.folder, job.header.number)
                 raise SpoolError(f"{path}: cannot be written: {error.strerror}") from error
-            result = job.done.result()
+            result = job.result_future.result()
             self._jobs.popleft()
             self.bytes -= job.pending.bytes
             self.disk -= job.size
@@ -77,15 +80,15 @@ class SegmentThread:
     def retry(self) -> None:
         """Write the blocked segments again."""
         for job in self._jobs:
-            job.done.exception()  # wait: the thread does not write after a failure
+            job.result_future.exception()  # wait: the thread does not write after a failure
         self._failure = None
         for job in self._jobs:
-            job.done = self._thread.submit(self._write, job.header, job.pending)
+            job.result_future = self._thread.submit(self._write, job.header, job.pending)
 
     def wait(self) -> None:
         """Wait until all segments are written or blocked."""
         if self._jobs:
-            self._jobs[-1].done.exception()
+            self._jobs[-1].result_future.exception()
 
     def close(self) -> None:
         """End the thread."""

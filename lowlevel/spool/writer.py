@@ -20,12 +20,12 @@ from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.spool import segment
 from lowlevel.spool.folder import BLOCK, SpoolError, SpoolFullError, disk_bytes, keep_reserve, segment_path
 from lowlevel.spool.limits import DESCRIPTORS, DISK, OLDEST, SHED, SpoolCounts, SpoolLimits, WhenFull
-from lowlevel.spool.pending import SKIPPED_BYTES, ItemSizes, Pending, with_skipped
+from lowlevel.spool.pending import SKIPPED_BYTES, ItemSizes, Pending, add_skipped_range
 from lowlevel.spool.segment import COUNTS_BYTES, Header, LinkCounts, Segment
 from lowlevel.spool.segment_thread import SegmentThread, is_full
 from lowlevel.spool.takeover import committed_number, take_over
 
-FRAME = 2048 + SKIPPED_BYTES + COUNTS_BYTES
+SEGMENT_OVERHEAD = 2048 + SKIPPED_BYTES + COUNTS_BYTES
 """Maximum bytes of a segment in addition to its items: schema, trailer, skipped times and counters."""
 
 OTHER_FILES = 7 * BLOCK
@@ -79,18 +79,18 @@ class SpoolWriter:
         """The counters of the link, for the headers of the next segments."""
         self._cuts = cuts
         self._sizes = ItemSizes([name for name, _ in self.plans])
-        self._most_waiting = max(2 * self.limits.segment_bytes, MIN_WAITING_BYTES)
+        self._max_waiting_bytes = max(2 * self.limits.segment_bytes, MIN_WAITING_BYTES)
         self._committed = -1
         self._now: int | None = None
         self._checked_at: int | None = None
         self._waiting_punctuations: set[int] = set()
         takeover = take_over(self.folder, link, again=cuts)
-        self._lock, self._segment_files, self._next = takeover.lock, takeover.files, takeover.written.number + 1
+        self._lock, self._segment_files, self._next_number = takeover.lock, takeover.files, takeover.written.number + 1
         self._epoch, self._rows, self._shed = takeover.written.epoch + 1, takeover.written.rows, takeover.written.shed
         watermarks = self._resume(takeover.newest)
         self._watermarks = tuple(watermarks.get(plan, BEGINNING) for plan in self.plans)
         self._pending = Pending(self._watermarks)
-        self._frame = FRAME + len(self._header(self._pending).encode()) + self._sizes.punctuations
+        self._segment_overhead = SEGMENT_OVERHEAD + len(self._header(self._pending).encode()) + self._sizes.punctuations
         self._thread = SegmentThread(self.folder)
 
     def _resume(self, newest: Segment | None) -> dict[tuple[str, str], int]:
@@ -164,7 +164,7 @@ class SpoolWriter:
         The times are stored in the next segment that has an item, or in the last segment.
         """
         self._check_open()
-        self._pending.skipped = with_skipped(self._pending.skipped, start, end)
+        self._pending.skipped = add_skipped_range(self._pending.skipped, start, end)
 
     def tick(self, now: int) -> None:
         """Set the time (ns since the epoch). Write segments that are due, and delete committed segments."""
@@ -184,7 +184,9 @@ class SpoolWriter:
             self._end_segment_unless_cuts()
 
     def cut(self, position: str) -> None:
-        """End the segment, and store `position` in its header. The segments contain all rows before this position.
+        """End the segment, and store `position` in its header.
+
+        The segments so far contain all rows before this position.
 
         Waits until the previous segment is on the disk. Has no effect if there is no new item.
         """
@@ -192,12 +194,12 @@ class SpoolWriter:
         self._wait()
         self._add_punctuations_if_room()
         if self._pending.items:
-            self._frame += len(json.dumps(position)) - len(json.dumps(self.position))
+            self._segment_overhead += len(json.dumps(position)) - len(json.dumps(self.position))
             self.position = position
             self._end_segment()
 
     def flush(self) -> None:
-        """Write the waiting items (with `cuts`, those before the last cut) and wait until they are on the disk.
+        """Write the waiting items (with `cuts`, only items before the last cut) and wait until they are on the disk.
 
         Raises SpoolFullError if the disk is full.
         """
@@ -277,7 +279,7 @@ class SpoolWriter:
 
     def _make_room(self, size: int) -> None:
         """Delete committed segments until `size` bytes fit; with the policy `oldest`, then drop the oldest segments."""
-        if len(self._thread) and self._thread.bytes + self._pending.bytes + size > self._most_waiting:
+        if len(self._thread) and self._thread.bytes + self._pending.bytes + size > self._max_waiting_bytes:
             raise SpoolFullError(f"{self.folder}: the disk is slower than the partials of link {self.link} arrive")
         if self._fits(size):
             return
@@ -297,7 +299,7 @@ class SpoolWriter:
 
     def _disk_of(self, items: int) -> int:
         """Return the maximum disk space of a segment with `items` bytes of items."""
-        return disk_bytes(items + self._frame)
+        return disk_bytes(items + self._segment_overhead)
 
     def _drop_oldest(self) -> None:
         """Delete the oldest segment, which is not committed, and count its rows."""
@@ -321,7 +323,7 @@ class SpoolWriter:
     def _header(self, pending: Pending) -> Header:
         return Header(
             link=self.link,
-            number=self._next,
+            number=self._next_number,
             epoch=self._epoch,
             plans=self.plans,
             lows=pending.lows,
@@ -357,7 +359,7 @@ class SpoolWriter:
         """Pass the pending segment to the thread and begin a new segment."""
         pending = self._pending
         self._thread.submit(self._header(pending), pending, self._disk_of(pending.bytes))
-        self._next += 1
+        self._next_number += 1
         self._rows += pending.rows
         self._pending = Pending(self._watermarks)
 

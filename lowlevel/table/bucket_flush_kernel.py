@@ -12,8 +12,8 @@ import numpy as np
 from capture.native import kernel
 from lowlevel.table.entries import (
     BUCKET,
-    ENTRIES,
-    PANES,
+    ENTRIES_OFFSET,
+    PANES_OFFSET,
     TableMemory,
     TableRows,
     begin_entry,
@@ -71,7 +71,7 @@ def update_tagged_flushing(  # type: ignore[no-untyped-def]
                 pane_of_row = (time - rows.origin) // rows.pane_length
                 pane_start = rows.origin + pane_of_row * rows.pane_length
                 pane_end = pane_start + rows.pane_length
-            chunk[PANES + index] = pane_of_row
+            chunk[PANES_OFFSET + index] = pane_of_row
             hashes[index] = np.uint64(0)
         hash_keys(table, rows, count, begin)
         rows_before = out_rows
@@ -83,15 +83,15 @@ def update_tagged_flushing(  # type: ignore[no-untyped-def]
         old_before = state[OLD]
         for index in range(count):
             row = chunk[index]
-            pane = chunk[PANES + index]
+            pane = chunk[PANES_OFFSET + index]
             if pane > current and pane <= limit:
                 out_rows = open_pane_in_chunk(table, rows, flushes, pane, first_pending, index, count, out_rows)
                 first_pending = index
                 late_pending = False
                 old_before = state[OLD]
                 current = pane
-            offset = chunk[ENTRIES + index]
-            if pane > current or pane <= current - flushes.panes:
+            offset = chunk[ENTRIES_OFFSET + index]
+            if pane > current or pane <= current - flushes.max_panes:
                 out_rows = append_direct(table, rows, flushes, pane, first_pending, index, out_rows)
                 first_pending = index + 1
                 continue
@@ -134,6 +134,6 @@ def update_tagged_flushing(  # type: ignore[no-untyped-def]
                 write_tag(tags, bucket, np.uint64(slot & 7), tag)
                 begin_entry(table, offset, pane, rows, row)
                 count_entry(flushes, pane, current)
-            chunk[ENTRIES + index] = offset
+            chunk[ENTRIES_OFFSET + index] = offset
         out_rows = end_chunk(table, rows, flushes, first_pending, count, old_before, rows_before, out_rows)
     return out_rows

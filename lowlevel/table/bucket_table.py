@@ -18,8 +18,8 @@ from lowlevel.table.entries import (
     ALL_MARKS,
     BUCKET,
     CHUNK_ROWS,
-    ENTRIES,
-    PANES,
+    ENTRIES_OFFSET,
+    PANES_OFFSET,
     TableMemory,
     TableRows,
     append_entry,
@@ -64,7 +64,7 @@ def update_table(table: TableMemory, rows: TableRows, out_rows, tally):  # type:
     pane_end = pane_start + pane_length
     one_pane = max_time < pane_end
     for index in range(CHUNK_ROWS):
-        chunk[PANES + index] = pane
+        chunk[PANES_OFFSET + index] = pane
     end = 0
     while end < rows.row_count:
         begin = end
@@ -76,16 +76,16 @@ def update_table(table: TableMemory, rows: TableRows, out_rows, tally):  # type:
                     pane = (time - origin) // pane_length
                     pane_start = origin + pane * pane_length
                     pane_end = pane_start + pane_length
-                chunk[PANES + index] = pane
+                chunk[PANES_OFFSET + index] = pane
         for index in range(count):
-            hashes[index] = np.uint64(chunk[PANES + index]) * np.uint64(0x9E3779B97F4A7C15)
+            hashes[index] = np.uint64(chunk[PANES_OFFSET + index]) * np.uint64(0x9E3779B97F4A7C15)
         hash_keys(table, rows, count, begin)
         find_by_tag(table, bucket_mask, count)
         first_pending = 0  # packets before this one have updated their entries
         for index in range(count):
             row = chunk[index]
-            pane_of_row = chunk[PANES + index]
-            offset = chunk[ENTRIES + index]
+            pane_of_row = chunk[PANES_OFFSET + index]
+            offset = chunk[ENTRIES_OFFSET + index]
             if offset >= 0 and slots[offset] == pane_of_row and has_key(table, offset, rows, row):
                 continue
             hash_value = hashes[index]
@@ -112,7 +112,7 @@ def update_table(table: TableMemory, rows: TableRows, out_rows, tally):  # type:
                     collisions += bucket_slot != home
                 write_tag(tags, bucket, bucket_slot, tag)
                 begin_entry(table, offset, pane_of_row, rows, row)
-            chunk[ENTRIES + index] = offset
+            chunk[ENTRIES_OFFSET + index] = offset
         update_entries(table, rows, first_pending, count)
     tally[0] += collisions
     tally[1] += inserted
@@ -120,11 +120,11 @@ def update_table(table: TableMemory, rows: TableRows, out_rows, tally):  # type:
 
 
 @kernel("i64(TableMemory, i64, i64, i64*)")
-def flush_table(table: TableMemory, before, room, progress):  # type: ignore[no-untyped-def]
-    """Move entries whose pane is below `before` to `out`; return their number.
+def flush_table(table: TableMemory, end_pane, out_capacity, progress):  # type: ignore[no-untyped-def]
+    """Move entries whose pane is below `end_pane` to `out`; return their number.
 
-    * `room`: number of entries that fit into `out`, at least BUCKET. If more entries must be flushed, the caller
-      repeats the call.
+    * `out_capacity`: number of entries that fit into `out`, at least BUCKET. If more entries must be flushed, the
+      caller repeats the call.
     * `progress[0]`: the bucket at which this call begins, and then the next call; at the end the number of buckets.
     * `progress[1]`: a pane. If the smallest pane of the remaining entries is smaller, the kernel replaces it.
     """
@@ -132,14 +132,14 @@ def flush_table(table: TableMemory, before, room, progress):  # type: ignore[no-
     rows = 0
     bucket = progress[0]
     smallest = progress[1]
-    while bucket < table.slot_count // BUCKET and rows + BUCKET <= room:
+    while bucket < table.slot_count // BUCKET and rows + BUCKET <= out_capacity:
         bucket_tags = tags[bucket]
         full = bucket_tags & np.uint64(ALL_MARKS)
         while full != np.uint64(0):
             bucket_slot = find_first(full)
             full &= full - np.uint64(1)
             offset = (bucket * BUCKET + np.int64(bucket_slot)) * table.width
-            if slots[offset] < before:
+            if slots[offset] < end_pane:
                 rows = append_entry(table, offset, rows)
                 bucket_tags &= ~(np.uint64(0xFF) << (bucket_slot << np.uint64(3)))
             else:
@@ -157,13 +157,13 @@ class TaggedTable(Table):
     def __init__(self, key_words: int, subaggregates: Sequence[SubAggregate], slots: int, capacity: int) -> None:
         """Make a table of `slots` (a power of two, at least BUCKET) for batches of up to `capacity` packets."""
         super().__init__(key_words, subaggregates, slots, capacity, BUCKET, max(capacity, BUCKET))
-        self.taken = 0  # number of evicted entries that the caller has taken
-        self.flushed = 0
+        self.taken_count = 0  # number of evicted entries that the caller has taken
+        self.flushed_count = 0
         self.burst = 0
-        self.oldest = INT_MAX  # smallest pane of the entries that the last flush did not write
-        self.counts = np.zeros(2, np.int64)  # collisions, and entries that filled an empty slot
-        self.progress = np.zeros(2, np.int64)  # of a flush: the next bucket, and the smallest pane that stays
-        self._counts = pointer(self.counts, "i64")
+        self.oldest_pane = INT_MAX  # smallest pane of the entries that the last flush did not write
+        self.insertion_counts = np.zeros(2, np.int64)  # collisions, and entries that filled an empty slot
+        self.flush_progress = np.zeros(2, np.int64)  # of a flush: the next bucket, and the smallest pane that stays
+        self._insertion_counts = pointer(self.insertion_counts, "i64")
 
     def update(
         self,
@@ -178,29 +178,29 @@ class TaggedTable(Table):
         `limit` has no effect here: this table has no current pane.
         """
         self.evicted_rows = update_table.at(
-            self.record, self.rows(times, chosen, pane, origin), self.evicted_rows, self._counts
+            self.record, self.rows(times, chosen, pane, origin), self.evicted_rows, self._insertion_counts
         )
 
     def take_evicted(self) -> npt.NDArray[np.int64]:
         """Return the evicted entries, one row of words per entry. They are valid until the next update or flush."""
         entries = super().take_evicted()
-        self.taken += len(entries)
+        self.taken_count += len(entries)
         return entries
 
-    def flush(self, before: int) -> Iterator[npt.NDArray[np.int64]]:
-        """Yield the entries of all panes below `before`, in several arrays. Call `take_evicted` before.
+    def flush(self, end_pane: int) -> Iterator[npt.NDArray[np.int64]]:
+        """Yield the entries of all panes below `end_pane`, in several arrays. Call `take_evicted` before.
 
-        An array is valid until the next array is requested. At the end, `oldest` is the smallest remaining pane.
+        An array is valid until the next array is requested. At the end, `oldest_pane` is the smallest remaining pane.
         """
-        self.progress[:] = 0, INT_MAX
+        self.flush_progress[:] = 0, INT_MAX
         flushed = 0
-        while self.progress[0] < len(self.tags):
-            rows = flush_table(self.record, before, len(self.evicted), self.progress)
+        while self.flush_progress[0] < len(self.tags):
+            rows = flush_table(self.record, end_pane, len(self.evicted), self.flush_progress)
             flushed += rows
-            self.flushed += rows
+            self.flushed_count += rows
             if rows:
                 yield self.evicted[:rows]
-        self.oldest = int(self.progress[1])
+        self.oldest_pane = int(self.flush_progress[1])
         self.burst = max(self.burst, flushed)
 
     @property
@@ -211,14 +211,14 @@ class TaggedTable(Table):
     @property
     def tally(self) -> Tally:
         """Return the counters. This reads all slots, to find their panes."""
-        collisions, inserted = self.counts.tolist()
+        collisions, inserted = self.insertion_counts.tolist()
         panes = self.slots[:, 0][self.tags.view(np.uint8) != 0]
         has_several_panes = len(panes) > 0 and panes.min() != panes.max()  # usually not, and `unique` sorts
         return Tally(
             collisions=collisions,
-            evicted=self.taken + self.evicted_rows,
-            flushed=self.flushed,
+            evicted=self.taken_count + self.evicted_rows,
+            flushed=self.flushed_count,
             burst=self.burst,
-            resident=inserted - self.flushed,
+            resident=inserted - self.flushed_count,
             panes=len(np.unique(panes)) if has_several_panes else min(1, len(panes)),
         )

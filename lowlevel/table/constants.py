@@ -23,7 +23,7 @@ from lowlevel.expressions.tree import Binary, Column, Expression, InList, Litera
 from lowlevel.expressions.types import Op
 from lowlevel.plan import Key, LowLevelPlan
 
-KEY = "compared column"
+COMPARED_KEY = "compared column"
 """Name of the additional key. In a query, a column can have this name only in quotes."""
 
 MAX_CONSTANTS = 65_536
@@ -49,7 +49,7 @@ class _Template:
 
     plan: LowLevelPlan
     column: Column
-    others: tuple[Expression, ...]
+    other_conditions: tuple[Expression, ...]
 
 
 def find_constant_tables(plans: Sequence[LowLevelPlan]) -> list[ConstantTable]:
@@ -96,8 +96,10 @@ def _without_names(plan: LowLevelPlan) -> LowLevelPlan:
 
 def _make_table(template: _Template, literals: dict[int, Literal], distinct: list[Literal]) -> ConstantTable:
     column = template.column
-    where = reduce(lambda left, right: Binary(Op.AND, left, right), [*template.others, InList(column, tuple(distinct))])
-    keys = (Key(KEY, column), *template.plan.keys)
+    where = reduce(
+        lambda left, right: Binary(Op.AND, left, right), [*template.other_conditions, InList(column, tuple(distinct))]
+    )
+    keys = (Key(COMPARED_KEY, column), *template.plan.keys)
     constants: dict[int, Constant] = {}
     for index, literal in literals.items():
         equality = equality_of(Binary(Op.EQ, column, literal))

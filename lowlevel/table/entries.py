@@ -148,23 +148,23 @@ def find_first(marks):  # type: ignore[no-untyped-def]
 CHUNK_ROWS = 64
 """Number of packets in a chunk. The cache lines of their slots fit into every cache."""
 
-PANES = CHUNK_ROWS
+PANES_OFFSET = CHUNK_ROWS
 """Offset of the panes in `TableMemory.chunk`."""
 
-ENTRIES = 2 * CHUNK_ROWS
+ENTRIES_OFFSET = 2 * CHUNK_ROWS
 """Offset of the entries in `TableMemory.chunk`."""
 
 
 class TableMemory(NamedTuple):
     """The memory of a table, for its kernels. It is built once per table.
 
-    * `slots`: slot_count (a power of two) rows of `width` words, and a row of scratch.
+    * `slots`: slot_count (a power of two) rows of `width` words, and one more row for packets without an entry.
     * `slots_float`: the memory of `slots`, as float64.
     * `tags`: one word for each bucket.
     * `ops`: the operation of each sub-aggregate. `initial_words`: its word in a new entry, before the first packet.
     * `hashes`: the hash of each packet of the chunk.
-    * `chunk`: three arrays of CHUNK_ROWS words, one word per packet: its row in the batch; from PANES on, its pane;
-      from ENTRIES on, its entry, as the offset of the entry's first word in `slots`.
+    * `chunk`: three arrays of CHUNK_ROWS words, one word per packet: its row in the batch; from PANES_OFFSET on, its
+      pane; from ENTRIES_OFFSET on, its entry, as the offset of the entry's first word in `slots`.
     * `out`: receives the evicted and flushed entries.
     """
 
@@ -189,7 +189,7 @@ class TableRows(NamedTuple):
     * The column of the argument of sub-aggregate i begins at `args[arg_offsets[i]]`.
     * `args_float`: the memory of `args`, as float64.
     * `times`: ts in ns. Columns and times have `row_count` values.
-    * If `choose` is 1, only packets with `chosen` = 1 are added.
+    * If `uses_chosen` is 1, only packets with `chosen` = 1 are added.
     * Panes are `pane_length` ns long and counted from `origin`.
     """
 
@@ -200,7 +200,7 @@ class TableRows(NamedTuple):
     arg_offsets: Integers
     times: Integers
     chosen: Bytes
-    choose: Integer
+    uses_chosen: Integer
     row_count: Integer
     pane_length: Integer
     origin: Integer
@@ -246,45 +246,45 @@ def update_entries(table, rows, begin, end):  # type: ignore[no-untyped-def]
         column = rows.arg_offsets[op]
         if code == COUNT:
             for index in range(begin, end):
-                slots[chunk[ENTRIES + index] + aggregates_offset + op] += 1
+                slots[chunk[ENTRIES_OFFSET + index] + aggregates_offset + op] += 1
         elif code == SUM:
             for index in range(begin, end):
-                slots[chunk[ENTRIES + index] + aggregates_offset + op] += args[column + chunk[index]]
+                slots[chunk[ENTRIES_OFFSET + index] + aggregates_offset + op] += args[column + chunk[index]]
         elif code == MIN:
             for index in range(begin, end):
-                offset = chunk[ENTRIES + index] + aggregates_offset + op
+                offset = chunk[ENTRIES_OFFSET + index] + aggregates_offset + op
                 slots[offset] = min(slots[offset], args[column + chunk[index]])
         elif code == MAX:
             for index in range(begin, end):
-                offset = chunk[ENTRIES + index] + aggregates_offset + op
+                offset = chunk[ENTRIES_OFFSET + index] + aggregates_offset + op
                 slots[offset] = max(slots[offset], args[column + chunk[index]])
         elif code == SUM_FLOAT:
             for index in range(begin, end):
-                slots_float[chunk[ENTRIES + index] + aggregates_offset + op] += args_float[column + chunk[index]]
+                slots_float[chunk[ENTRIES_OFFSET + index] + aggregates_offset + op] += args_float[column + chunk[index]]
         elif code == MIN_FLOAT:
             for index in range(begin, end):
-                offset = chunk[ENTRIES + index] + aggregates_offset + op
+                offset = chunk[ENTRIES_OFFSET + index] + aggregates_offset + op
                 value, stored = args_float[column + chunk[index]], slots_float[offset]
                 if stored != stored or value < stored:
                     slots_float[offset] = value
         elif code == MAX_FLOAT:
             for index in range(begin, end):
-                offset = chunk[ENTRIES + index] + aggregates_offset + op
+                offset = chunk[ENTRIES_OFFSET + index] + aggregates_offset + op
                 value, stored = args_float[column + chunk[index]], slots_float[offset]
                 if stored != stored or value > stored:
                     slots_float[offset] = value
         elif code == BIT_AND:
             for index in range(begin, end):
-                slots[chunk[ENTRIES + index] + aggregates_offset + op] &= args[column + chunk[index]]
+                slots[chunk[ENTRIES_OFFSET + index] + aggregates_offset + op] &= args[column + chunk[index]]
         elif code == BIT_OR:
             for index in range(begin, end):
-                slots[chunk[ENTRIES + index] + aggregates_offset + op] |= args[column + chunk[index]]
+                slots[chunk[ENTRIES_OFFSET + index] + aggregates_offset + op] |= args[column + chunk[index]]
         elif code == BIT_XOR:
             for index in range(begin, end):
-                slots[chunk[ENTRIES + index] + aggregates_offset + op] ^= args[column + chunk[index]]
+                slots[chunk[ENTRIES_OFFSET + index] + aggregates_offset + op] ^= args[column + chunk[index]]
         elif code not in (EARLIEST, LATEST):  # the words with their times are updated together with FIRST and LAST
             for index in range(begin, end):
-                offset = chunk[ENTRIES + index] + aggregates_offset + op
+                offset = chunk[ENTRIES_OFFSET + index] + aggregates_offset + op
                 argument = column + chunk[index]
                 time = args[rows.arg_offsets[op - 1] + chunk[index]]
                 update_first_or_last(slots, slots_float, code, offset, time, args[argument], args_float[argument])
@@ -331,7 +331,7 @@ def collect_rows(table, rows, begin):  # type: ignore[no-untyped-def]
     chunk = table.chunk
     end = min(rows.row_count, begin + CHUNK_ROWS)
     count = np.int64(end - begin)
-    if rows.choose:
+    if rows.uses_chosen:
         end = begin
         count = np.int64(0)
         while end < rows.row_count and count < CHUNK_ROWS:
@@ -349,7 +349,7 @@ def hash_keys(table, rows, count, begin):  # type: ignore[no-untyped-def]
     """Mix the keys of the `count` rows of the chunk into `hashes`. If all rows are chosen, they begin at `begin`."""
     hashes, words, key_offsets = table.hashes, rows.words, rows.key_offsets
     for word in range(table.key_words):
-        if rows.choose:
+        if rows.uses_chosen:
             for index in range(count):
                 hashes[index] = mix(hashes[index], words[key_offsets[word] + table.chunk[index]])
         else:
@@ -359,7 +359,7 @@ def hash_keys(table, rows, count, begin):  # type: ignore[no-untyped-def]
 
 @helper
 def find_by_tag(table, bucket_mask, count):  # type: ignore[no-untyped-def]
-    """Write the likely entry of each packet to `chunk` from ENTRIES on, or -1 if no tag matches.
+    """Write the likely entry of each packet to `chunk` from ENTRIES_OFFSET on, or -1 if no tag matches.
 
     Prefetches these entries, or the slots of new entries. `bucket_mask` is the number of buckets minus one.
     """
@@ -378,7 +378,7 @@ def find_by_tag(table, bucket_mask, count):  # type: ignore[no-untyped-def]
         if spans_lines:
             prefetch(slots, offset + width - 1)
         # -1 for a new entry, because its slot may contain the words of a flushed entry
-        table.chunk[ENTRIES + index] = offset if matches != np.uint64(0) else -1
+        table.chunk[ENTRIES_OFFSET + index] = offset if matches != np.uint64(0) else -1
 
 
 @helper

@@ -1,4 +1,4 @@
-"""Tables fed from finer tables: evicted and flushed entries of the finer table are rows of the coarser table.
+"""Tables that other tables feed: the evicted and flushed entries of a finer table are the rows of a coarser table.
 
 entry of the finer table    pane 17 | srcIP destIP | srcPort destPort protocol | count  bytes
 row for the coarser one     pane  2 |              protocol srcIP              |        bytes
@@ -94,13 +94,13 @@ def missing_subaggregates(finer: LowLevelPlan, coarser: LowLevelPlan) -> list[Fu
 def widen(plans: Sequence[LowLevelPlan]) -> list[LowLevelPlan]:
     """Return the plans in order. Some have additional sub-aggregates, so that their tables can feed other tables."""
     wide = list(plans)
-    for indexes in _with_equal_rows(plans):
+    for indexes in _group_by_rows(plans):
         for index, plan in zip(indexes, _widen_plans([plans[index] for index in indexes]), strict=True):
             wide[index] = plan
     return wide
 
 
-def _with_equal_rows(plans: Sequence[LowLevelPlan]) -> Iterable[list[int]]:
+def _group_by_rows(plans: Sequence[LowLevelPlan]) -> Iterable[list[int]]:
     """Return the indexes of plans that aggregate the same rows. Only such plans can feed each other."""
     groups: dict[object, list[int]] = {}
     for index, plan in enumerate(plans):
@@ -110,7 +110,7 @@ def _with_equal_rows(plans: Sequence[LowLevelPlan]) -> Iterable[list[int]]:
 
 def _widen_plans(plans: Sequence[LowLevelPlan]) -> list[LowLevelPlan]:
     wide = list(plans)
-    feeder_of = feeders(wide)
+    feeder_of = find_feeders(wide)
     for index in sorted(range(len(wide)), key=lambda index: len(wide[index].keys)):
         if feeder_of[index] is not None:
             continue
@@ -120,9 +120,9 @@ def _widen_plans(plans: Sequence[LowLevelPlan]) -> list[LowLevelPlan]:
             if other != index and feeder_of[other] is None and _can_widen(plan, wide[index])
         ]
         if finer:
-            chosen = min(finer, key=lambda other: _preference(other, wide))
+            chosen = min(finer, key=lambda other: _feeder_sort_key(other, wide))
             wide[chosen] = _widen(wide[chosen], wide[index])
-            feeder_of = feeders(wide)
+            feeder_of = find_feeders(wide)
     return wide
 
 
@@ -141,60 +141,62 @@ def _widen(finer: LowLevelPlan, coarser: LowLevelPlan) -> LowLevelPlan:
     return replace(finer, subaggregates=(*finer.subaggregates, *added))
 
 
-def _preference(index: int, plans: Sequence[LowLevelPlan]) -> tuple[int, int, int]:
+def _feeder_sort_key(index: int, plans: Sequence[LowLevelPlan]) -> tuple[int, int, int]:
     """Return a sort key for possible feeders. Few keys and long panes are first, because few entries leave."""
     return len(plans[index].keys), -plans[index].pane, index
 
 
-def feeders(plans: Sequence[LowLevelPlan]) -> list[int | None]:
+def find_feeders(plans: Sequence[LowLevelPlan]) -> list[int | None]:
     """Return for each plan the index of the plan whose table feeds its table, or None if packets update it."""
     feeder_of: list[int | None] = [None] * len(plans)
-    for indexes in _with_equal_rows(plans):
+    for indexes in _group_by_rows(plans):
         group = [plans[index] for index in indexes]
         for position, index in enumerate(indexes):
-            feeder = _feeder(position, group)
+            feeder = _find_feeder(position, group)
             feeder_of[index] = None if feeder is None else indexes[feeder]
     return feeder_of
 
 
-def _feeder(index: int, plans: Sequence[LowLevelPlan]) -> int | None:
+def _find_feeder(index: int, plans: Sequence[LowLevelPlan]) -> int | None:
     plan = plans[index]
     finer = [
         other
         for other, candidate in enumerate(plans)
         if can_feed(candidate, plan) and (other < index or not can_feed(plan, candidate))
     ]
-    return min(finer, key=lambda other: _preference(other, plans), default=None)
+    return min(finer, key=lambda other: _feeder_sort_key(other, plans), default=None)
 
 
-def depth(index: int, feeder_of: Sequence[int | None]) -> int:
+def count_feeders(index: int, feeder_of: Sequence[int | None]) -> int:
     """Return the number of tables between the packets and the table of a plan."""
     feeder = feeder_of[index]
-    return 0 if feeder is None else 1 + depth(feeder, feeder_of)
+    return 0 if feeder is None else 1 + count_feeders(feeder, feeder_of)
 
 
 @kernel("i64(i64*, i64, i64, i64, i64, i64*, i64, i64*, i64, i64*, i64*, i64, i64*)")
 def project(  # type: ignore[no-untyped-def]
-    entries, rows, width, shift, panes_of_one, moves, move_count, taken, taken_count, words, args, capacity, panes
+    entries, rows, width, shift, panes_per_pane, moves, move_count, argument_words, argument_count, words, args,
+    capacity, panes
 ):  # fmt: skip
     """Convert entries of a finer table into rows for a coarser table. Return the smallest pane of these rows.
 
-    * `entries`: `rows` entries of `width` words. Pane p of an entry becomes `(p + shift) // panes_of_one`.
+    * `entries`: `rows` entries of `width` words. Pane p of an entry becomes pane
+      `(p + shift) // panes_per_pane` of the coarser table.
     * `moves`: five numbers for each piece of a key: its word and its shift in the entry, the mask of its bits, and its
       word and its shift in the new key. Pieces of one word are in ascending order.
-    * `taken`: the words of the entry that become arguments.
+    * `argument_words`: the words of the entry that become arguments.
     * `words`, `args`, `panes`: receive key words, arguments and panes of the rows. A column has `capacity` words.
     """
     smallest = np.int64(INT_MAX)
     last = np.int64(0)
-    pane = shift // panes_of_one
+    pane = shift // panes_per_pane
     begin = np.int64(0)
     while begin < rows:
         end = min(rows, begin + TILE)
         for row in range(begin, end):
             if entries[row * width] != last:
                 last = entries[row * width]
-                pane = (last + shift) // panes_of_one
+                pane = (last + shift) // panes_per_pane
             panes[row] = pane
             smallest = min(smallest, pane)
         for move in range(move_count):
@@ -210,8 +212,8 @@ def project(  # type: ignore[no-untyped-def]
                 for row in range(begin, end):
                     bits = (np.uint64(entries[row * width + word]) >> down) & mask
                     words[position + row] |= np.int64(bits << up)
-        for number in range(taken_count):
-            word = taken[number]
+        for number in range(argument_count):
+            word = argument_words[number]
             position = number * capacity
             for row in range(begin, end):
                 args[position + row] = entries[row * width + word]
@@ -230,13 +232,15 @@ class Projection:
         self.rows = rows
         self.table = table
         self.shift = (finer.origin - coarser.origin) // finer.pane
-        self.panes_of_one = coarser.pane // finer.pane
+        self.panes_per_pane = coarser.pane // finer.pane
         finer_keys = [key.expression for key in finer.keys]
         self.sources = [finer_keys.index(key.expression) for key in coarser.keys]
-        self.moves = np.array(_moves(entries, rows, self.sources), np.int64).reshape(-1)
+        self.moves = np.array(_list_moves(entries, rows, self.sources), np.int64).reshape(-1)
         functions = [function_of(sub) for sub in finer.subaggregates]
         first = 1 + entries.words
-        self.taken = np.array([first + functions.index(function_of(sub)) for sub in coarser.subaggregates], np.int64)
+        self.argument_words = np.array(
+            [first + functions.index(function_of(sub)) for sub in coarser.subaggregates], np.int64
+        )
 
     def fill(self, entries: npt.NDArray[np.int64], panes: npt.NDArray[np.int64]) -> int:
         """Write entries as rows into the columns of the table, and their panes to `panes`. Return the smallest pane.
@@ -249,12 +253,13 @@ class Projection:
                 self.rows.names[key.name] = self.entries.names[name]
         table = self.table
         return project(
-            pointer(entries, "i64"), len(entries), entries.shape[1], self.shift, self.panes_of_one, self.moves,
-            len(self.moves) // 5, self.taken, len(self.taken), table.words, table.args, table.stride, panes,
+            pointer(entries, "i64"), len(entries), entries.shape[1], self.shift, self.panes_per_pane, self.moves,
+            len(self.moves) // 5, self.argument_words, len(self.argument_words),
+            table.words, table.args, table.stride, panes,
         )  # fmt: skip
 
 
-def _moves(entries: KeyLayout, rows: KeyLayout, sources: Sequence[int]) -> list[tuple[int, int, int, int, int]]:
+def _list_moves(entries: KeyLayout, rows: KeyLayout, sources: Sequence[int]) -> list[tuple[int, int, int, int, int]]:
     """Return the `moves` of `project`. Pieces that are neighbours in the entry and in the new key are joined."""
     pieces: list[tuple[int, int, int, int, int]] = []  # word, shift, bits, word and shift in the new key
     targets = [piece for slices in rows.slices for piece in slices]

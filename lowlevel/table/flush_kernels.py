@@ -35,8 +35,8 @@ from capture.prefetch import prefetch
 from lowlevel.subaggregates import INT_MIN
 from lowlevel.table.entries import (
     CHUNK_ROWS,
-    ENTRIES,
-    PANES,
+    ENTRIES_OFFSET,
+    PANES_OFFSET,
     TableMemory,
     TableRows,
     append_entry,
@@ -85,15 +85,16 @@ class FlushState(NamedTuple):
     """Policy and state of gradual flushes, for the kernels of a table. It is built once per table.
 
     * `policy`: its code. `every`: with SLOW, the hand flushes one entry per this number of packets.
-    * `counts`: number of entries of each pane, at index `pane & mask`. `panes`: maximum number of panes, M + 1.
+    * `pane_counts`: number of entries of each pane, at index `pane & pane_mask`. `max_panes`: maximum number of panes,
+      M + 1.
     * `state`: STATE_WORDS words.
     """
 
     policy: Integer
     every: Integer
-    counts: Integers
-    panes: Integer
-    mask: Integer
+    pane_counts: Integers
+    max_panes: Integer
+    pane_mask: Integer
     state: Integers
 
 
@@ -112,7 +113,7 @@ def find_homes(table, rows, begin, end):  # type: ignore[no-untyped-def]
     # Small entries are in the cache line of their neighbours. Neighbours of large entries are in other lines.
     prefetched_words = 0 if width <= LINE_WORDS // 2 else PREFETCHED_SLOTS * width
     for row in range(begin, end):
-        if rows.choose and not rows.chosen[row]:
+        if rows.uses_chosen and not rows.chosen[row]:
             continue
         time = rows.times[row]
         if time < pane_start or time >= pane_end:
@@ -127,8 +128,8 @@ def find_homes(table, rows, begin, end):  # type: ignore[no-untyped-def]
         for word in range(LINE_WORDS, prefetched_words, LINE_WORDS):
             prefetch(slots, slot * width + word)
         chunk[count] = row
-        chunk[PANES + count] = pane
-        chunk[ENTRIES + count] = slot
+        chunk[PANES_OFFSET + count] = pane
+        chunk[ENTRIES_OFFSET + count] = slot
         count += 1
     return count
 
@@ -143,7 +144,7 @@ def flush_entry(table, flushes, slot, current, out_rows):  # type: ignore[no-unt
     slots, state = table.slots, flushes.state
     offset = slot * table.width
     pane = slots[offset]
-    flushes.counts[pane & flushes.mask] -= 1
+    flushes.pane_counts[pane & flushes.pane_mask] -= 1
     state[RESIDENT] -= 1
     if pane < current:
         state[OLD] -= 1
@@ -154,20 +155,20 @@ def flush_entry(table, flushes, slot, current, out_rows):  # type: ignore[no-unt
 
 
 @outlined
-def flush_before(table, flushes, before, current, out_rows):  # type: ignore[no-untyped-def]
-    """Flush the entries of all panes below `before`. Return the number of rows in `out`.
+def flush_before(table, flushes, end_pane, current, out_rows):  # type: ignore[no-untyped-def]
+    """Flush the entries of all panes below `end_pane`. Return the number of rows in `out`.
 
     The number of these entries is known, so the scan stops after the last entry.
     """
     remaining = np.int64(0)
-    for age in range(flushes.panes):
+    for age in range(flushes.max_panes):
         pane = current - age
-        if pane < before:
-            remaining += flushes.counts[pane & flushes.mask]
+        if pane < end_pane:
+            remaining += flushes.pane_counts[pane & flushes.pane_mask]
     slot = np.int64(0)
     while remaining > 0 and slot < table.slot_count:
         pane = table.slots[slot * table.width]
-        if pane != EMPTY and pane < before:
+        if pane != EMPTY and pane < end_pane:
             out_rows = flush_entry(table, flushes, slot, current, out_rows)
             remaining -= 1
         slot += 1
@@ -175,11 +176,11 @@ def flush_before(table, flushes, before, current, out_rows):  # type: ignore[no-
 
 
 @outlined
-def force_flush(table, flushes, before, out_rows):  # type: ignore[no-untyped-def]
-    """Flush the entries of all panes below `before`, and count them as forced. Return the number of rows in `out`."""
+def force_flush(table, flushes, end_pane, out_rows):  # type: ignore[no-untyped-def]
+    """Flush the entries of all panes below `end_pane`, and count them as forced. Return the number of rows in `out`."""
     state = flushes.state
     rows_before = out_rows
-    out_rows = flush_before(table, flushes, before, state[CURRENT], out_rows)
+    out_rows = flush_before(table, flushes, end_pane, state[CURRENT], out_rows)
     state[FORCED] += out_rows - rows_before
     return out_rows
 
@@ -194,7 +195,7 @@ def open_pane(table, flushes, pane, out_rows):  # type: ignore[no-untyped-def]
     if flushes.policy <= IOP_TWO_SLOT and state[OLD] > 0:
         out_rows = force_flush(table, flushes, state[CURRENT], out_rows)
     if state[RESIDENT] > 0:
-        out_rows = force_flush(table, flushes, pane - flushes.panes + 1, out_rows)
+        out_rows = force_flush(table, flushes, pane - flushes.max_panes + 1, out_rows)
     if state[PACKETS] > 0:  # a pane without packets does not predict the packets of the next pane
         state[TARGET] = state[PACKETS] // EARLY_DIVISOR
     state[OLD] = state[RESIDENT]
@@ -283,7 +284,7 @@ def sweep_in_time(table, flushes, packets, flushed, old_before, out_rows):  # ty
 @helper
 def begin_chunk(table, flushes, count, limit, out_rows):  # type: ignore[no-untyped-def]
     """Open the pane of the first packet of a chunk, if it is a later pane. Then move the hand for `count` packets."""
-    state, pane = flushes.state, table.chunk[PANES]
+    state, pane = flushes.state, table.chunk[PANES_OFFSET]
     if pane > state[CURRENT] and pane <= limit:
         out_rows = open_pane(table, flushes, pane, out_rows)
     state[PACKETS] += count
@@ -307,7 +308,7 @@ def open_pane_in_chunk(table, rows, flushes, pane, first_pending, index, count, 
 def append_direct(table, rows, flushes, pane, first_pending, index, out_rows):  # type: ignore[no-untyped-def]
     """Update the entries of pending packets, then append the packet `index` of the chunk to `out` as a partial."""
     offset = table.slot_count * table.width
-    table.chunk[ENTRIES + index] = offset
+    table.chunk[ENTRIES_OFFSET + index] = offset
     begin_entry(table, offset, pane, rows, table.chunk[index])
     update_entries(table, rows, first_pending, index + 1)
     flushes.state[DIRECT] += 1
@@ -317,7 +318,7 @@ def append_direct(table, rows, flushes, pane, first_pending, index, out_rows):  
 @helper
 def count_entry(flushes, pane, current):  # type: ignore[no-untyped-def]
     """Count a new entry of `pane`."""
-    flushes.counts[pane & flushes.mask] += 1
+    flushes.pane_counts[pane & flushes.pane_mask] += 1
     flushes.state[RESIDENT] += 1
     if pane < current:
         flushes.state[OLD] += 1
@@ -361,15 +362,15 @@ def update_flushing(  # type: ignore[no-untyped-def]
         old_before = state[OLD]
         for index in range(count):
             row = chunk[index]
-            pane = chunk[PANES + index]
-            slot = chunk[ENTRIES + index]
+            pane = chunk[PANES_OFFSET + index]
+            slot = chunk[ENTRIES_OFFSET + index]
             if pane > current and pane <= limit:
                 out_rows = open_pane_in_chunk(table, rows, flushes, pane, first_pending, index, count, out_rows)
                 first_pending = index
                 late_pending = False
                 old_before = state[OLD]
                 current = pane
-            if pane > current or pane <= current - flushes.panes:
+            if pane > current or pane <= current - flushes.max_panes:
                 out_rows = append_direct(table, rows, flushes, pane, first_pending, index, out_rows)
                 first_pending = index + 1
                 continue
@@ -407,7 +408,7 @@ def update_flushing(  # type: ignore[no-untyped-def]
                 out_rows = flush_entry(table, flushes, slot, current, out_rows)
                 state[EVICTED] += 1
             late_pending = late_pending or pane < current
-            chunk[ENTRIES + index] = offset
+            chunk[ENTRIES_OFFSET + index] = offset
             if not exists:
                 begin_entry(table, offset, pane, rows, row)
                 count_entry(flushes, pane, current)
@@ -416,11 +417,11 @@ def update_flushing(  # type: ignore[no-untyped-def]
 
 
 @kernel("i64(TableMemory, FlushState, i64, i64, i64, i64)")
-def advance_table(table: TableMemory, flushes: FlushState, pane, before, visits, out_rows):  # type: ignore[no-untyped-def]
+def advance_table(table: TableMemory, flushes: FlushState, pane, end_pane, visits, out_rows):  # type: ignore[no-untyped-def]
     """Flush entries for a watermark, without packets. Return the number of rows in `out`.
 
     `pane` becomes the current pane if it is later. The hand visits up to `visits` slots and flushes at most CHUNK_ROWS
-    entries. Entries of panes below `before` are flushed. `out` contains `out_rows` rows and has room for slot_count
+    entries. Entries of panes below `end_pane` are flushed. `out` contains `out_rows` rows and has room for slot_count
     more.
     """
     state = flushes.state
@@ -432,9 +433,9 @@ def advance_table(table: TableMemory, flushes: FlushState, pane, before, visits,
     state[BURST] = max(state[BURST], out_rows - rows_before)
     current = state[CURRENT]
     rows_before = out_rows
-    if before > current and state[OLD] > 0:
+    if end_pane > current and state[OLD] > 0:
         out_rows = flush_before(table, flushes, current, current, out_rows)
     if state[RESIDENT] > 0:
-        out_rows = flush_before(table, flushes, before, current, out_rows)
+        out_rows = flush_before(table, flushes, end_pane, current, out_rows)
     state[FLUSHED] += out_rows - rows_before
     return out_rows

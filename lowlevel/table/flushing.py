@@ -23,10 +23,10 @@ from enum import StrEnum
 
 from capture.lazy_dataclasses import dataclass
 
-MOST_DISORDER = 1 << 10
+MAX_DISORDER = 1 << 10
 """Maximum number of old panes in a table. Each pane has a counter, and all counters are read when a pane opens."""
 
-MOST_EVERY = 1 << 30
+MAX_PACKETS_PER_ENTRY = 1 << 30
 """Maximum number of packets per flushed entry. With a larger number, no entry would leave before the bound."""
 
 
@@ -67,15 +67,15 @@ class Flushing:
             object.__setattr__(self, "policy", Policy(self.policy))
         except ValueError:
             raise ValueError(f"got the flush policy {self.policy!r}, expected any of {', '.join(Policy)}") from None
-        if not 0 <= self.disorder <= MOST_DISORDER:
-            raise ValueError(f"got a disorder of {self.disorder} panes, expected 0 to {MOST_DISORDER:,}")
+        if not 0 <= self.disorder <= MAX_DISORDER:
+            raise ValueError(f"got a disorder of {self.disorder} panes, expected 0 to {MAX_DISORDER:,}")
         if self.policy.ordered and self.disorder != 1:
             raise ValueError(
                 f"got a disorder of {self.disorder} panes for {self.policy}, expected 1: this policy flushes the old "
                 "pane before the next pane opens"
             )
-        if not 1 <= self.every <= MOST_EVERY:
-            raise ValueError(f"got one entry for every {self.every} packets, expected 1 to {MOST_EVERY:,}")
+        if not 1 <= self.every <= MAX_PACKETS_PER_ENTRY:
+            raise ValueError(f"got one entry for every {self.every} packets, expected 1 to {MAX_PACKETS_PER_ENTRY:,}")
 
 
 AT_ONCE = Flushing()

@@ -37,7 +37,7 @@ from lowlevel.table.flush_kernels import (
 from lowlevel.table.flushing import Flushing, Policy
 from lowlevel.table.table import Table, Tally
 
-CODES = {
+POLICY_CODES = {
     Policy.IOP_SLOW: IOP_SLOW,
     Policy.IOP_TWO_SLOT: IOP_TWO_SLOT,
     Policy.LAZY: LAZY,
@@ -70,25 +70,27 @@ class FlushingTable(Table):
         `probes`: number of slots that a packet tests one by one. By default, ordered policies test IOP_PROBES slots,
         and the other policies compare the tags of a bucket. Raises ValueError for AT_ONCE.
         """
-        if flushing.policy not in CODES:
-            raise ValueError(f"got {flushing.policy}, expected any of {', '.join(CODES)}: it does not flush gradually")
+        if flushing.policy not in POLICY_CODES:
+            raise ValueError(
+                f"got {flushing.policy}, expected any of {', '.join(POLICY_CODES)}: it does not flush gradually"
+            )
         self.probes = probes or IOP_PROBES.get(flushing.policy, BUCKET)
-        self.tagged = probes is None and flushing.policy not in IOP_PROBES
+        self.uses_tags = probes is None and flushing.policy not in IOP_PROBES
         super().__init__(key_words, subaggregates, slots, capacity, self.probes, slots + capacity)
         self.slots[:] = EMPTY
         self.flushing = flushing
-        self.code = CODES[flushing.policy]
-        self.panes = flushing.disorder + 1
-        self.counts = np.zeros(1 << (self.panes - 1).bit_length(), np.int64)
-        self.mask = len(self.counts) - 1
+        self.policy_code = POLICY_CODES[flushing.policy]
+        self.max_panes = flushing.disorder + 1
+        self.pane_counts = np.zeros(1 << (self.max_panes - 1).bit_length(), np.int64)
+        self.pane_mask = len(self.pane_counts) - 1
         self.state = np.zeros(STATE_WORDS, np.int64)
         self.state[CURRENT] = EMPTY
         self.flushes = FlushState(
-            policy=self.code,
+            policy=self.policy_code,
             every=flushing.every,
-            counts=pointer(self.counts, "i64"),
-            panes=self.panes,
-            mask=self.mask,
+            pane_counts=pointer(self.pane_counts, "i64"),
+            max_panes=self.max_panes,
+            pane_mask=self.pane_mask,
             state=pointer(self.state, "i64"),
         )
 
@@ -102,23 +104,23 @@ class FlushingTable(Table):
     ) -> None:
         """Add packets. Packets of panes above `limit` open no pane. Call `evictions_due` before."""
         records = self.record, self.rows(times, chosen, pane, origin), self.flushes
-        if self.tagged:
+        if self.uses_tags:
             self.evicted_rows = update_tagged_flushing.at(*records, limit, self.evicted_rows)
         else:
             self.evicted_rows = update_flushing.at(*records, self.probes, limit, self.evicted_rows)
 
-    def advance(self, pane: int, before: int = INT_MIN) -> None:
+    def advance(self, pane: int, end_pane: int = INT_MIN) -> None:
         """Open `pane` without a packet, unless a later pane is open.
 
-        Flushes entries beyond the bound and entries of panes below `before`. With PACED, the hand also moves. Call
+        Flushes entries beyond the bound and entries of panes below `end_pane`. With PACED, the hand also moves. Call
         `evictions_due` before.
         """
-        visits = max(1, len(self.slots) // SWEEP_WATERMARKS) if self.code == PACED else 0
-        self.evicted_rows = advance_table.at(self.record, self.flushes, pane, before, visits, self.evicted_rows)
+        visits = max(1, len(self.slots) // SWEEP_WATERMARKS) if self.policy_code == PACED else 0
+        self.evicted_rows = advance_table.at(self.record, self.flushes, pane, end_pane, visits, self.evicted_rows)
 
-    def flush(self, before: int) -> Iterator[npt.NDArray[np.int64]]:
-        """Yield one array: the evicted entries, then all entries of panes below `before`."""
-        self.advance(INT_MIN, before)
+    def flush(self, end_pane: int) -> Iterator[npt.NDArray[np.int64]]:
+        """Yield one array: the evicted entries, then all entries of panes below `end_pane`."""
+        self.advance(INT_MIN, end_pane)
         yield self.take_evicted()
 
     @property
@@ -127,11 +129,11 @@ class FlushingTable(Table):
         return self.slots[self.slots[:, 0] != EMPTY]
 
     @property
-    def smallest(self) -> int:
+    def smallest_pane(self) -> int:
         """The smallest pane of an entry in the table; INT_MAX if the table is empty."""
         current = int(self.state[CURRENT])
-        panes = range(current - self.panes + 1, current + 1)
-        return next((pane for pane in panes if self.counts[pane & self.mask]), INT_MAX)
+        panes = range(current - self.max_panes + 1, current + 1)
+        return next((pane for pane in panes if self.pane_counts[pane & self.pane_mask]), INT_MAX)
 
     @property
     def tally(self) -> Tally:
@@ -146,11 +148,11 @@ class FlushingTable(Table):
             direct=word[DIRECT],
             burst=word[BURST],
             resident=word[RESIDENT],
-            panes=int(np.count_nonzero(self.counts)),
+            panes=int(np.count_nonzero(self.pane_counts)),
         )
 
     @property
-    def old(self) -> int:
+    def old_entries(self) -> int:
         """Number of entries of panes before the current pane."""
         return int(self.state[OLD])
 

@@ -29,7 +29,7 @@ from lowlevel.table.keys import CODES_PER_PASS, KeyLayout, pack_word
 from lowlevel.table.table import Table
 
 
-def argument_values(
+def write_argument(
     sub: SubAggregate, columns: Columns, out: npt.NDArray[np.int64], vector: AnyVector | None = None
 ) -> None:
     """Write the argument of each row to `out`, one word per row: 1 or 0 for a count, the bits of a float64 for FLOAT.
@@ -64,7 +64,7 @@ Piece = tuple[int, int, int]
 """A column packed into a word: its memory address, its first bit in the word, and the number added to its values."""
 
 
-def is_plain(plan: LowLevelPlan) -> bool:
+def has_only_columns(plan: LowLevelPlan) -> bool:
     """Return whether all keys and arguments of a plan are columns, so that no expression must be evaluated."""
     keys = all(isinstance(key.expression, Column) and key.expression.type is not Type.TEXT for key in plan.keys)
     return keys and all(sub.argument is None or _is_column(sub) for sub in plan.subaggregates)
@@ -100,7 +100,7 @@ class Inlet:
             if sub.argument is not None:
                 if sub.argument != argument:  # sum(x) and count(x) of one x follow each other
                     argument, vector = sub.argument, evaluate(sub.argument, columns)
-                argument_values(sub, columns, self.table.args[index, :rows], vector)
+                write_argument(sub, columns, self.table.args[index, :rows], vector)
 
     def _use_buffers(self) -> None:
         """Make the table read its own buffers."""

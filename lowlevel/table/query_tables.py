@@ -24,7 +24,7 @@ from lowlevel.table.entries import BUCKET
 from lowlevel.table.feeding import Projection
 from lowlevel.table.flushing import AT_ONCE, Flushing, Policy
 from lowlevel.table.flushing_table import FlushingTable, make_table
-from lowlevel.table.inputs import Inlet, is_plain
+from lowlevel.table.inputs import Inlet, has_only_columns
 from lowlevel.table.keys import KeyLayout, codes_of, whole_words
 from lowlevel.table.spread import Spreader
 from lowlevel.table.table import Table, Tally, add_tallies
@@ -75,11 +75,11 @@ class QueryTables:
         self.where = None if plan.where is None else Condition(plan.where)
         self.spreader = Spreader(plan.pane, plan.origin, capacity) if plan.spread else None
         self.addresses = [key.expression for key in plan.keys if key.expression.type is Type.ADDRESS]
-        self.plain_addresses = all(isinstance(expression, Column) for expression in self.addresses)
-        self.plain = is_plain(plan)
-        self.calls = plan.calls_user
-        self.oldest = INT_MAX  # lower bound of the panes of all entries, with AT_ONCE
-        self.limit = INT_MAX  # the latest pane that a row can open
+        self.has_address_columns = all(isinstance(expression, Column) for expression in self.addresses)
+        self.has_only_columns = has_only_columns(plan)
+        self.calls_user = plan.calls_user
+        self.oldest_pane = INT_MAX  # lower bound of the panes of all entries, with AT_ONCE
+        self.max_open_pane = INT_MAX  # the latest pane that a row can open
         self.last_flush = INT_MIN, INT_MIN  # at the last gradual flush: current pane, smallest pane that could stay
         self.watermark = BEGINNING  # watermark of the partials
         self.is_fed = False  # entries of another query's tables update these tables, instead of rows
@@ -126,7 +126,7 @@ class QueryTables:
             raise ValueError(
                 f"got {count} rows at once, expected at most {self.capacity}: tables have no room for more"
             )
-        self.limit = INT_MAX if newest == END else max(INT_MIN, (newest - self.plan.origin) // self.plan.pane)
+        self.max_open_pane = INT_MAX if newest == END else max(INT_MIN, (newest - self.plan.origin) // self.plan.pane)
         if self.where is not None and self.where.excludes_all(rows.columns, count):
             self.filtered += count
             return self._take_waiting()
@@ -141,8 +141,8 @@ class QueryTables:
         columns = rows.columns
         if (
             chosen is not None
-            and (accepted * COPY_DIVISOR <= count or (self.calls and accepted < count))
-            and not (self.plain and isinstance(columns, BufferColumns))
+            and (accepted * COPY_DIVISOR <= count or (self.calls_user and accepted < count))
+            and not (self.has_only_columns and isinstance(columns, BufferColumns))
         ):
             columns, chosen = ChosenRows(columns, np.flatnonzero(chosen)), None
         times = columns["ts"]
@@ -158,20 +158,20 @@ class QueryTables:
 
     def _add_rows(self, columns: Columns, times: npt.NDArray[np.int64], earliest: int, chosen: Mask | None) -> None:
         """Add rows to the tables, in the panes of their `times`. `earliest` is at most the smallest time."""
-        self.oldest = min(self.oldest, (earliest - self.plan.origin) // self.plan.pane)
+        self.oldest_pane = min(self.oldest_pane, (earliest - self.plan.origin) // self.plan.pane)
         for versions, rows_of_versions in self._split_by_versions(columns, chosen):
             layout, table = self._table_for(versions)
             if table.evictions_due:
                 self.waiting_partials += self._to_partials(layout, table, table.take_evicted())
             self.inlets[versions].write(columns, len(times))
             flags = None if rows_of_versions is None else rows_of_versions.view(np.uint8)
-            table.update(times, flags, self.plan.pane, self.plan.origin, self.limit)
+            table.update(times, flags, self.plan.pane, self.plan.origin, self.max_open_pane)
             if self.budget is not None:
                 self._check_size(versions, len(times) if flags is None else int(np.count_nonzero(flags)))
 
     def _split_by_versions(self, columns: Columns, chosen: Mask | None) -> Iterator[tuple[Versions, Mask | None]]:
         """Yield each occurring tuple of IP versions of the address keys, and the chosen rows with these versions."""
-        if self.plain_addresses and isinstance(columns, BufferColumns) and columns.only_ipv4:
+        if self.has_address_columns and isinstance(columns, BufferColumns) and columns.only_ipv4:
             yield (4,) * len(self.addresses), chosen
             return
         version_columns = []
@@ -266,7 +266,7 @@ class QueryTables:
             if table.evictions_due:
                 self.waiting_partials += self._to_partials(own_layout, table, table.take_evicted())
             batch = entries[begin : begin + table.capacity]
-            self.oldest = min(self.oldest, projection.fill(batch, self.entry_panes))
+            self.oldest_pane = min(self.oldest_pane, projection.fill(batch, self.entry_panes))
             table.update(self.entry_panes[: len(batch)], None, 1, 0)  # in panes of length 1, a pane is its own time
 
     def _take_waiting(self) -> Sequence[pa.RecordBatch]:
@@ -298,7 +298,7 @@ class QueryTables:
     def flush_all(self) -> Iterator[pa.RecordBatch]:
         """Flush all entries, without a watermark."""
         yield from self._take_waiting()
-        self.oldest = INT_MAX
+        self.oldest_pane = INT_MAX
         for layout, table in self.tables.values():
             yield from self._to_partials(layout, table, table.take_evicted())
             for entries in table.flush(INT_MAX):
@@ -306,7 +306,7 @@ class QueryTables:
 
     def _flush(self, pane: int) -> Iterator[pa.RecordBatch]:
         """Flush all entries of panes below `pane`."""
-        if pane <= self.oldest:
+        if pane <= self.oldest_pane:
             return
         oldest = INT_MAX
         for layout, table in self.tables.values():
@@ -314,12 +314,12 @@ class QueryTables:
             for entries in table.flush(pane):
                 yield from self._to_partials(layout, table, entries)
             assert isinstance(table, TaggedTable)
-            oldest = min(oldest, table.oldest)
-        self.oldest = oldest
+            oldest = min(oldest, table.oldest_pane)
+        self.oldest_pane = oldest
 
     def _flush_gradually(self, pane: int, idle: bool) -> Iterator[pa.RecordBatch]:
         """Advance tables with gradual flushes to `pane`. Yield their partials if panes have been closed."""
-        current = pane if self.limit == INT_MAX else max(pane, self.limit)
+        current = pane if self.max_open_pane == INT_MAX else max(pane, self.max_open_pane)
         for layout, table in self._flushing_tables():
             if table.evictions_due:
                 yield from self._to_partials(layout, table, table.take_evicted())
@@ -339,7 +339,7 @@ class QueryTables:
     @property
     def _smallest_pane(self) -> int:
         """Return the smallest pane of an entry in tables with gradual flushes; INT_MAX if they are empty."""
-        return min((table.smallest for _, table in self._flushing_tables()), default=INT_MAX)
+        return min((table.smallest_pane for _, table in self._flushing_tables()), default=INT_MAX)
 
     def _to_partials(self, layout: KeyLayout, table: Table, entries: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
         """Convert entries of a table into one batch of partials. Update the fed tables with the entries."""

@@ -1,4 +1,4 @@
-"""Reducers: the reducer of a plan on a link converts rows into partials, with tables or without aggregation."""
+"""A reducer converts the rows of one plan on one link into partials, with tables or without aggregation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lowlevel.punctuation import BEGINNING, END
 from lowlevel.rows.readers import Rows
 from lowlevel.table.budget import TableBudget
 from lowlevel.table.flushing import Flushing
-from lowlevel.table.inputs import argument_values
+from lowlevel.table.inputs import write_argument
 from lowlevel.table.query_tables import QueryTables
 from lowlevel.table.spread import Spreader
 from lowlevel.table.table import Tally
@@ -40,7 +40,7 @@ class QueryRows:
         self.link = link
         self.plan = plan
         self.where = None if plan.where is None else Condition(plan.where)
-        self.calls = plan.calls_user
+        self.calls_user = plan.calls_user
         self.spreader: Spreader | None = None  # rows are not spread over panes
         self.watermark = BEGINNING
         self.accepted = 0
@@ -68,7 +68,7 @@ class QueryRows:
             return ()
         if chosen is None or accepted == rows.count:
             return (self._partials(rows.columns, rows.count),)
-        if self.calls or accepted * COPY_DIVISOR <= rows.count:
+        if self.calls_user or accepted * COPY_DIVISOR <= rows.count:
             return (self._partials(ChosenRows(rows.columns, np.flatnonzero(chosen)), accepted),)
         return (pc.filter(self._partials(rows.columns, rows.count), array_of(chosen)),)
 
@@ -79,7 +79,7 @@ class QueryRows:
         columns += [arrow_column(evaluate(key.expression, rows), count, key.expression.type) for key in self.plan.keys]
         for sub in self.plan.subaggregates:
             values: npt.NDArray[np.int64] = np.empty(count, np.int64)
-            argument_values(sub, rows, values)
+            write_argument(sub, rows, values)
             columns.append(array_of(values.view(np.float64) if sub.type is Type.FLOAT else values))
         return pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
 

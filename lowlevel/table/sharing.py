@@ -38,7 +38,7 @@ from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import Item
 from lowlevel.subaggregates import Kind, SubAggregate
 from lowlevel.table.constants import find_constant_tables
-from lowlevel.table.feeding import Function, depth, feeders, function_of, widen
+from lowlevel.table.feeding import Function, count_feeders, find_feeders, function_of, widen
 from lowlevel.table.reducer import QueryReducer
 
 
@@ -141,12 +141,15 @@ def _value_of(constant: Constant) -> int | bytes:
     return constant.value.to_bytes(WIDTH[constant.version] // 8, "big") if isinstance(constant, Address) else constant
 
 
-CACHED_RUNS = 4
-"""Number of sets of plans whose shared plans are cached."""
+CACHED_PLAN_LISTS = 4
+"""Number of lists of plans for which the shared plans are cached."""
 
 
 def identity(plan: LowLevelPlan) -> LowLevelPlan:
-    """Return a plan without names of keys and without sub-aggregates. It is equal for plans that can share a table."""
+    """Return a plan without names of keys and without sub-aggregates.
+
+    The results are equal for plans that can share a table.
+    """
     keys = tuple(replace(key, name=str(index)) for index, key in enumerate(plan.keys))
     return replace(plan, keys=keys, subaggregates=())
 
@@ -159,7 +162,7 @@ def share(plans: Sequence[LowLevelPlan], feeding: bool = True) -> tuple[SharedPl
     return _share(tuple(plans), feeding)
 
 
-@lru_cache(CACHED_RUNS)  # every file and every thread of a run has the same plans
+@lru_cache(CACHED_PLAN_LISTS)  # every file and every thread of a run has the same plans
 def _share(plans: tuple[LowLevelPlan, ...], feeding: bool) -> tuple[SharedPlan, ...]:
     groups: dict[LowLevelPlan, list[int]] = {}
     for index, plan in enumerate(plans):
@@ -170,8 +173,8 @@ def _share(plans: tuple[LowLevelPlan, ...], feeding: bool) -> tuple[SharedPlan, 
         return tuple(tables)
     widened = widen([shared.plan for shared in tables])
     tables = [replace(shared, plan=plan) for shared, plan in zip(tables, widened, strict=True)]
-    feeder_of = feeders(widened)
-    order = sorted(range(len(tables)), key=lambda index: depth(index, feeder_of))
+    feeder_of = find_feeders(widened)
+    order = sorted(range(len(tables)), key=lambda index: count_feeders(index, feeder_of))
     new_indexes: dict[int | None, int] = {index: new_index for new_index, index in enumerate(order)}
     return tuple(replace(tables[index], feeder=new_indexes.get(feeder_of[index])) for index in order)
 
@@ -222,7 +225,7 @@ def _after_first_key(columns: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def share_conditions(tables: Iterable[QueryReducer]) -> None:
-    """Let queries with equal rows and predicate use one condition, so that each batch of rows is tested once.
+    """Make queries with equal rows and predicate use one condition, so that each batch of rows is tested once.
 
     Conditions that differ in the constant of `column = constant` share an index of the column.
     """
@@ -231,10 +234,10 @@ def share_conditions(tables: Iterable[QueryReducer]) -> None:
         plan = query.plan
         if plan.where is not None and query.where is not None:
             query.where = conditions.setdefault((plan.kind, plan.sampling, plan.where), query.where)
-    by_rows: dict[tuple[str, FixedRates | None], list[Condition]] = {}
+    conditions_by_rows: dict[tuple[str, FixedRates | None], list[Condition]] = {}
     for (kind, sampling, _), condition in conditions.items():
-        by_rows.setdefault((kind, sampling), []).append(condition)
-    for same_rows in by_rows.values():
+        conditions_by_rows.setdefault((kind, sampling), []).append(condition)
+    for same_rows in conditions_by_rows.values():
         _share_indexes(same_rows)
 
 

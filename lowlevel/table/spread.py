@@ -25,8 +25,8 @@ from lowlevel.expressions.columns import AnyVector, CachedColumns, Columns, Mask
 from lowlevel.expressions.tree import ENDS_COLUMN, SHARE_PREFIX
 
 MAX_PIECES = 10_000
-"""Maximum number of pieces of one row. A longer row becomes one piece, at its end, and is counted in `too_long`. Then
-the start is from a wrong clock, or the window is far too short."""
+"""Maximum number of pieces of one row. A longer row becomes one piece, at its end, and is counted in `too_long`. In
+such a row the start is from a wrong clock, or the window is far too short."""
 
 COUNTERS = r"(raw_)?(packets|bytes)|\w+(Delta|Total)Count|(reverse)?(initiator|responder)(Octets|Packets)"
 """Pattern of the names of columns that are counters over the lifetime of a row."""
@@ -34,7 +34,7 @@ COUNTERS = r"(raw_)?(packets|bytes)|\w+(Delta|Total)Count|(reverse)?(initiator|r
 PIECE_WORDS = 5
 """Number of words of a piece."""
 
-ROW, PANE, WHOLE = range(3)
+ROW, PANE, TOO_LONG = range(3)
 """Words of the state: the next row, its next pane (counted from its first pane), and the number of rows that were too
 long to be cut."""
 
@@ -70,11 +70,25 @@ def multiply_divide(value, part, whole):  # type: ignore[no-untyped-def]
 
 @kernel("i64(i64*, i64*, u8*, i64, i64, i64, i64, i64, i64*, i64*, i64*, i64*, i64*, i64*, i64)")
 def cut_rows(  # type: ignore[no-untyped-def]
-    starts, ends, chosen, choose, rows, pane_length, origin, limit, state, row_of, pane_of, low, high, length, capacity
+    starts,
+    ends,
+    chosen,
+    uses_chosen,
+    rows,
+    pane_length,
+    origin,
+    limit,
+    state,
+    row_of,
+    pane_of,
+    low,
+    high,
+    length,
+    capacity,
 ):
     """Cut rows into pieces, until there are `capacity` pieces or no more rows. Return the number of pieces.
 
-    * `starts`, `ends`: times of the rows in ns. If `choose`, only rows with `chosen` = 1 are cut.
+    * `starts`, `ends`: times of the rows in ns. If `uses_chosen`, only rows with `chosen` = 1 are cut.
     * `limit`: a row that is as long as this number of panes, or longer, is one piece.
     * `row_of`, `pane_of`: row and pane of each piece. `low`, `high`: the piece in ns from the start of the row.
       `length`: the duration of the row; the last piece of a row has high = length. Each array has `capacity` words.
@@ -83,7 +97,7 @@ def cut_rows(  # type: ignore[no-untyped-def]
     pieces = 0
     row = state[ROW]
     while row < rows and pieces < capacity:
-        if choose and not chosen[row]:
+        if uses_chosen and not chosen[row]:
             row += 1
             continue
         end = ends[row]
@@ -94,7 +108,7 @@ def cut_rows(  # type: ignore[no-untyped-def]
             if elapsed // np.uint64(pane_length) < np.uint64(limit):
                 duration = np.int64(elapsed)
             else:
-                state[WHOLE] += 1
+                state[TOO_LONG] += 1
         start = end - duration
         first = (start - origin) // pane_length
         panes = (end - (1 if duration else 0) - origin) // pane_length - first + 1
@@ -206,4 +220,4 @@ class Spreader:
             row_of, pane_of, *spans = (np.ascontiguousarray(buffer[:count]) for buffer in self.buffers)
             times = self.origin + pane_of * self.pane
             yield Pieces(count, int(times.min()), times, PieceColumns(columns, row_of, spans))
-        self.too_long += int(state[WHOLE])
+        self.too_long += int(state[TOO_LONG])

@@ -72,7 +72,7 @@ def add_tallies(tallies: Iterable[Tally]) -> Tally:
 
 
 SPARE_BATCHES = 3
-"""Number of full batches whose evicted entries fit into the buffer. Then the caller must take the entries."""
+"""Number of full batches whose evicted entries fit into the buffer before the caller must take them."""
 
 
 def allocate_aligned(rows: int, columns: int) -> npt.NDArray[np.int64]:
@@ -113,7 +113,7 @@ class Table(ABC):
         self.initial_words = np.array([initial_word(code) for code in self.ops.tolist()], np.int64)
         self.capacity = capacity
         self.max_written = max_written
-        self.memory = allocate_aligned(slots + 1, self.width)  # one row of scratch
+        self.memory = allocate_aligned(slots + 1, self.width)  # one more row, for packets without an entry
         self.slots = self.memory[:slots]
         self.tags = np.zeros(max(1, slots // BUCKET), np.uint64)
         self.evicted = np.empty((max_written + SPARE_BATCHES * capacity, self.width), np.int64)
@@ -166,7 +166,7 @@ class Table(ABC):
             arg_offsets=self._arg_offsets,
             times=pointer(times, "i64"),
             chosen=self._any_mask_address if chosen is None else pointer(chosen, "u8"),
-            choose=chosen is not None,
+            uses_chosen=chosen is not None,
             row_count=len(times),
             pane_length=pane,
             origin=origin,
@@ -188,8 +188,8 @@ class Table(ABC):
         """
 
     @abstractmethod
-    def flush(self, before: int) -> Iterator[npt.NDArray[np.int64]]:
-        """Yield the entries of all panes below `before`, in several arrays. Call `take_evicted` before.
+    def flush(self, end_pane: int) -> Iterator[npt.NDArray[np.int64]]:
+        """Yield the entries of all panes below `end_pane`, in several arrays. Call `take_evicted` before.
 
         An array is valid until the next array is requested.
         """

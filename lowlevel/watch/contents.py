@@ -270,7 +270,7 @@ def read_contents(data: bytes, form: Form | Setting) -> Contents:
 
 def _read_history(data: bytes, form: Form) -> Contents:
     """Read a file whose rows are true for a time."""
-    texts, labels, starts, ends, first = read_rows(data, labelled=form is Form.HISTORY)
+    texts, labels, starts, ends, first = read_rows(data, has_labels=form is Form.HISTORY)
     for row, text in enumerate(texts):
         if not text.isascii() or any(character in text for character in " \t,#\n\r"):
             raise WatchlistError(f"line {first + row}: got '{text}', expected an address or a prefix like '10.0.0.0/8'")

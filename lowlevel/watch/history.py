@@ -9,8 +9,8 @@ An address at a time has the label of the longest prefix that contains it and is
 each other: a later row ends the row before it, as a new lease of an address does. So at 09:20 the address above belongs
 to the printer.
 
-The file is CSV, NDJSON, Parquet, or the lease file of ISC's DHCP server; its content tells which. Missing times and
-NULL: always before, or still true.
+The file is CSV, NDJSON (a JSON object per line), Parquet, or the lease file of ISC's DHCP server. Its content shows
+the format. A row without `from` has always been true. A row without `to` is still true.
 """
 
 from __future__ import annotations
@@ -41,15 +41,18 @@ NAME_OF_LEASE = re.compile(
     r'^\s*client-hostname\s+"([^"]*)"\s*;|^\s*hardware\s+\S+\s+([0-9A-Fa-f:]+)\s*;', re.MULTILINE
 )
 
-PARQUET_MARK, OBJECT_MARK = b"PAR1", b"{"
-"""First bytes of Parquet and of NDJSON."""
+PARQUET_START, JSON_START = b"PAR1", b"{"
+"""The first bytes of a Parquet file, and of an NDJSON file."""
 
 
 class History:
-    """The rows of a file, for the label of an address at a time. Immutable."""
+    """The rows of a file. `find` returns the label of an address at a time. Immutable."""
 
     def __init__(self, ipv4: Prefixes, ipv6: Prefixes, starts: Numbers, ends: Numbers, labels: Numbers) -> None:
-        """Build the history of rows with prefixes whose labels are the numbers of their rows."""
+        """Build the history of some rows. The label of a prefix in `ipv4` or `ipv6` is the index of its row.
+
+        `starts`, `ends`, `labels`: the times (ns) and the label of each row.
+        """
         rows: list[Numbers] = []
         parents: list[Numbers] = []
         distinct: list[Prefixes] = []
@@ -62,17 +65,17 @@ class History:
             rows.append(np.stack([numbers, ordered.labels]))
             kept = ordered.without(repeats)
             named = Prefixes(kept.bits, kept.highs, kept.lows, kept.lengths, count + np.arange(len(kept.lows)))
-            parents.append(_parents(named))
+            parents.append(_enclosing_prefixes(named))
             distinct.append(named)
             count += len(kept.lows)
         number, row = np.concatenate(rows, axis=1)
         order = np.lexsort((row, starts[row], number))
         number, row = number[order], row[order]
-        # Of rows of a prefix with equal starts the last one counts.
+        # If rows of one prefix have equal starts, the last row counts.
         is_last = np.append((np.diff(number) != 0) | (np.diff(starts[row]) != 0), True)[: len(row)]
         self._numbers, row = number[is_last], row[is_last]
         self._ranges = AddressRanges(*distinct)
-        self._parents = np.concatenate(parents)
+        self._enclosing = np.concatenate(parents)
         self._times = np.unique(starts[row])
         self._keys = self._numbers * (len(self._times) + 1) + np.searchsorted(self._times, starts[row], "right")
         self._ends = ends[row]
@@ -81,7 +84,7 @@ class History:
     @property
     def bytes(self) -> int:
         """Memory in bytes."""
-        arrays = (self._numbers, self._parents, self._times, self._keys, self._ends, self._labels)
+        arrays = (self._numbers, self._enclosing, self._times, self._keys, self._ends, self._labels)
         return self._ranges.bytes + sum(array.nbytes for array in arrays)
 
     def find(self, version: Numbers, high: Halves, low: Halves, times: Numbers) -> Numbers:
@@ -99,15 +102,18 @@ class History:
             has_begun = (self._numbers[position] == number) & (self._keys[position] <= keys)
             is_true = has_begun & (times[searched] < self._ends[position])
             found[searched[is_true]] = self._labels[position[is_true]]
-            numbers[searched] = self._parents[number]
+            numbers[searched] = self._enclosing[number]
             searched = searched[~is_true & (numbers[searched] != NONE)]
         return found
 
 
-def _parents(prefixes: Prefixes) -> Numbers:
-    """Return for each prefix the label of the longest shorter prefix that contains it, or NONE. They are sorted."""
+def _enclosing_prefixes(prefixes: Prefixes) -> Numbers:
+    """Return for each prefix the label of the longest shorter prefix that contains it, or NONE.
+
+    The prefixes must be sorted.
+    """
     parents = np.full(len(prefixes.lows), NONE)
-    stack: list[tuple[int, int, int]] = []  # the last address, and the label
+    stack: list[tuple[int, int, int]] = []  # last address, label and length of the prefixes around the current one
     starts = ((int(high) << 64) | int(low) for high, low in zip(prefixes.highs, prefixes.lows, strict=True))
     for position, (start, length) in enumerate(zip(starts, prefixes.lengths.tolist(), strict=True)):
         last = start | ((1 << (prefixes.bits - length)) - 1)
@@ -119,20 +125,20 @@ def _parents(prefixes: Prefixes) -> Numbers:
     return parents
 
 
-def read_rows(data: bytes, *, labelled: bool) -> tuple[list[str], list[str], Numbers, Numbers, int]:
-    """Return prefixes, labels, starts and ends (ns) of a file, and the number of its first row.
+def read_rows(data: bytes, *, has_labels: bool) -> tuple[list[str], list[str], Numbers, Numbers, int]:
+    """Return prefixes, labels, starts and ends (ns) of a file, and the line number of its first row.
 
-    The labels are empty texts unless `labelled`. Raises WatchlistError for a file without the columns.
+    Without `has_labels`, all labels are empty. Raises WatchlistError for a file without the columns.
     """
     table, first = _read_table(data)
     names = {name.lower(): name for name in reversed(table.column_names)}
-    missing = [name for name in (PREFIX, *([LABEL] if labelled else []), FROM, TO) if name not in names]
+    missing = [name for name in (PREFIX, *([LABEL] if has_labels else []), FROM, TO) if name not in names]
     if missing and table.num_columns:
         raise WatchlistError(f"got the columns {', '.join(table.column_names)}, expected {', '.join(missing)} too")
     if not table.num_columns:
         return [], [], np.zeros(0, np.int64), np.zeros(0, np.int64), first
     prefixes = _texts(table, names[PREFIX], first)
-    labels = _texts(table, names[LABEL], first) if labelled else [""] * table.num_rows
+    labels = _texts(table, names[LABEL], first) if has_labels else [""] * table.num_rows
     starts, ends = _times(table, names[FROM], first, BEGINNING), _times(table, names[TO], first, END)
     wrong = np.flatnonzero(ends < starts)
     if len(wrong):
@@ -146,11 +152,11 @@ def _read_table(data: bytes) -> tuple[pa.Table, int]:
     if not data.strip():
         return pa.table({}), 1
     source = pa.BufferReader(data)
-    if data.startswith(PARQUET_MARK):
+    if data.startswith(PARQUET_START):
         from pyarrow import parquet
 
         read, first = (lambda: parquet.read_table(source)), 1
-    elif data.lstrip().startswith(OBJECT_MARK):
+    elif data.lstrip().startswith(JSON_START):
         from pyarrow import json
 
         read, first = (lambda: json.read_json(source)), 1
@@ -203,7 +209,7 @@ def _texts(table: pa.Table, name: str, first: int) -> list[str]:
 
 
 def _times(table: pa.Table, name: str, first: int, default: int) -> Numbers:
-    """Return times in ns since the epoch, UTC if they have no zone; `default` for a missing one."""
+    """Return times in ns since the epoch, UTC if they have no zone; `default` for a missing time."""
     column = table[name].combine_chunks()
     if pa.types.is_null(column.type):
         return np.full(len(column), default)

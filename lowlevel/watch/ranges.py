@@ -36,12 +36,14 @@ Numbers = npt.NDArray[np.int64]
 
 
 @kernel("i64(u64*, u64*, u64*, u64*, i64*, i64, u64, u64, i64*, u64*, u64*, i64*)")
-def flatten(highs, lows, last_highs, last_lows, labels, count, top_high, top_low, enclosing, out_highs, out_lows, out):  # type: ignore[no-untyped-def]
+def make_disjoint_ranges(  # type: ignore[no-untyped-def]
+    highs, lows, last_highs, last_lows, labels, count, max_high, max_low, enclosing, out_highs, out_lows, out
+):  # fmt: skip
     """Convert prefixes to disjoint ranges: write the starts of ranges and their labels. Return the number of ranges.
 
     * Prefix i contains the addresses from `highs[i], lows[i]` to `last_highs[i], last_lows[i]`, inclusive. Prefixes are
       sorted by start, then by length, without repeats.
-    * `top_high, top_low`: the last address of the IP version.
+    * `max_high, max_low`: the halves of the last address of the IP version.
     * `enclosing`: scratch memory of MAX_NESTED numbers, for the prefixes that contain the current address.
     * `out_highs`, `out_lows`, `out`: results, with room for 2 * count + 1 numbers.
     """
@@ -61,7 +63,7 @@ def flatten(highs, lows, last_highs, last_lows, labels, count, top_high, top_low
                 if not has_ended:
                     break
             depth -= 1
-            if last_highs[inner] == top_high and last_lows[inner] == top_low:
+            if last_highs[inner] == max_high and last_lows[inner] == max_low:
                 continue
             low = last_lows[inner] + one
             high = last_highs[inner] + one if low == np.uint64(0) else last_highs[inner]
@@ -122,9 +124,9 @@ class Prefixes:
             np.empty(2 * count + 1, np.uint64),
             _make_labels(count),
         )
-        top_high, top_low = divmod(2**self.bits - 1, 2**64)
-        range_count = flatten(
-            *(self.highs, self.lows, last_highs, last_lows, self.labels, count, top_high, top_low),
+        max_high, max_low = divmod(2**self.bits - 1, 2**64)
+        range_count = make_disjoint_ranges(
+            *(self.highs, self.lows, last_highs, last_lows, self.labels, count, max_high, max_low),
             *(np.empty(MAX_NESTED, np.int64), highs, lows, labels),
         )
         begins = np.flatnonzero(np.concatenate(([True], np.diff(labels[:range_count]) != 0)))
@@ -136,7 +138,10 @@ def _make_labels(count: int) -> Numbers:
 
 
 def _ones(bits: Numbers) -> Halves:
-    """Return numbers whose lowest `bits` bits are ones. `bits` is limited to 0..64."""
+    """Return numbers whose lowest `bits` bits are ones.
+
+    Values of `bits` below 0 or above 64 are replaced by 0 or 64.
+    """
     bits = np.clip(bits, 0, 64)
     shifted = (np.uint64(1) << np.minimum(bits, 63).astype(np.uint64)) - np.uint64(1)
     return np.where(bits == 64, np.uint64(2**64 - 1), shifted)

@@ -1,11 +1,11 @@
 """Watermarks of links, computed from rows and empty polls (Li 2008, §8.1).
 
 A watermark `t` means that no later row has a ts below `t`. A later row may have the ts `t`. A watermark never
-decreases. Rows below the watermark are counted in `below`. Each class computes the watermark by one rule. For all
-rules:
+decreases. Rows below the watermark are counted in `rows_below`. Each class computes the watermark by one rule. These
+rules apply to all classes:
 
 * The source can declare a watermark (`declare`): the scan of a file declares watermarks, and its end declares END.
-* A single row from the future or the past does not change the watermark: rules use only accepted times
+* A single row from the future or the past does not change the watermark, because rules use only accepted times
   (`lowlevel.watermarks.jumps`).
 """
 
@@ -16,8 +16,17 @@ import numpy as np
 from lowlevel.expressions.columns import Vector
 from lowlevel.punctuation import BEGINNING
 from lowlevel.rows.readers import Rows
-from lowlevel.watermarks.jumps import AFTER, AGREEING, FUTURE, JUMP, PAST, JumpGuard, LinkTime, Times
-from lowlevel.watermarks.jumps import BELOW as BELOW_WATERMARK
+from lowlevel.watermarks.jumps import (
+    AGREEING_ROWS,
+    FUTURE_ROWS,
+    JUMP,
+    PAST_ROWS,
+    ROWS_AFTER_ARRIVAL,
+    JumpGuard,
+    LinkTime,
+    Times,
+)
+from lowlevel.watermarks.jumps import ROWS_BELOW as BELOW_WATERMARK
 
 
 class WatermarkGenerator:
@@ -73,27 +82,27 @@ class WatermarkGenerator:
         return self.guard.newest
 
     @property
-    def future(self) -> int:
+    def future_rows(self) -> int:
         """Number of rows from the future, whose times were not accepted."""
-        return int(self.guard.state[FUTURE])
+        return int(self.guard.state[FUTURE_ROWS])
 
     @property
-    def past(self) -> int:
+    def past_rows(self) -> int:
         """Number of rows from the past: much older than the newest row."""
-        return int(self.guard.state[PAST])
+        return int(self.guard.state[PAST_ROWS])
 
     @property
-    def after_arrival(self) -> int:
+    def rows_after_arrival(self) -> int:
         """Number of rows with a time much later than their arrival. Their arrival is used as their time."""
-        return int(self.guard.state[AFTER])
+        return int(self.guard.state[ROWS_AFTER_ARRIVAL])
 
     @property
-    def below(self) -> int:
+    def rows_below(self) -> int:
         """Number of rows below the watermark at the arrival of their batch."""
         return int(self.guard.state[BELOW_WATERMARK])
 
     def _process_times(self, times: Times, arrivals: Times | None) -> None:
-        self.guard.follow(times, self._watermark, arrivals)
+        self.guard.process(times, self._watermark, arrivals)
 
     def _computed_watermark(self) -> int:
         """Return the watermark that the rule computes from the rows so far; BEGINNING if it computes none."""
@@ -101,14 +110,17 @@ class WatermarkGenerator:
 
 
 class Blocks(WatermarkGenerator):
-    """Watermark of blocks: no row of a block is older than any row of an earlier block. Inside a block, any order.
+    """Watermark of blocks: no row of a block is older than any row of an earlier block.
+
+    Inside a block, rows may have any order.
 
         ts   |  3 1 4 2 2  |  5 4 7 6  |  9 8 8 …        two neighbouring blocks may have one time in common
                           t = 4 ▲    t = 7 ▲
 
-    A router that empties its flow cache at intervals writes blocks, and rotated files are blocks. The rule `late` does
-    not suit: with a small slack rows are late, and a slack of a block's length is too large except at the end of a
-    block. The times of rows do not show the end of a block, because they also jump inside a block. So a block ends
+    A router that empties its flow cache at intervals writes blocks, and rotated files are blocks. The rule `late` is
+    not suitable for blocks: with a small slack rows are late, and a slack of a block's length is larger than needed,
+    except at the end of a block. The times of rows do not show the end of a block, because they also jump inside a
+    block. So a block ends
 
     * without a `length`, when the source reports the end (`end_block`): each file of a followed folder is a block;
     * with a `length`, at the first accepted row of a later interval `[k * length, (k+1) * length)` since the epoch.
@@ -116,11 +128,11 @@ class Blocks(WatermarkGenerator):
     If the source reports no end and there is no `length`, the watermark stays BEGINNING until the end of the input.
     """
 
-    def __init__(self, length: int | None = None, agreeing: int = AGREEING, jump: int = JUMP) -> None:
+    def __init__(self, length: int | None = None, agreeing_rows: int = AGREEING_ROWS, jump: int = JUMP) -> None:
         """`length` of blocks in ns; None if the source reports their ends. Raises ValueError if it is below 1."""
         if length is not None and length < 1:
             raise ValueError(f"got blocks of {length} ns, expected at least 1")
-        super().__init__(JumpGuard(jump, max(jump, length or 0), agreeing))
+        super().__init__(JumpGuard(jump, max(jump, length or 0), agreeing_rows))
         self.length = length
 
     def end_block(self) -> None:
@@ -167,11 +179,11 @@ class LateByRows(WatermarkGenerator):
     Memory: n+1 times and a batch.
     """
 
-    def __init__(self, rows: int, agreeing: int = AGREEING, jump: int = JUMP) -> None:
+    def __init__(self, rows: int, agreeing_rows: int = AGREEING_ROWS, jump: int = JUMP) -> None:
         """Set n to `rows`. Raises ValueError if it is negative or above MAX_ROWS."""
         if not 0 <= rows <= MAX_ROWS:
             raise ValueError(f"got rows that are late by {rows} rows, expected 0 to {MAX_ROWS:,}")
-        super().__init__(JumpGuard(jump, jump, agreeing))
+        super().__init__(JumpGuard(jump, jump, agreeing_rows))
         self.rows = rows
         self._largest = np.empty(0, np.int64)  # the smallest time is first as soon as there are n + 1 times
 
@@ -194,13 +206,13 @@ class LateByRows(WatermarkGenerator):
 
 
 class LateByTime(WatermarkGenerator):
-    """Watermark of rows that are at most `slack` ns late: the newest accepted time less `slack`."""
+    """Watermark of rows that are at most `slack` ns late: the newest accepted time minus `slack`."""
 
-    def __init__(self, slack: int, agreeing: int = AGREEING, jump: int = JUMP) -> None:
-        """Set `slack`. Raises ValueError if it is negative. Rows within the slack are not from the past."""
+    def __init__(self, slack: int, agreeing_rows: int = AGREEING_ROWS, jump: int = JUMP) -> None:
+        """Set `slack`. Rows within the slack are not from the past. Raises ValueError if `slack` is negative."""
         if slack < 0:
             raise ValueError(f"got a slack of {slack} ns, expected 0 or more")
-        super().__init__(JumpGuard(jump, max(jump, slack), agreeing))
+        super().__init__(JumpGuard(jump, max(jump, slack), agreeing_rows))
         self.slack = slack
 
     def _computed_watermark(self) -> int:
@@ -211,36 +223,36 @@ class LateByTime(WatermarkGenerator):
 class Ordered(LateByTime):
     """Watermark of rows in order: the newest accepted time. Rows with an equal time may follow."""
 
-    def __init__(self, agreeing: int = AGREEING, jump: int = JUMP) -> None:
+    def __init__(self, agreeing_rows: int = AGREEING_ROWS, jump: int = JUMP) -> None:
         """Set a slack of 0, so that every older row is below the watermark."""
-        super().__init__(0, agreeing, jump)
+        super().__init__(0, agreeing_rows, jump)
 
 
 class LateByExport(LateByTime):
     """Watermark of flow records that are exported at most `delay` ns after their end.
 
     Sequence numbers show until which time all exports of all exporters have arrived. So no later record has ended more
-    than `delay` before that time (ExternalCTI of CEDR). If numbers are missing, or an exporter is silent, the
-    watermark waits for them, but not longer than the rule `late` with `slack`. It is at most the newest accepted time.
-    Rows without exports have the rule `late`.
+    than `delay` before that time (a CTI, current time increment, from outside the stream: ExternalCTI of CEDR). If
+    numbers are missing, or an exporter is silent, the watermark waits for them, but not longer than the rule `late`
+    with `slack`. It is at most the newest accepted time. Rows without exports have the rule `late`.
     """
 
-    def __init__(self, delay: int, slack: int, agreeing: int = AGREEING, jump: int = JUMP) -> None:
+    def __init__(self, delay: int, slack: int, agreeing_rows: int = AGREEING_ROWS, jump: int = JUMP) -> None:
         """Set `delay` and `slack`. Raises ValueError for a negative delay, or one that is longer than the slack."""
         if not 0 <= delay <= slack:
             raise ValueError(f"got records that are exported after {delay} ns, expected 0 to {slack}: at most late")
-        super().__init__(slack, agreeing, jump)
+        super().__init__(slack, agreeing_rows, jump)
         self.delay = delay
-        self._complete = 0
+        self._complete_until = 0
 
     def advance(self, rows: Rows) -> None:
         """Process rows of a reader, in their order."""
         if rows.exports is not None:
-            self._complete = rows.exports.complete_until(self.slack)
+            self._complete_until = rows.exports.complete_until(self.slack)
         super().advance(rows)
 
     def _computed_watermark(self) -> int:
         late = super()._computed_watermark()
         if late == BEGINNING:
             return late
-        return max(late, min(self.newest, self._complete - self.delay))
+        return max(late, min(self.newest, self._complete_until - self.delay))

@@ -22,7 +22,7 @@ from capture.lazy_dataclasses import dataclass
 from lowlevel.punctuation import BEGINNING
 from lowlevel.rows.readers import Rows
 from lowlevel.watermarks.generators import WatermarkGenerator
-from lowlevel.watermarks.jumps import AGREEING
+from lowlevel.watermarks.jumps import AGREEING_ROWS
 
 
 class ReplayClock:
@@ -56,7 +56,10 @@ class IdleRule:
 
 
 class IdleWatermark(WatermarkGenerator):
-    """The watermark of another generator. While the link is idle, at least the clock's time less `threshold` ns."""
+    """The watermark of another generator.
+
+    While the link is idle, it is at least the clock's time minus `threshold` ns.
+    """
 
     def __init__(self, inner: WatermarkGenerator, threshold: int) -> None:
         """Extend the generator `inner`. Raises ValueError if the threshold is negative."""
@@ -65,15 +68,18 @@ class IdleWatermark(WatermarkGenerator):
         super().__init__(inner.guard)
         self.inner = inner
         self.threshold = threshold
-        self._clock = BEGINNING
-        self._leaps = 0
+        self._last_clock_time = BEGINNING
+        self._leap_count = 0
 
     def advance(self, rows: Rows) -> None:
         """Pass rows to `inner`."""
         self.inner.advance(rows)
 
     def tick(self, now: int) -> None:
-        """Advance newest time and watermark to `now - threshold`, if older. If `now` is BEGINNING, do nothing."""
+        """Advance newest time and watermark to `now - threshold`, if they are older.
+
+        If `now` is BEGINNING, do nothing.
+        """
         if now == BEGINNING or not self._accepts(now):
             return
         lower_bound = max(BEGINNING + 1, now - self.threshold)
@@ -84,12 +90,12 @@ class IdleWatermark(WatermarkGenerator):
         self.declare(lower_bound)
 
     def _accepts(self, now: int) -> bool:
-        """Return whether a clock time is accepted. A leap above `jump` ns needs AGREEING consecutive calls."""
-        has_leapt = self._clock != BEGINNING and now - self._clock > self.guard.jump
-        self._leaps = self._leaps + 1 if has_leapt else 0
-        if has_leapt and self._leaps < AGREEING:
+        """Return whether a clock time is accepted. A leap above `jump` ns needs AGREEING_ROWS consecutive calls."""
+        has_leapt = self._last_clock_time != BEGINNING and now - self._last_clock_time > self.guard.jump
+        self._leap_count = self._leap_count + 1 if has_leapt else 0
+        if has_leapt and self._leap_count < AGREEING_ROWS:
             return False
-        self._clock, self._leaps = now, 0
+        self._last_clock_time, self._leap_count = now, 0
         return True
 
     def end_block(self) -> None:

@@ -7,7 +7,7 @@ late 100 rows        at most 100 newer rows arrive before a row
 exported 15s late 5m a flow record is exported at most 15 s after its end, so sequence numbers show what has arrived;
                      and no row is more than 5 min older than the newest row before it
 blocks               no row of a file of a followed folder is older than a row of an earlier file
-blocks 1m            a row of an earlier minute (since the epoch) does not follow a row of a later minute
+blocks 1m            no row of an earlier minute (since the epoch) arrives after a row of a later minute
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class WatermarkRule:
     """One rule.
 
     * `amount`: ns or rows; None if the kind has no amount. `lull`: the idle threshold in ns, or None.
-    * `exported`: for LATE_BY_TIME, the time in ns after which a flow record is exported at the latest, or None.
+    * `export_delay`: for LATE_BY_TIME, the time in ns after which a flow record is exported at the latest, or None.
     * `jump`: a row more than `jump` ns ahead is accepted only if other rows agree (`lowlevel.watermarks.jumps`).
 
     Raises ValueError if `amount` does not fit `kind`.
@@ -62,7 +62,7 @@ class WatermarkRule:
     amount: int | None = None
     lull: int | None = None
     jump: int = JUMP
-    exported: int | None = None
+    export_delay: int | None = None
 
     def __post_init__(self) -> None:
         """Check that the amount fits the kind."""
@@ -72,7 +72,7 @@ class WatermarkRule:
         self.make()
 
     @property
-    def by_rows(self) -> bool:
+    def needs_rows(self) -> bool:
         """True if the watermark depends on rows or on idle times. Otherwise the generator does not need the rows."""
         return self.kind is not Kind.EXACT or self.lull is not None
 
@@ -85,8 +85,8 @@ class WatermarkRule:
         match self.kind:
             case Kind.ORDERED:
                 return Ordered(jump=self.jump)
-            case Kind.LATE_BY_TIME if self.exported is not None:
-                return LateByExport(min(self.exported, self.amount or 0), self.amount or 0, jump=self.jump)
+            case Kind.LATE_BY_TIME if self.export_delay is not None:
+                return LateByExport(min(self.export_delay, self.amount or 0), self.amount or 0, jump=self.jump)
             case Kind.LATE_BY_TIME:
                 return LateByTime(self.amount or 0, jump=self.jump)
             case Kind.LATE_BY_ROWS:

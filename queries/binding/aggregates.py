@@ -44,7 +44,7 @@ from lowlevel.expressions.tree import (
     Variance,
     WideSum,
     columns_of,
-    part_made_of_values,
+    find_computed_text,
     spelled_values,
     transform,
     width_of,
@@ -389,7 +389,7 @@ def _holistic_use(sql: str, name: Word, operands: Sequence[Operand]) -> _Holisti
         if values is not None:
             return _HolisticUse(DetailFunction.COUNT_DISTINCT, values, 0.0)
     for argument in operands if several else operands[:1]:
-        spelling = part_made_of_values(argument.bound)
+        spelling = find_computed_text(argument.bound)
         if spelling is not None:
             expected = f"a query over the rows: FROM (SELECT ts, {expression_text(spelling)} AS t FROM …)"
             made_of = "the text of bytes" if isinstance(spelling, Call) else "a text that an expression computes"

@@ -13,7 +13,7 @@ from lowlevel.expressions.tree import (
     IsNull,
     Literal,
     Unary,
-    part_made_of_values,
+    find_computed_text,
 )
 from lowlevel.expressions.types import NUMBERS, Op, Type, key_type
 from queries.binding.comparisons import Operand, compare
@@ -152,7 +152,7 @@ def _check_texts(what: str, operands: Sequence[Operand]) -> None:
     for operand in operands:
         if operand.type is Type.TEXT:
             sources.update(_text_sources(operand.bound))
-        if len(sources) > 1 and not any(map(part_made_of_values, sources)):
+        if len(sources) > 1 and not any(map(find_computed_text, sources)):
             operand.fail(f"{what} over texts of two columns", "texts of one column, and constants")
 
 

@@ -9,7 +9,7 @@ where = "ports > 100"                  # a condition on a row, as in WHERE; left
 labels = ["srcIP"]                     # the identity of an alert; left out: the columns of the query's groups
 for = "5m"                             # how long the condition must be true
 keep = "10m"                           # how long it must be false before the alert ends
-severity = "critical"                  # a word for receivers
+severity = "critical"                  # a word that messages contain
 summary = "{srcIP} scans {ports} ports"
 receivers = ["log"]                    # left out: all receivers
 evidence = 5                           # rows of the window in a message
@@ -43,22 +43,22 @@ from queries.pipeline.sections import PipelineError, Section
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 """Names of rules and receivers, and severities."""
 
-ADDRESS = re.compile(r"[^\s@<>(),;:\\\"\[\]]+@[^\s@<>(),;:\\\"\[\]]+", re.ASCII)
-"""Addresses of mail."""
+MAIL_ADDRESS = re.compile(r"[^\s@<>(),;:\\\"\[\]]+@[^\s@<>(),;:\\\"\[\]]+", re.ASCII)
+"""Mail addresses."""
 
 MAX_EVIDENCE = 100
 """Maximum number of rows of evidence in one message."""
 
-FORGET_AFTER = 86_400 * SECOND
+DEFAULT_FORGET_TIME = 86_400 * SECOND
 """Default time in ns after which an absent group is forgotten."""
 
-MAIL_INTERVAL = 60 * SECOND
+DEFAULT_MAIL_INTERVAL = 60 * SECOND
 """Default time in ns between two mails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Rows for which a condition of SQL is true raise no alert. The comment contains the reason."""
+    """Rows for which the condition `where` is true raise no alert. `comment` contains the reason."""
 
     where: str
     comment: str
@@ -70,8 +70,8 @@ class AlertRule:
 
     Without `absent` an alert begins if, for the time `hold` (`for` in the file), each window contained a row with its
     labels that satisfies `where`. It ends after the time `keep` without such a row. With `absent` an alert begins after
-    this time without such a row, and ends with the next such row. After the further time `keep` its labels are
-    forgotten. Without `where` every row satisfies the condition.
+    this time without such a row, and ends with the next such row. If no such row follows for the further time `keep`,
+    its labels are forgotten. Without `where` every row satisfies the condition.
 
     `labels`: columns of the result, or None for the columns of its groups. `receivers`: None for all. `final`: only
     final results raise alerts.
@@ -148,7 +148,7 @@ RECEIVER_KEYS = {
 }
 """The valid keys of a receiver, by the value of its key `kind`."""
 
-_EXCLUSION = '{ where = "CONDITION", comment = "REASON" }'
+_EXCLUSION_FORM = '{ where = "CONDITION", comment = "REASON" }'
 
 
 def alert_settings(file: Section, queries: Mapping[str, Any], base: Path) -> AlertSettings:
@@ -189,7 +189,7 @@ def _rule(section: Section, name: str, queries: Mapping[str, Any], receivers: Ma
         absent=absent,
         labels=_labels(rule) if "labels" in rule.names else None,
         hold=rule.parsed("for", 0, parse_duration),
-        keep=rule.parsed("keep", 0 if absent is None else FORGET_AFTER, parse_duration),
+        keep=rule.parsed("keep", 0 if absent is None else DEFAULT_FORGET_TIME, parse_duration),
         severity=severity,
         summary=rule.value("summary", str, ""),
         receivers=None if chosen_receivers is None else tuple(chosen_receivers),
@@ -211,12 +211,12 @@ def _exclusions(rule: Section) -> list[Exclusion]:
     for position, entry in enumerate(rule.value("exclude", list, []), 1):
         key = f"{rule.prefix}exclude[{position}]"
         if not isinstance(entry, dict):
-            raise PipelineError(f"{key}: got {entry!r}, expected {_EXCLUSION}")
+            raise PipelineError(f"{key}: got {entry!r}, expected {_EXCLUSION_FORM}")
         section = Section(f"{key}.", entry, ("where", "comment"))
         where, comment = (section.value(name, str, "").strip() for name in ("where", "comment"))
         if not where or not comment:
             missing = "comment" if where else "where"
-            raise PipelineError(f"{key}.{missing} is missing: expected {_EXCLUSION}")
+            raise PipelineError(f"{key}.{missing} is missing: expected {_EXCLUSION_FORM}")
         exclusions.append(Exclusion(where, comment))
     return exclusions
 
@@ -256,7 +256,7 @@ def _mail(section: Section, name: str, base: Path) -> Receiver:
     sender, to = section.value("from", str, ""), section.value("to", list, [])
     for key, addresses in (("from", [sender]), ("to", to or [""])):
         for address in addresses:
-            if not isinstance(address, str) or not ADDRESS.fullmatch(address):
+            if not isinstance(address, str) or not MAIL_ADDRESS.fullmatch(address):
                 expected = "an address such as ops@example.org"
                 raise PipelineError(f"{section.prefix}{key}: got {address!r}, expected {expected}")
     user, secret = section.value("user", str, ""), _secret(section, "password_file", base)
@@ -269,7 +269,7 @@ def _mail(section: Section, name: str, base: Path) -> Receiver:
     if user and not (starttls or is_encrypted):
         raise PipelineError(f"{section.prefix}user: expected starttls = true or smtps://, which encrypt the password")
     return Receiver(
-        name, "mail", url, secret, user, sender, tuple(to), starttls, _interval(section, MAIL_INTERVAL)
+        name, "mail", url, secret, user, sender, tuple(to), starttls, _interval(section, DEFAULT_MAIL_INTERVAL)
     )  # fmt: skip
 
 

@@ -10,8 +10,8 @@ Main2 = ["main2-*.pcap"]
 
 [queries.talkers]
 sql = "SELECT srcIP, count(*) AS packets FROM Main1 [RANGE 1 minute, SLIDE 1 minute, WA ts] GROUP BY srcIP"
-rank = "packets"              # the column that chooses the groups shown
-layer = "inner"               # the IP layer that plain names mean; left out: the outermost
+rank = "packets"              # the groups with the largest values in this column are shown
+layer = "inner"               # the IP layer that names without a prefix mean; left out: the outermost
 histogram = "size"            # the column of upper bounds, if the groups are classes; left out: no histogram
 topic = "talkers"             # the dashboard that shows it; left out: by its ready query or its groups
 consistency = "WAIT 2 seconds, REMEMBER 1 hour"   # or STRONG, MIDDLE, WEAK: WITH CONSISTENCY after the text
@@ -35,19 +35,19 @@ keep = "6h"                   # time of the windows that the page keeps
 size = "512 MiB"              # and their size in bytes
 
 [results]
-keep = "30d"                  # time for which result files stay; left out: for ever
+keep = "30d"                  # time for which result files stay; left out: results are not deleted
 
 [spark]
 master = "local[*]"
-partitions = 2                # parts of the operators' state; left out: those of the run, or the cores of the master
+partitions = 2                # parts of the operators' state; left out: as in the last run, or the cores of the master
 [spark.conf]                  # settings of Spark
 "spark.executor.memory" = "4g"
 
 `[alerts]` and `[receivers]` are described in `queries.pipeline.alert_settings`.
 
-A link may also be a TOML table. `queries.pipeline.table_settings` describes files with a schema. Otherwise a node, a
-separate process with only the low level, pre-aggregates its packets.
-`[node]` configures this process (`queries.pipeline.node_settings`).
+A link may also be a TOML table. `queries.pipeline.table_settings` describes links to files with a schema. The packets
+of other such links are pre-aggregated by a node, a separate process with only the low level. `[node]` configures the
+node (`queries.pipeline.node_settings`).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ from queries.pipeline.node_settings import (
 )
 from queries.pipeline.sections import PipelineError, Section
 from queries.pipeline.sinks import check_sinks
-from queries.pipeline.spark_settings import MASTERS, is_master, settings_of
+from queries.pipeline.spark_settings import MASTER_FORMS, is_master, settings_of
 from queries.pipeline.table_settings import TABLE_KEYS, TableLink, readable_tables, table_link
 from queries.plans.known_queries import NamedQuery
 from queries.plans.subqueries import ReadableQuery
@@ -104,9 +104,9 @@ class QueryText:
     """One query of the file: its text, the column that ranks its groups (or None), and the IP layer of its names.
 
     Relative paths of watchlists are relative to `base`; None is the working directory. `topic`: the dashboard of the
-    query; None if its plan decides. `histogram`: the column with the upper bounds of its histogram; None for none.
-    `clauses`: WITH CONSISTENCY and EMIT, which follow the text. `final`: the name of the results that contain only the
-    final rows of a query with changes; None for none.
+    query; None if its plan determines it. `histogram`: the column with the upper bounds of its histogram; None for
+    none. `clauses`: WITH CONSISTENCY and EMIT, which follow the text. `final`: the name of the results that contain
+    only the final rows of a query with changes; None for none.
     """
 
     sql: str
@@ -151,7 +151,7 @@ class QueryText:
 
 @dataclass(frozen=True, slots=True)
 class PageSettings:
-    """The live page. It stores windows that end at most `keep` ns before the newest one, in at most `size` bytes."""
+    """The live page. It stores windows that end at most `keep` ns before the newest window, in at most `size` bytes."""
 
     enabled: bool = True
     keep: int = 6 * 3600 * SECOND
@@ -217,7 +217,7 @@ class PipelineFile:
 
     @property
     def ranks(self) -> dict[str, str]:
-        """Columns that rank groups, by query; queries without such a column are left out."""
+        """The columns that rank groups, by the name of the query. Queries without such a column are left out."""
         return {name: query.rank for name, query in self.queries.items() if query.rank}
 
     def plans(self) -> list[Plan]:
@@ -250,14 +250,17 @@ class PipelineFile:
         return plans
 
     def final_plans(self) -> list[Plan]:
-        """Return the plans of the final results, for commands over finished captures. Raises errors as `plans`."""
+        """Return the plans of the final results, for commands over finished captures.
+
+        Raises the same errors as `plans`.
+        """
         return [plan.with_final_rows() for plan in self.plans()]
 
     @staticmethod
     def leaves(plans: Iterable[Plan]) -> list[Leaf]:
         """Return the leaves of `plans` for a low-level node, which reads no tables.
 
-        Raises PipelineError if two have the same name.
+        Raises PipelineError if two leaves have the same name.
         """
         leaves = [leaf for plan in plans for leaf in named_leaves(plan) if leaf.low.kind != TABLE]
         names = [leaf.name for leaf in leaves]
@@ -376,7 +379,7 @@ def _folder(section: Section, base: Path) -> Path:
 def _master(section: Section) -> str:
     master: str = section.value("master", str, "local[*]")
     if not is_master(master):
-        raise PipelineError(f"spark.master: got {master!r}, expected {MASTERS}")
+        raise PipelineError(f"spark.master: got {master!r}, expected {MASTER_FORMS}")
     return master
 
 

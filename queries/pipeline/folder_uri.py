@@ -1,4 +1,7 @@
-"""The folder of a run as a path or as a URI. It locates checkpoint, state and output, so all have one scheme."""
+"""The folder of a run as a path or as a URI.
+
+The folder contains checkpoint, state and output, so all have one scheme.
+"""
 
 from __future__ import annotations
 

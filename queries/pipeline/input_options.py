@@ -12,7 +12,7 @@ from lowlevel.watermarks.idle import IdleRule, ReplayClock
 from lowlevel.watermarks.rule import parse_lull as parse_threshold
 
 EXACT_WORD = "exact"
-"""The word for a slack without limit: all results are emitted at the end of the input, and no row is late."""
+"""The word for a slack without limit: all results are returned at the end of the input, and no row is late."""
 
 TRACE_WORD = "trace"
 """The word after a lull that is measured by the record times of the other links instead of the system's clock."""
@@ -37,7 +37,7 @@ def parse_slack(text: str) -> int:
 def parse_lull(text: str) -> IdleRule:
     """Return the rule for idle inputs. Raises ValueError if `text` is neither a duration nor `DURATION trace`.
 
-    A duration is measured by the system's clock, with `trace` by the record times of the trace.
+    A duration is measured by the system's clock; with `trace`, by the record times of the other links.
 
     >>> parse_lull("5s").threshold, type(parse_lull("5s trace").clock).__name__
     (5000000000, 'ReplayClock')
@@ -49,7 +49,7 @@ def parse_lull(text: str) -> IdleRule:
 
 
 def parse_rates(texts: Iterable[str]) -> FixedRates | None:
-    """Return the sampling rates: one for all exporters, or one per exporter; None without texts.
+    """Return the sampling rates: one rate for all exporters, or one per exporter; None without texts.
 
     Raises ValueError for a text that is no rate, and for rates that contradict each other.
 
@@ -61,7 +61,7 @@ def parse_rates(texts: Iterable[str]) -> FixedRates | None:
     rates = [_rate(text) for text in texts]
     common_rates = [rate for exporter, rate in rates if exporter is None]
     if common_rates and len(rates) > 1:
-        raise ValueError("got a rate for all exporters and another, expected one RATE, or EXPORTER=RATE for each")
+        raise ValueError("got a rate for all exporters and another rate, expected one RATE, or EXPORTER=RATE for each")
     if common_rates:
         return common_rates[0]
     exporter_rates = tuple((exporter, rate) for exporter, rate in rates if exporter is not None)

@@ -103,7 +103,7 @@ def _plain_name(file: Path, absolute_path: Path) -> str:
 
 
 def expand(path: str, follow: bool = False) -> list[Path]:
-    """Return the files that a path means: one file, the files of a folder, or the matches of a glob, sorted by name.
+    """Return the files that a path stands for: one file, the files of a folder, or the matches of a glob, by name.
 
     `-` is standard input and `interface:NAME` a live interface; `./-` is a file. Hidden files and stored templates are
     left out. A path that exists is not read as a glob. With `follow` a folder, or a glob in one folder, is returned
@@ -202,7 +202,7 @@ def _check_once(inputs: Sequence[Input]) -> None:
     """Raise InputError for a file that one name in FROM would read twice, also by a symbolic link."""
     readers: dict[str, dict[str | None, Input]] = {}
     for source in inputs:
-        # Path.resolve would raise for a symbolic link to itself; the error of open() is better.
+        # Path.resolve raises an error for a symbolic link to itself; the later error of open() is clearer.
         earlier = readers.setdefault(os.path.realpath(source.path), {})
         stream = None if source.stream is None else source.stream.lower()
         earlier_source = earlier.get(stream) or earlier.get(None)

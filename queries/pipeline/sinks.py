@@ -1,8 +1,9 @@
 """The sinks of a pipeline: the effect of a correction on each, and the key by which it finds the corrected rows.
 
-A sink that stores changes needs no key: the row itself says what it withdraws. A sink that replaces rows needs one, as
-ON CONFLICT in SQL does. The key of a query with changes is the time column of its results: all changes of one time are
-added up, so a reader never finds two versions of a row. Gauges and alerts show windows, so their key is the window.
+A sink that stores changes needs no key, because a change contains the row that it withdraws. A sink that replaces rows
+needs a key, like ON CONFLICT in SQL. The key of a query with changes is the time column of its results: all changes of
+one time are added up, so a reader never finds two versions of a row. Gauges and alerts show windows, so their key is
+the window.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ class SinkKey(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """A sink, its key, and the effect of a correction. `otherwise`: its effect for results without windows."""
+    """A sink, its key, and the effect of a correction, also for results without windows."""
 
     name: str
     key: SinkKey
     effect: str
-    otherwise: str = "the same"
+    effect_without_windows: str = "the same"
 
 
 SINKS = (

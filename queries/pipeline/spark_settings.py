@@ -1,7 +1,7 @@
 """The Spark master and settings of Spark that users choose: `--on`, `--conf KEY=VALUE`, and `[spark]` of a pipeline.
 
-Nothing here needs Spark: wrong texts are errors before a JVM starts. Spark itself checks values of keys that it knows
-(`highlevel.spark.settings`).
+This module does not import Spark, so wrong texts are errors before a JVM starts. Spark itself checks values of keys
+that it knows (`highlevel.spark.settings`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any
 MASTER = re.compile(r"local|local\[.*\]|local-cluster\[.*\]|spark://.*|yarn|k8s://.+")
 """URLs of Spark masters. Spark checks the rest of an URL when it starts."""
 
-MASTERS = "the URL of a Spark master: local[N], local-cluster[N,CORES,MEMORY], spark://HOST:PORT, yarn or k8s://URL"
+MASTER_FORMS = (
+    "the URL of a Spark master: local[N], local-cluster[N,CORES,MEMORY], spark://HOST:PORT, yarn or k8s://URL"
+)
 
 ARCHIVE_FOLDER = "wiretide"
 """Folder into which an executor unpacks the archive of `wiretide pack`, in its working folder."""
@@ -25,10 +27,10 @@ KEY = re.compile(r"spark\.[A-Za-z0-9_$][A-Za-z0-9_.$/-]*")
 
 SIZE = re.compile(r"\d+ *([kmgtp]i?b?|b)?", re.IGNORECASE)
 
-SIZES = ("spark.driver.memory", "spark.executor.memory")
+SIZE_KEYS = ("spark.driver.memory", "spark.executor.memory")
 """Sizes that the launcher of Spark passes on unchecked."""
 
-REFUSED = {
+REFUSED_KEYS = {
     "spark.master": "write the master as --on URL, or as master under [spark]",
     "spark.remote": "Wiretide runs in the driver; write the URL of a master as --on URL",
     "spark.submit.deployMode": "the driver is always this process; leave the key out",
@@ -50,18 +52,18 @@ def check_setting(key: str, value: str) -> None:
     """Raise ValueError for a key that is not Spark's or must not be set, and for a wrong value."""
     if not KEY.fullmatch(key):
         raise ValueError(f"got {key!r}, expected a key of Spark, for example spark.executor.memory")
-    if key in REFUSED:
-        raise ValueError(f"{key} cannot be set: {REFUSED[key]}")
+    if key in REFUSED_KEYS:
+        raise ValueError(f"{key} cannot be set: {REFUSED_KEYS[key]}")
     if not value:
         raise ValueError(f"{key}: got no value, expected for example {key}=VALUE")
-    if key in SIZES and not SIZE.fullmatch(value):
+    if key in SIZE_KEYS and not SIZE.fullmatch(value):
         raise ValueError(f"{key}: got {value!r}, expected a size, for example 4g")
 
 
 def add_archive(settings: Mapping[str, str], archive: Path, master: str) -> dict[str, str]:
-    """Return the settings with those that run the tasks in an archive of `wiretide pack`.
+    """Return the settings, and additional settings that run the tasks in an archive of `wiretide pack`.
 
-    Raise ValueError if the master has no executors of its own, if the file cannot be read, or if the settings contain
+    Raises ValueError if the master has no separate executors, if the file cannot be read, or if the settings contain
     another Python.
     """
     if master in ("inline", "local") or master.startswith("local["):

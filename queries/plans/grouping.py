@@ -21,7 +21,7 @@ from lowlevel.expressions.tree import (
     Literal,
     columns_of,
     computed_column,
-    part_made_of_values,
+    find_computed_text,
     spelled_values,
     transform,
 )
@@ -383,7 +383,7 @@ class Grouping:
         )
 
     def _refuse_bytes(self, what: str, expression: Expression, item: SelectItem) -> None:
-        spelling = part_made_of_values(expression)
+        spelling = find_computed_text(expression)
         of_groups = what.startswith("SELECT") and not isinstance(spelling, Call)
         if spelling is not None and self._links is not None and not of_groups:
             expected = f"a query over the rows: FROM (SELECT ts, {expression_text(spelling)} AS t FROM …)"

@@ -48,4 +48,4 @@ def test_a_query_whose_rows_have_no_time_is_refused_with_a_remedy(tmp_path: Path
 def test_the_guide_has_the_table_of_the_sinks() -> None:
     guide = Path("docs/guide/consistency.md").read_text("utf-8")
     for sink in SINKS:
-        assert f"| {sink.name} | {sink.key} | {sink.effect} | {sink.otherwise} |\n" in guide
+        assert f"| {sink.name} | {sink.key} | {sink.effect} | {sink.effect_without_windows} |\n" in guide

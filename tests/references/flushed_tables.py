@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
-from lowlevel.table.entries import CHUNK_ROWS, ENTRIES
+from lowlevel.table.entries import CHUNK_ROWS, ENTRIES_OFFSET
 from lowlevel.table.flush_kernels import EMPTY, find_homes
 from lowlevel.table.flushing import Flushing, Policy
 from lowlevel.table.flushing_table import FlushingTable
@@ -51,7 +51,7 @@ def home(key: int, slots: int) -> int:
     rows = table.rows(zero, None, PANE, 0)._replace(words=words, key_offsets=zero, times=zero)
     with np.errstate(over="ignore"):
         find_homes(memory, rows, 0, 1)
-    return int(chunk[ENTRIES])
+    return int(chunk[ENTRIES_OFFSET])
 
 
 def disordered(random: Random, packets: int, groups: int, disorder: int) -> list[Packet]:

@@ -172,7 +172,7 @@ def feed_all_tables_with_packets(patch: pytest.MonkeyPatch) -> None:
     """Feed no table with the entries of another table."""
     forget_shared_plans(patch)
     patch.setattr(sharing, "widen", list)
-    patch.setattr(sharing, "feeders", lambda plans: [None] * len(plans))
+    patch.setattr(sharing, "find_feeders", lambda plans: [None] * len(plans))
 
 
 def share_no_table(patch: pytest.MonkeyPatch) -> None:

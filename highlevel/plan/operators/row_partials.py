@@ -27,7 +27,7 @@ from lowlevel.expressions.predicate import Condition
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.plan import LowLevelPlan
-from lowlevel.table.inputs import argument_values
+from lowlevel.table.inputs import write_argument
 
 TIME = "ts"
 """The column that orders rows for FIRST and LAST."""
@@ -79,7 +79,7 @@ class RowPartials:
                 arrays.append(arrow_column(vector, batch.num_rows, key.expression.type))
         for sub in self.low.subaggregates:
             values: npt.NDArray[np.int64] = np.empty(batch.num_rows, np.int64)
-            argument_values(sub, columns, values)
+            write_argument(sub, columns, values)
             arrays.append(array_of(values.view(np.float64) if sub.type is Type.FLOAT else values))
         return pa.RecordBatch.from_arrays(arrays, schema=self.low.schema)
 

@@ -60,7 +60,7 @@ def test_partials_merge_to_the_exact_groups_and_promises_are_kept(
                 items[number].append(item)
             for query in node.reducers:
                 panes = [table.residents[:, 0] for _, table in query.tables.values()]
-                assert query.oldest <= min((pane.min(initial=INT_MAX) for pane in panes), default=INT_MAX)
+                assert query.oldest_pane <= min((pane.min(initial=INT_MAX) for pane in panes), default=INT_MAX)
         for plan, query, given in zip(plans, node.reducers, items, strict=True):
             truth = lowlevel_oracle.groups(plan, rows)
             batches = [item for item in given if isinstance(item, pa.RecordBatch)]

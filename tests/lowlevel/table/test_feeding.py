@@ -25,7 +25,7 @@ from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from lowlevel.table.bucket_table import TaggedTable
-from lowlevel.table.feeding import MERGEABLE, Projection, can_feed, depth, feeders, function_of, widen
+from lowlevel.table.feeding import MERGEABLE, Projection, can_feed, count_feeders, find_feeders, function_of, widen
 from lowlevel.table.flushing import Flushing, Policy
 from lowlevel.table.keys import KeyLayout
 from lowlevel.table.query_tables import QueryTables
@@ -254,9 +254,9 @@ def test_the_table_that_packets_feed_is_the_one_that_keeps_more() -> None:
     wide = widen([source, PLAN, pairs])
     assert wide[0::2] == [source, pairs]
     assert [function_of(sub) for sub in wide[1].subaggregates] == [function_of(sub) for sub in (COUNT, BYTES, LEAST)]
-    assert feeders(wide) == [1, None, 1]
+    assert find_feeders(wide) == [1, None, 1]
     apart = replace(PLAN, keys=keys_of("srcIP", "vlan"))
-    assert feeders(widen([source, PLAN, apart])) == [2, None, None]  # the one of fewer groups
+    assert find_feeders(widen([source, PLAN, apart])) == [2, None, None]  # the one of fewer groups
 
 
 def test_rows_that_are_spread_over_panes_feed_tables_of_the_same_panes_alone() -> None:
@@ -268,8 +268,8 @@ def test_rows_that_are_spread_over_panes_feed_tables_of_the_same_panes_alone() -
 
 def test_a_table_is_fed_from_the_coarsest_that_can_and_groups_come_behind_it() -> None:
     pairs, source = (replace(PLAN, keys=keys_of(*names)) for names in (("srcIP", "destIP"), ("srcIP",)))
-    assert feeders([source, PLAN, pairs]) == [2, None, 1]
-    assert [depth(place, [2, None, 1]) for place in range(3)] == [2, 0, 1]
+    assert find_feeders([source, PLAN, pairs]) == [2, None, 1]
+    assert [count_feeders(place, [2, None, 1]) for place in range(3)] == [2, 0, 1]
     assert [(shared.sharers[0].index, shared.feeder) for shared in share([source, PLAN, pairs])] == [
         (1, None),
         (2, 0),

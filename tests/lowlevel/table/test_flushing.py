@@ -21,7 +21,7 @@ from lowlevel.table.bucket_flush_kernel import update_tagged_flushing
 from lowlevel.table.bucket_table import TaggedTable
 from lowlevel.table.entries import CHUNK_ROWS
 from lowlevel.table.flush_kernels import advance_table, update_flushing
-from lowlevel.table.flushing import MOST_DISORDER, Flushing, Policy
+from lowlevel.table.flushing import MAX_DISORDER, Flushing, Policy
 from lowlevel.table.flushing_table import FlushingTable, make_table
 from tests.harness.plain_kernels import plain
 from tests.references.flushed_tables import (
@@ -63,8 +63,8 @@ def check(table: FlushingTable, current: int, memory: int) -> None:
     tally = table.tally
     assert tally.resident == len(held)
     assert tally.panes == len(panes)
-    assert table.smallest == min(panes, default=INT_MAX)
-    assert table.old == sum(pane < current for pane, _, _ in held)
+    assert table.smallest_pane == min(panes, default=INT_MAX)
+    assert table.old_entries == sum(pane < current for pane, _, _ in held)
     assert panes <= set(range(current - table.flushing.disorder, current + 1))
     assert table.bytes == memory
 
@@ -102,9 +102,9 @@ def test_whatever_the_policy_sums_are_exact_the_bound_is_kept_and_promises_are_n
                 rows += merge(found, taken(table), promised)
                 current = max(current, low)
                 check(table, current, memory)
-                assert not idle or table.smallest >= low
+                assert not idle or table.smallest_pane >= low
                 # The highest allowed output watermark is the watermark of the packets, unless older entries remain.
-                promised = max(promised, min(low, table.smallest))
+                promised = max(promised, min(low, table.smallest_pane))
         table.advance(INT_MIN, INT_MAX)
         rows += merge(found, taken(table), promised)
         assert residents(table) == []
@@ -220,7 +220,7 @@ def test_each_counter_counts_its_own_way_out() -> None:
             "got the flush policy 'often', expected any of at_once, iop_slow, iop_two_slot, lazy, slow, paced",
         ),
         ((Policy.LAZY, -1), "got a disorder of -1 panes, expected 0 to 1,024"),
-        ((Policy.LAZY, MOST_DISORDER + 1), "got a disorder of 1025 panes"),
+        ((Policy.LAZY, MAX_DISORDER + 1), "got a disorder of 1025 panes"),
         ((Policy.IOP_SLOW, 2), "got a disorder of 2 panes for iop_slow, expected 1"),
         ((Policy.SLOW, 1, 0), "got one entry for every 0 packets, expected 1 to 1,073,741,824"),
     ],

@@ -72,7 +72,7 @@ def test_the_order_of_emission_is_the_published_one(
     promised = 0
     for ts, key in PACKETS:
         said = left(add(table, [(ts, KEYS[key])]))
-        mark = min(ts // PANE, table.smallest)
+        mark = min(ts // PANE, table.smallest_pane)
         # The input is ordered, so that a packet promises its own pane.
         if mark > promised:
             promised, said = mark, f"{said} P{mark}"
@@ -158,7 +158,7 @@ def test_of_groups_that_recur_no_more_entries_leave_with_paced_than_packets_come
         names = [random.randrange(1 << 62) for _ in range(512)]
         for pane in range(6):
             feed(table, pane, [key for _ in range(times) for key in random.sample(names, len(names))])
-            assert table.old == 0
+            assert table.old_entries == 0
         assert table.tally.forced == 0
     paced, slow = (table.tally.burst for table in tables)
     assert paced <= CHUNK_ROWS < slow
@@ -177,7 +177,7 @@ def test_paced_is_done_in_half_a_window_whatever_the_packets_do() -> None:
     held = table.tally.resident
     left = feed(table, 1, (near * (half // len(near) + 1))[: half // CHUNK_ROWS * CHUNK_ROWS])
     assert held > 350
-    assert table.old == 0
+    assert table.old_entries == 0
     assert table.tally.swept > 300
     assert table.tally.forced == 0
     # For a quarter of the window only packets evict entries. Then old entries leave evenly.
@@ -195,4 +195,4 @@ def test_paced_keeps_its_pace_over_a_pane_without_packets() -> None:
     left = [len(taken(table)), *feed(table, 2, [1] * 800)]
     assert sum(left) == held > 300
     assert max(left) <= CHUNK_ROWS
-    assert table.old == 0
+    assert table.old_entries == 0

@@ -84,11 +84,11 @@ def test_partials_of_any_table_merge_to_the_groups_of_a_dictionary(slots: int, k
             flushed = flushed_of(table, before)
             assert (flushed[:, 0] < before).all()
             merge(found, table, flushed)
-            assert table.oldest == table.residents[:, 0].min(initial=INT_MAX) >= before
+            assert table.oldest_pane == table.residents[:, 0].min(initial=INT_MAX) >= before
     merge(found, table, table.take_evicted())
     merge(found, table, flushed_of(table, INT_MAX))
     assert len(table.residents) == 0
-    assert table.oldest == INT_MAX
+    assert table.oldest_pane == INT_MAX
     assert table.bytes == memory
     expected = {}
     for key, values in twin.items():
@@ -169,7 +169,7 @@ def test_the_kernels_as_plain_python_stay_inside_their_arrays_and_agree_with_the
         assert np.array_equal(fast.residents, slow.residents)
         assert np.array_equal(fast.tags, slow.tags)
         assert np.array_equal(fast.evicted[: fast.evicted_rows], slow.evicted[: slow.evicted_rows])
-        assert fast.oldest == slow.oldest
+        assert fast.oldest_pane == slow.oldest_pane
 
 
 def test_a_table_counts_what_left_and_what_is_in_it() -> None:

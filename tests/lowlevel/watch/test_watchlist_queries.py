@@ -14,7 +14,7 @@ from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
 from lowlevel.expressions.tree import InWatchlist
 from lowlevel.spool.fingerprint import fingerprint
-from lowlevel.table.feeding import feeders
+from lowlevel.table.feeding import find_feeders
 from queries.explain.plan import explain
 from queries.gsql import compile_query
 from queries.pipeline.file import parse_pipeline
@@ -103,7 +103,7 @@ def test_rows_are_kept_and_grouped_by_lists_as_they_are_by_hand(packets) -> None
 def test_labels_go_from_a_finer_table_into_a_coarser_one(packets) -> None:
     inputs, every = packets
     plans = [compile_query(SQL.format("", keys), keys) for keys in ("customer, srcIP", "customer")]
-    assert feeders([plan.leaves[0].low for plan in plans]) == [None, 0]
+    assert find_feeders([plan.leaves[0].low for plan in plans]) == [None, 0]
     found = Counter(
         tuple(row.values())
         for number, batch in InlineRun(plans, inputs).results()

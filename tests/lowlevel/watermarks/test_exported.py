@@ -105,7 +105,7 @@ def test_sequence_numbers_prove_what_has_arrived(
     found, generator, reader = watermarks(path, f"exported {DELAY}s late {LATE}s")
     for number, (complete, _, _) in enumerate(found, 1):
         assert complete == proven(sent[:number], LATE), number
-    assert generator.below == 0
+    assert generator.rows_below == 0
     lag = [behind for *_, behind in found[-20:]]
     assert max(lag) <= LATE * NS
     assert (reader.samples().total(FLOW_UNITS_LOST) > 0) == (jitter > 0)
@@ -122,7 +122,7 @@ def test_a_lost_datagram_holds_the_watermark_until_the_rule_late(tmp_path: Path)
     held = [watermark for _, watermark, _ in found[101 : 100 + LATE // 5 - DELAY // 5 - 5]]
     assert set(held) == {(lost_at - DELAY) * NS}, "nothing proves that the records of the missing datagram are newer"
     assert found[-1][1] > (sent[-1][1] - DELAY - 10) * NS, "a datagram that is missing for long is lost"
-    assert generator.below == 0
+    assert generator.rows_below == 0
 
 
 def test_a_silent_exporter_delays_the_others_as_long_as_the_rule_late(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_after_a_restart_nothing_is_proven_until_earlier_exports_are_lost(tmp_pa
         for rows in reader.read(block):
             after.advance(rows)
         lag.append(after.newest - after.watermark)
-    assert after.below == 0
+    assert after.rows_below == 0
     assert set(lag[: LATE // 5]) == {LATE * NS}, "nothing is proven"
     assert lag[-1] < (25 + DELAY + 10) * NS
 
@@ -163,7 +163,7 @@ def test_rows_that_are_no_exports_have_the_rule_late() -> None:
 
 
 def test_the_rule_is_read() -> None:
-    assert parse_rule("exported 15s late 5m") == WatermarkRule(Kind.LATE_BY_TIME, 300 * NS, exported=15 * NS)
+    assert parse_rule("exported 15s late 5m") == WatermarkRule(Kind.LATE_BY_TIME, 300 * NS, export_delay=15 * NS)
     for text, message in (
         ("exported 15s", "expected one of"),
         ("exported 6m late 5m", "cannot be exported later than it may be late"),

@@ -16,7 +16,7 @@ from capture.open import open_capture
 from lowlevel.punctuation import BEGINNING
 from lowlevel.rows.flows import FlowReader
 from lowlevel.watermarks.generators import WatermarkGenerator
-from lowlevel.watermarks.jumps import AGREEING
+from lowlevel.watermarks.jumps import AGREEING_ROWS
 from lowlevel.watermarks.rule import parse_rule
 from tests.references.netflow_bytes import v5, v5_record
 from tests.references.pcap_bytes import NS
@@ -76,12 +76,12 @@ def test_an_exporter_that_is_ahead_moves_nothing_past_what_arrives(
     ahead: int, wrong_first: bool, tmp_path: Path
 ) -> None:
     path = exports(tmp_path / "ahead.pcap", ahead, wrong_first)
-    assert 3 * RECORDS > AGREEING
+    assert 3 * RECORDS > AGREEING_ROWS
     found, promise = lows(path, "late 30s", 4)
     # Its rows are of the present. The watermark follows the arrival times, and no right row is below it.
     assert found == [(START + 10 * number - 30) * NS for number in range(DATAGRAMS)]
-    assert promise.after_arrival == 3 * RECORDS * DATAGRAMS
-    assert (promise.below, promise.future, promise.past) == (0, 0, 0)
+    assert promise.rows_after_arrival == 3 * RECORDS * DATAGRAMS
+    assert (promise.rows_below, promise.future_rows, promise.past_rows) == (0, 0, 0)
 
 
 def test_an_exporter_that_is_ahead_alone_on_its_link_moves_it_as_it_arrives(tmp_path: Path) -> None:
@@ -92,10 +92,10 @@ def test_an_exporter_that_is_ahead_alone_on_its_link_moves_it_as_it_arrives(tmp_
     ]
     write(tmp_path / "alone.pcap", packets)
     found, promise = lows(tmp_path / "alone.pcap", "late 30s", 1)
-    begun = -(-AGREEING // RECORDS) - 1  # the datagram that brings enough rows
+    begun = -(-AGREEING_ROWS // RECORDS) - 1  # the datagram that brings enough rows
     assert found[:begun] == [BEGINNING] * begun
     assert found[begun:] == [(START + 10 * number - 30) * NS for number in range(begun, DATAGRAMS)]
-    assert (promise.after_arrival, promise.below) == (RECORDS * DATAGRAMS, 0)
+    assert (promise.rows_after_arrival, promise.rows_below) == (RECORDS * DATAGRAMS, 0)
 
 
 @pytest.mark.parametrize("watermark_rule", ["ordered", "late 10s", "late 40s", "late 20 rows", "blocks 1m"])
@@ -108,10 +108,10 @@ def test_an_exporter_that_is_far_behind_neither_holds_back_nor_moves_what_is_pro
     found, promise = lows(exports(tmp_path / "behind.pcap", -behind, wrong_first), watermark_rule, 4)
     assert found == alone
     # `past` counts all its rows, except those before any other row. `below` counts those after the first watermark.
-    assert promise.past == 3 * RECORDS * (DATAGRAMS - wrong_first)
+    assert promise.past_rows == 3 * RECORDS * (DATAGRAMS - wrong_first)
     blocks_before = sum(low == BEGINNING for low in [BEGINNING, *found[:-1]])
-    assert promise.below - right.below == 3 * RECORDS * (DATAGRAMS - blocks_before)
-    assert (promise.future, promise.after_arrival) == (0, 0)
+    assert promise.rows_below - right.rows_below == 3 * RECORDS * (DATAGRAMS - blocks_before)
+    assert (promise.future_rows, promise.rows_after_arrival) == (0, 0)
 
 
 def test_rows_that_are_late_by_a_constant_keep_a_promise_with_as_much_slack(tmp_path: Path) -> None:
@@ -119,8 +119,8 @@ def test_rows_that_are_late_by_a_constant_keep_a_promise_with_as_much_slack(tmp_
     for slack, below in ((630, False), (600, True)):
         found, promise = lows(path, f"late {slack}s", 4)
         assert found[-1] == (START + 10 * (DATAGRAMS - 1) - slack) * NS
-        assert (promise.below > 0) == below
-        assert promise.past == 0
+        assert (promise.rows_below > 0) == below
+        assert promise.past_rows == 0
 
 
 def test_in_bare_messages_nothing_but_the_exporter_says_when_they_came(tmp_path: Path) -> None:
@@ -128,4 +128,4 @@ def test_in_bare_messages_nothing_but_the_exporter_says_when_they_came(tmp_path:
     path.write_bytes(b"".join(export(START + 10 * number, YEAR, number) for number in range(DATAGRAMS)))
     found, promise = lows(path, "ordered", 1)
     assert found[-1] == (START + YEAR + 10 * (DATAGRAMS - 1)) * NS
-    assert promise.after_arrival == 0
+    assert promise.rows_after_arrival == 0

@@ -23,7 +23,7 @@ from lowlevel.metrics import ROWS_FROM_THE_FUTURE, ROWS_FROM_THE_PAST
 from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.watermarks.generators import LateByTime
-from lowlevel.watermarks.jumps import AGREEING, FUTURE, JUMP, PAST, JumpGuard, follow
+from lowlevel.watermarks.jumps import AGREEING_ROWS, FUTURE_ROWS, JUMP, PAST_ROWS, JumpGuard, filter_times
 from lowlevel.watermarks.rule import EXACT, Kind, WatermarkRule, parse_jump, parse_rule
 from queries.gsql import compile_query
 from tests.harness.plain_kernels import plain
@@ -36,38 +36,38 @@ YEAR = 365 * 86400 * NS
 MINUTE = 60 * NS
 
 
-def begun(agreeing: int = 1) -> JumpGuard:
+def begun(agreeing_rows: int = 1) -> JumpGuard:
     """A guard whose newest row is START."""
-    guard = JumpGuard(agreeing=agreeing)
-    guard.follow(np.array([START] * agreeing), BEGINNING)
+    guard = JumpGuard(agreeing_rows=agreeing_rows)
+    guard.process(np.array([START] * agreeing_rows), BEGINNING)
     assert guard.newest == START
     return guard
 
 
 @pytest.mark.parametrize(("ahead", "newest"), [(JUMP, START + JUMP), (JUMP + 1, START)])
 def test_a_row_is_believed_up_to_a_jump_ahead_and_no_further(ahead: int, newest: int) -> None:
-    guard = begun(agreeing=2)
-    guard.follow(np.array([START + ahead]), BEGINNING)
+    guard = begun(agreeing_rows=2)
+    guard.process(np.array([START + ahead]), BEGINNING)
     assert guard.newest == newest
 
 
 def test_a_row_may_be_of_the_past_by_what_came_in_its_own_batch() -> None:
     guard = begun()
-    guard.follow(np.array([START + JUMP, START - 1]), BEGINNING)
-    assert guard.state[PAST] == 1
+    guard.process(np.array([START + JUMP, START - 1]), BEGINNING)
+    assert guard.state[PAST_ROWS] == 1
 
 
 def test_of_rows_that_agree_the_least_is_believed() -> None:
-    guard = begun(agreeing=2)
+    guard = begun(agreeing_rows=2)
     assert guard.accepted_times(np.array([START + YEAR, START + YEAR + 5]), BEGINNING).tolist() == [START + YEAR]
 
 
 def test_what_is_believed_from_elsewhere_ends_the_waiting_of_rows_that_are_no_jump_ahead_of_it() -> None:
-    guard = begun(agreeing=3)
-    guard.follow(np.array([START + JUMP + 5, START + JUMP + 6]), BEGINNING)
+    guard = begun(agreeing_rows=3)
+    guard.process(np.array([START + JUMP + 5, START + JUMP + 6]), BEGINNING)
     guard.accept(START + 5)
-    guard.follow(np.array([START + 6]), BEGINNING)
-    assert guard.state[FUTURE] == 1
+    guard.process(np.array([START + 6]), BEGINNING)
+    assert guard.state[FUTURE_ROWS] == 1
 
 
 KINDS = ["ordered", "late 5s", "late 3 rows", "late 100 rows", "blocks 10s", "exact", "blocks"]
@@ -99,7 +99,7 @@ class Twin:
             self.newest, self.ahead = time, []
             return
         self.ahead.append(time)
-        if len(self.ahead) == AGREEING:
+        if len(self.ahead) == AGREEING_ROWS:
             self.newest = min(self.ahead)
             self.ahead = [each for each in self.ahead if each > self.newest + JUMP]
 
@@ -114,7 +114,7 @@ def paced(times: list[int], slack: int = 0, batch: int = 7) -> LateByTime:
 STEPS = st.sampled_from([-YEAR, -JUMP * 3, -JUMP - 1, -JUMP, -NS, 0, 1, NS, JUMP - 1, JUMP, JUMP + 1, YEAR])
 
 
-@given(st.lists(st.tuples(STEPS, st.integers(1, AGREEING + 3)), max_size=12), st.sampled_from([0, NS, 3 * JUMP]))
+@given(st.lists(st.tuples(STEPS, st.integers(1, AGREEING_ROWS + 3)), max_size=12), st.sampled_from([0, NS, 3 * JUMP]))
 def test_it_is_where_the_rule_says_after_every_batch_and_never_goes_back(
     runs: list[tuple[int, int]], slack: int
 ) -> None:
@@ -129,14 +129,16 @@ def test_it_is_where_the_rule_says_after_every_batch_and_never_goes_back(
             twin.take(time)
         assert pace.watermark == (BEGINNING if twin.newest is None else twin.newest - slack)
         assert pace.watermark >= lowest
-        assert (pace.future, pace.past, pace.below) == (twin.future, twin.past, below)
+        assert (pace.future_rows, pace.past_rows, pace.rows_below) == (twin.future_rows, twin.past_rows, below)
         lowest = pace.watermark
 
 
 OFFSETS = st.sampled_from([0, 0, 0, 1, -NS, NS, JUMP, -JUMP, JUMP + 1, -JUMP - 1, 3 * JUMP, -3 * JUMP, YEAR, -YEAR])
 
 
-@given(st.lists(st.tuples(STEPS, OFFSETS, st.integers(1, AGREEING + 3)), max_size=12), st.sampled_from([0, 3 * JUMP]))
+@given(
+    st.lists(st.tuples(STEPS, OFFSETS, st.integers(1, AGREEING_ROWS + 3)), max_size=12), st.sampled_from([0, 3 * JUMP])
+)
 def test_rows_with_times_of_arrival_are_followed_as_the_rule_says(runs: list[tuple[int, int, int]], slack: int) -> None:
     twin, pace, now, below = Twin(max(slack, JUMP)), LateByTime(slack), START, 0
     for step, offset, repeats in runs:
@@ -148,18 +150,23 @@ def test_rows_with_times_of_arrival_are_followed_as_the_rule_says(runs: list[tup
         for time, arrival in zip(times, arrived, strict=True):
             twin.take(time, arrival)
         assert pace.watermark == (BEGINNING if twin.newest is None else twin.newest - slack)
-        assert (pace.future, pace.past, pace.below, pace.after_arrival) == (twin.future, twin.past, below, twin.after)
+        assert (pace.future_rows, pace.past_rows, pace.rows_below, pace.rows_after_arrival) == (
+            twin.future_rows,
+            twin.past_rows,
+            below,
+            twin.after,
+        )
 
 
 def test_times_at_the_edges_of_64_bits_are_compared_with_arrivals_as_they_are() -> None:
     pace = LateByTime(0)
     pace.advance(MadeRows([START, 2**63 - 1, -(2**63) + 1], arrived=[START + 1, START + 2, START + 3]))
-    assert (pace.watermark, pace.after_arrival, pace.past, pace.future) == (START + 2, 1, 1, 0)
+    assert (pace.watermark, pace.rows_after_arrival, pace.past_rows, pace.future_rows) == (START + 2, 1, 1, 0)
     pace.advance(MadeRows([2**63 - 1], arrived=[-(2**63)]))
-    assert (pace.watermark, pace.after_arrival, pace.past) == (START + 2, 2, 2)
+    assert (pace.watermark, pace.rows_after_arrival, pace.past_rows) == (START + 2, 2, 2)
 
 
-STEADY = [START + number * NS for number in range(AGREEING)]
+STEADY = [START + number * NS for number in range(AGREEING_ROWS)]
 
 
 def test_nothing_is_promised_before_enough_rows_agree_on_the_time() -> None:
@@ -168,45 +175,45 @@ def test_nothing_is_promised_before_enough_rows_agree_on_the_time() -> None:
     assert paced([*STEADY, STEADY[-1] + 5], slack=3).watermark == STEADY[-1] + 2
 
 
-@pytest.mark.parametrize("place", [0, 1, AGREEING - 1, AGREEING, AGREEING + 5])
+@pytest.mark.parametrize("place", [0, 1, AGREEING_ROWS - 1, AGREEING_ROWS, AGREEING_ROWS + 5])
 def test_a_row_of_next_year_moves_nothing_wherever_it_comes(place: int) -> None:
-    times = [*STEADY, *(STEADY[-1] + number for number in range(AGREEING))]
+    times = [*STEADY, *(STEADY[-1] + number for number in range(AGREEING_ROWS))]
     with_it = [*times[:place], START + YEAR, *times[place:]]
     pace = paced(with_it)
     assert pace.watermark == times[-1]
-    assert (pace.future, pace.past, pace.below) == (1, 0, 0)
+    assert (pace.future_rows, pace.past_rows, pace.rows_below) == (1, 0, 0)
 
 
 def test_a_jump_is_followed_once_enough_rows_in_a_row_are_beyond_it() -> None:
     begun = [*STEADY, STEADY[-1]]
-    beyond = [START + YEAR + number for number in range(AGREEING)]
+    beyond = [START + YEAR + number for number in range(AGREEING_ROWS)]
     assert paced([*begun, *beyond[:-1]]).watermark == STEADY[-1]
     pace = paced([*begun, *beyond])
-    assert (pace.watermark, pace.future) == (START + YEAR, 0)
+    assert (pace.watermark, pace.future_rows) == (START + YEAR, 0)
     broken = paced([*begun, *beyond[:40], STEADY[-1], *beyond[40:]])
-    assert (broken.watermark, broken.future) == (STEADY[-1], 40)
+    assert (broken.watermark, broken.future_rows) == (STEADY[-1], 40)
 
 
 def test_a_jump_goes_to_the_least_of_the_rows_that_agree() -> None:
-    beyond = [START + YEAR] * (AGREEING - 2) + [START + 100 * YEAR, START + YEAR - 5]
+    beyond = [START + YEAR] * (AGREEING_ROWS - 2) + [START + 100 * YEAR, START + YEAR - 5]
     pace = paced([*STEADY, *beyond])
-    assert (pace.watermark, pace.future) == (START + YEAR - 5, 0)
-    assert paced([*STEADY, *beyond, START + YEAR]).future == 1  # the row with which no other row agreed
+    assert (pace.watermark, pace.future_rows) == (START + YEAR - 5, 0)
+    assert paced([*STEADY, *beyond, START + YEAR]).future_rows == 1  # the row with which no other row agreed
 
 
-@pytest.mark.parametrize("place", [0, 5, AGREEING - 1])
+@pytest.mark.parametrize("place", [0, 5, AGREEING_ROWS - 1])
 def test_a_link_that_begins_with_a_row_of_the_past_goes_on_with_the_others(place: int) -> None:
     begun = [*STEADY[:place], NS, *STEADY[place:]]
-    assert paced(begun[:AGREEING]).watermark == NS  # safe, and of no use
+    assert paced(begun[:AGREEING_ROWS]).watermark == NS  # safe, and of no use
     assert paced(begun).watermark == START
-    assert paced(begun).future == 0
+    assert paced(begun).future_rows == 0
 
 
 def test_times_at_the_edges_of_64_bits_neither_wrap_nor_close_windows() -> None:
     wild = [2**63 - 1, -(2**63), -(2**63) + 1]
     pace = paced([*STEADY, *wild * 10, STEADY[-1] + 1])
-    assert (pace.watermark, pace.future, pace.past) == (STEADY[-1] + 1, 10, 20)
-    assert paced([-(2**63) + 1] * AGREEING, slack=NS).watermark == BEGINNING + 1
+    assert (pace.watermark, pace.future_rows, pace.past_rows) == (STEADY[-1] + 1, 10, 20)
+    assert paced([-(2**63) + 1] * AGREEING_ROWS, slack=NS).watermark == BEGINNING + 1
 
 
 @pytest.mark.parametrize("watermark_rule", KINDS)
@@ -216,11 +223,11 @@ def test_how_far_ahead_a_row_is_believed_can_be_set(watermark_rule: str) -> None
         distance = parse_jump(jump)
         for ahead, believed in ((distance, True), (distance + 1, False)):
             promise = parse_rule(watermark_rule, None, jump).make()
-            promise.advance(MadeRows([START] * AGREEING))
+            promise.advance(MadeRows([START] * AGREEING_ROWS))
             promise.advance(MadeRows([START + ahead]))
             promise.advance(MadeRows([START]))
             assert promise.newest == START + (ahead if believed else 0), (jump, ahead)
-            assert promise.future == (not believed)
+            assert promise.future_rows == (not believed)
 
 
 def test_a_clock_that_leaps_further_than_is_believed_must_say_so_again_and_again() -> None:
@@ -229,7 +236,7 @@ def test_a_clock_that_leaps_further_than_is_believed_must_say_so_again_and_again
         promise.tick(START)
         promise.tick(START + 11 * NS)
         assert promise.watermark == START + 11 * NS * believed
-        for _ in range(AGREEING - 1):
+        for _ in range(AGREEING_ROWS - 1):
             promise.tick(START + 11 * NS)
         assert promise.watermark == START + 11 * NS
 
@@ -237,8 +244,8 @@ def test_a_clock_that_leaps_further_than_is_believed_must_say_so_again_and_again
 def test_a_guard_that_resumes_accepts_the_times_that_the_first_one_would() -> None:
     random = Random("resumed")
     for _ in range(200):
-        first = JumpGuard(agreeing=random.choice([1, 3, 64]))
-        second = JumpGuard(agreeing=first.agreeing)
+        first = JumpGuard(agreeing_rows=random.choice([1, 3, 64]))
+        second = JumpGuard(agreeing_rows=first.agreeing_rows)
         batches = [
             np.array([START + random.choice([0, 1, 1, YEAR]) + random.randrange(MINUTE) for _ in range(length)])
             for length in random.choices(range(1, 9), k=12)
@@ -271,7 +278,7 @@ def test_the_kernel_as_plain_python_agrees_with_its_machine_code(monkeypatch: py
     def run() -> list[tuple[list[int], list[int]]]:
         found = []
         for told in (False, True):
-            guard = JumpGuard(agreeing=8)
+            guard = JumpGuard(agreeing_rows=8)
             kept: list[int] = []
             for first in range(0, len(times), 7):
                 arrived = np.array(arrivals[first : first + 7]) if told else None
@@ -280,7 +287,7 @@ def test_the_kernel_as_plain_python_agrees_with_its_machine_code(monkeypatch: py
         return found
 
     fast = run()
-    monkeypatch.setattr("lowlevel.watermarks.jumps.follow", plain(follow))
+    monkeypatch.setattr("lowlevel.watermarks.jumps.follow", plain(filter_times))
     assert run() == fast
     assert all(len(kept) > 100 for _, kept in fast)
     assert fast[0] != fast[1]
@@ -291,21 +298,21 @@ def test_the_kernel_as_plain_python_agrees_with_its_machine_code(monkeypatch: py
 def test_one_row_from_the_future_or_the_past_changes_no_promise_of_any_kind(
     watermark_rule: str, lull: str | None
 ) -> None:
-    times = [START + number * NS for number in range(3 * AGREEING)]
+    times = [START + number * NS for number in range(3 * AGREEING_ROWS)]
     undisturbed = parse_rule(watermark_rule, lull).make()
     lows = []
     for time in times:
         undisturbed.advance(MadeRows([time]))
         lows.append(undisturbed.watermark)
     for wrong in (START + YEAR, START - YEAR, 2**63 - 1, -(2**63)):
-        for place in (AGREEING, AGREEING + 1, 2 * AGREEING, len(times) - 1):
+        for place in (AGREEING_ROWS, AGREEING_ROWS + 1, 2 * AGREEING_ROWS, len(times) - 1):
             promise = parse_rule(watermark_rule, lull).make()
             for number, time in enumerate(times):
                 if number == place:
                     promise.advance(MadeRows([wrong]))
                 promise.advance(MadeRows([time]))
                 assert promise.watermark == lows[number]
-            assert (promise.future, promise.past) == ((1, 0) if wrong > START else (0, 1))
+            assert (promise.future_rows, promise.past_rows) == ((1, 0) if wrong > START else (0, 1))
             assert promise.newest == times[-1]
 
 

@@ -42,7 +42,7 @@ def broken(promise: WatermarkGenerator, times: list[int], random: Random, most: 
         promise.advance(MadeRows(batch))
         assert promise.watermark >= lowest
         place += len(batch)
-    assert promise.below == found
+    assert promise.rows_below == found
     return found
 
 
@@ -62,9 +62,9 @@ def test_ordered_rows_may_tie_with_the_promise() -> None:
     random = Random(1)
     for _ in range(STREAMS):
         times = sorted(disordered(random))
-        assert broken(Ordered(agreeing=1), times, random) == 0
-        agrees(Ordered(agreeing=1), times, lambda seen: seen[-1], random)
-    assert broken(Ordered(agreeing=1), [5, 5, 5, 4], random, most=1) == 1
+        assert broken(Ordered(agreeing_rows=1), times, random) == 0
+        agrees(Ordered(agreeing_rows=1), times, lambda seen: seen[-1], random)
+    assert broken(Ordered(agreeing_rows=1), [5, 5, 5, 4], random, most=1) == 1
 
 
 def test_rows_that_are_late_by_no_more_than_so_long_are_not_below_the_promise() -> None:
@@ -73,9 +73,9 @@ def test_rows_that_are_late_by_no_more_than_so_long_are_not_below_the_promise() 
     for _ in range(STREAMS):
         times = disordered(random)
         latest = max(max(times[: place + 1]) - time for place, time in enumerate(times))
-        assert broken(LateByTime(latest, agreeing=1), times, random, most=1) == 0
-        agrees(LateByTime(latest, agreeing=1), times, lambda seen, late=latest: max(seen) - late, random)  # type: ignore[misc]
-        worse += latest > 0 and broken(LateByTime(latest - 1, agreeing=1), times, random, most=1) > 0
+        assert broken(LateByTime(latest, agreeing_rows=1), times, random, most=1) == 0
+        agrees(LateByTime(latest, agreeing_rows=1), times, lambda seen, late=latest: max(seen) - late, random)  # type: ignore[misc]
+        worse += latest > 0 and broken(LateByTime(latest - 1, agreeing_rows=1), times, random, most=1) > 0
     assert worse > STREAMS // 3
 
 
@@ -114,7 +114,7 @@ def test_rows_late_by_n_rows_are_not_below_the_promise_however_that_is_read(
     random = Random(3)
     for _ in range(400):
         times = disordered(random)
-        assert broken(LateByRows(reading(times), agreeing=1), times, random, most=1) == 0
+        assert broken(LateByRows(reading(times), agreeing_rows=1), times, random, most=1) == 0
 
 
 def test_the_promise_of_late_rows_is_the_largest_but_n_so_far() -> None:
@@ -123,17 +123,17 @@ def test_the_promise_of_late_rows_is_the_largest_but_n_so_far() -> None:
     for _ in range(STREAMS):
         times = disordered(random, 200)
         rows = random.choice([0, 1, 2, 7, 30, newer_before(times)])
-        promise = LateByRows(rows, agreeing=1)
+        promise = LateByRows(rows, agreeing_rows=1)
         agrees(
             promise, times, lambda seen, n=rows: sorted(seen)[-n - 1] if len(seen) > n else BEGINNING, random  # type: ignore[misc]
         )  # fmt: skip
         needed = newer_before(times)
-        worse += needed > 0 and broken(LateByRows(needed - 1, agreeing=1), times, random, most=1) > 0
+        worse += needed > 0 and broken(LateByRows(needed - 1, agreeing_rows=1), times, random, most=1) > 0
     assert worse > STREAMS // 2
 
 
 def test_a_promise_of_late_rows_keeps_no_more_times_than_it_was_told() -> None:
-    promise = LateByRows(100, agreeing=1)
+    promise = LateByRows(100, agreeing_rows=1)
     for start in range(0, 100_000, 5_000):
         promise.advance(MadeRows(list(range(start, start + 5_000))))
         assert len(promise._largest) == 101
@@ -143,7 +143,7 @@ def test_a_promise_of_late_rows_keeps_no_more_times_than_it_was_told() -> None:
 def test_blocks_are_promised_when_their_source_says_that_they_have_ended() -> None:
     random = Random(5)
     for _ in range(STREAMS):
-        start, promise, below = 0, Blocks(agreeing=1), 0
+        start, promise, below = 0, Blocks(agreeing_rows=1), 0
         for _ in range(random.randrange(1, 8)):
             end = start + random.randrange(1, 50)
             rows = [random.randint(start, end) for _ in range(random.randrange(1, 30))]
@@ -163,12 +163,12 @@ def test_blocks_of_equal_length_are_told_by_the_first_row_beyond() -> None:
         times = []
         for block in sorted(random.sample(range(-5, 40), random.randrange(1, 12))):
             times += [block * length + random.randrange(length) for _ in range(random.randrange(1, 20))]
-        assert broken(Blocks(length, agreeing=1), times, random) == 0
-        agrees(Blocks(length, agreeing=1), times, lambda seen, by=length: max(seen) // by * by, random)  # type: ignore[misc]
+        assert broken(Blocks(length, agreeing_rows=1), times, random) == 0
+        agrees(Blocks(length, agreeing_rows=1), times, lambda seen, by=length: max(seen) // by * by, random)  # type: ignore[misc]
 
 
 def test_what_a_source_declares_holds_beside_what_its_rows_say() -> None:
-    exact, late = Exact(), LateByTime(10, agreeing=1)
+    exact, late = Exact(), LateByTime(10, agreeing_rows=1)
     for promise in (exact, late):
         promise.advance(MadeRows([100]))
     assert (exact.watermark, late.watermark) == (BEGINNING, 90)
@@ -185,7 +185,7 @@ def test_what_a_source_declares_holds_beside_what_its_rows_say() -> None:
 
 def test_the_timer_says_in_a_lull_what_the_worked_example_says() -> None:
     """Threshold 5, slide 2, a timer each second; times arrive as 1@1, 2@2, 3@3, 6@12."""
-    promise, slides = IdleWatermark(Ordered(agreeing=1), 5), WatermarkRounder(2)
+    promise, slides = IdleWatermark(Ordered(agreeing_rows=1), 5), WatermarkRounder(2)
     arrivals = {1: 1, 2: 2, 3: 3, 12: 6}
     said = {}
     for now in range(1, 16):
@@ -196,7 +196,7 @@ def test_the_timer_says_in_a_lull_what_the_worked_example_says() -> None:
         if mark is not None:
             said[now] = mark
     assert said == {1: 0, 2: 2, 9: 4, 11: 6, 13: 8, 15: 10}
-    assert (promise.below, promise.lulls) == (0, 7)  # at 9, 10, 11 and from 12 on
+    assert (promise.rows_below, promise.lulls) == (0, 7)  # at 9, 10, 11 and from 12 on
     assert promise.newest == promise.watermark == 10
 
 
@@ -226,8 +226,8 @@ def test_a_lull_is_safe_if_and_only_if_delay_and_offset_are_within_its_threshold
         latest = max(max(ts for _, ts in rows[: place + 1]) - ts for place, (_, ts) in enumerate(rows))
         threshold = max(0, delay + offset - (number % 2))  # every other one is too small by 1
         made = {
-            "ordered": LateByTime(latest, agreeing=1), "late": LateByTime(latest + 3, agreeing=1),
-            "rows": LateByRows(len(rows), agreeing=1), "blocks": Blocks(agreeing=1), "exact": Exact(),
+            "ordered": LateByTime(latest, agreeing_rows=1), "late": LateByTime(latest + 3, agreeing_rows=1),
+            "rows": LateByRows(len(rows), agreeing_rows=1), "blocks": Blocks(agreeing_rows=1), "exact": Exact(),
         }[inner]  # fmt: skip
         promise = IdleWatermark(made, threshold)
         waiting = list(rows)
@@ -239,9 +239,9 @@ def test_a_lull_is_safe_if_and_only_if_delay_and_offset_are_within_its_threshold
             while waiting and waiting[0][0] <= now:  # rows that arrive now arrive directly after the poll
                 promise.advance(MadeRows([waiting.pop(0)[1]]))
         if threshold >= delay + offset:
-            assert promise.below == 0
+            assert promise.rows_below == 0
         else:
-            violated += promise.below > 0
+            violated += promise.rows_below > 0
     assert violated > STREAMS // 8
 
 
@@ -254,7 +254,7 @@ def test_a_source_that_has_never_spoken_is_covered_by_the_clock() -> None:
         promise.tick(60)  # a clock that goes back
         assert promise.watermark == 95
         promise.advance(MadeRows([96, 94]))
-        assert (promise.newest, promise.below) == (96, 1)
+        assert (promise.newest, promise.rows_below) == (96, 1)
     silent = parse_rule("late 10s").make()
     silent.tick(100)
     assert silent.watermark == BEGINNING
@@ -268,7 +268,7 @@ def test_rows_after_a_long_lull_are_believed_at_once_and_those_that_waited_are_n
     assert (promise.newest, promise.watermark) == (0, 0)
     promise.tick(3 * hour)
     promise.advance(MadeRows([3 * hour + 1]))
-    assert (promise.newest, promise.watermark, promise.future) == (3 * hour + 1, 3 * hour + 1, 1)
+    assert (promise.newest, promise.watermark, promise.future_rows) == (3 * hour + 1, 3 * hour + 1, 1)
 
 
 def test_boundaries_of_other_slides_are_of_no_use_to_a_consumer() -> None:
