@@ -23,18 +23,18 @@ from queries.text.errors import QueryError
 from queries.text.literals import parse_prefix
 from queries.text.tree import Word
 
-RANGES: dict[str, tuple[str, ...]] = {
+NETWORK_TESTS: dict[str, tuple[str, ...]] = {
     "is_private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"),
     "is_multicast": ("224.0.0.0/4", "ff00::/8"),
     "is_loopback": ("127.0.0.0/8", "::1/128"),
     "is_link_local": ("169.254.0.0/16", "fe80::/10"),
 }
-"""Tests of addresses by name, and the networks for which they are true."""
+"""Tests of addresses by name, each with the networks for which it is true."""
 
-PAIRED = (Type.ADDRESS, Type.MAC, Type.INT)
+PAIR_TYPES = (Type.ADDRESS, Type.MAC, Type.INT)
 """Types of the arguments of `pair`."""
 
-BETWEEN = " <-> "
+PAIR_SEPARATOR = " <-> "
 """The text between the values of a pair."""
 
 USAGES: dict[str, str] = {
@@ -42,7 +42,7 @@ USAGES: dict[str, str] = {
     "network": "network(ip, 24), or network(ip, 24, 64) for IPv4 and IPv6",
     "pair": "pair(srcIP, destIP)",
     "family": "family(ip)",
-    **{name: f"{name}(ip)" for name in RANGES},
+    **{name: f"{name}(ip)" for name in NETWORK_TESTS},
 }
 """Functions by name, each with an example of its call."""
 
@@ -59,8 +59,8 @@ def address_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expre
     address = operands[0].as_address()
     if address.type is not Type.ADDRESS:
         address.fail(f"{function} over a value of type {address.type}", "an address, for example srcIP")
-    if function in RANGES:
-        return InPrefix(address.bound, tuple(parse_prefix(text) for text in RANGES[function]))
+    if function in NETWORK_TESTS:
+        return InPrefix(address.bound, tuple(parse_prefix(text) for text in NETWORK_TESTS[function]))
     if function == "family":
         return _family(address.bound)
     if len(operands) == 2:
@@ -73,18 +73,18 @@ def address_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expre
 
 def _prefix_text(network: Masked) -> Expression:
     """Return a network as text: its first address, a slash and its length."""
-    ipv4, ipv6 = (_framed("", TextOf(network), f"/{bits}") for bits in (network.ipv4, network.ipv6))
+    ipv4, ipv6 = (_surround("", TextOf(network), f"/{bits}") for bits in (network.ipv4, network.ipv6))
     if ipv4 == ipv6:
         return ipv4
     return Conditional(InPrefix(network, (parse_prefix("0.0.0.0/0"),)), ipv4, ipv6)
 
 
 def _pair(operands: Sequence[Operand]) -> Expression:
-    """Return two values as one text, the smaller one first, so that it is the same in both directions."""
+    """Return two values as one text, the smaller value first, so that the text is the same in both directions."""
     one, other = with_common_type("pair", operands)
     for operand, bound in zip(operands, (one, other), strict=True):
-        if bound.type not in PAIRED:
-            operand.fail(f"pair over a value of type {bound.type}", " or ".join(PAIRED))
+        if bound.type not in PAIR_TYPES:
+            operand.fail(f"pair over a value of type {bound.type}", " or ".join(PAIR_TYPES))
     is_ordered, is_reversed = Binary(Op.LE, one, other), Binary(Op.GT, one, other)
     nothing = Literal(None, one.type)
 
@@ -92,10 +92,10 @@ def _pair(operands: Sequence[Operand]) -> Expression:
         otherwise = Conditional(is_reversed, second, nothing) if one.nullable or other.nullable else second
         return Conditional(is_ordered, first, otherwise)
 
-    return JoinedText(_framed("", TextOf(chosen(one, other)), BETWEEN), TextOf(chosen(other, one)))
+    return JoinedText(_surround("", TextOf(chosen(one, other)), PAIR_SEPARATOR), TextOf(chosen(other, one)))
 
 
-def _framed(before: str, text: Expression, after: str) -> Expression:
+def _surround(before: str, text: Expression, after: str) -> Expression:
     return ScalarCall(Scalar.CONCAT, text, None, (Literal(before, Type.TEXT), Literal(after, Type.TEXT)))
 
 
@@ -108,11 +108,11 @@ def _family(address: Expression) -> Expression:
     return Conditional(ipv4, Literal(4, Type.INT), otherwise)
 
 
-def _bits(operand: Operand, most: int) -> int:
+def _bits(operand: Operand, max_length: int) -> int:
     """Return the length of a prefix."""
     bound = operand.bound
     if not isinstance(bound, Literal) or bound.type is not Type.INT or not isinstance(bound.value, int):
-        operand.fail("a length of a prefix that is no constant", f"an integer from 0 to {most}")
-    if not 0 <= bound.value <= most:
-        operand.fail(f"a prefix of {bound.value} bits", f"an integer from 0 to {most}")
+        operand.fail("a length of a prefix that is no constant", f"an integer from 0 to {max_length}")
+    if not 0 <= bound.value <= max_length:
+        operand.fail(f"a prefix of {bound.value} bits", f"an integer from 0 to {max_length}")
     return bound.value

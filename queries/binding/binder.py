@@ -44,14 +44,14 @@ from queries.text.literals import INT64_MIN, number_literal
 from queries.text.printer import expression_text
 from queries.text.tree import Expression, Query, Word
 
-NUMERIC = ("sum", "avg", *VARIANCES, *VALUE_AGGREGATES)
-"""Aggregates that are computed with 1 for TRUE and 0 for FALSE."""
+CONDITION_AGGREGATES = ("sum", "avg", *VARIANCES, *VALUE_AGGREGATES)
+"""Aggregates that accept a condition as argument. They use 1 for TRUE and 0 for FALSE."""
 
 MAX_CHAIN = 32
-"""Maximum operands of a chain of one operator that nests to the left. Longer chains become balanced trees."""
+"""Maximum number of operands of one operator that are nested to the left. Longer chains become balanced trees."""
 
 Resolve = Callable[[Word, Word | None], Bound | None]
-"""Return the meaning of a name, or None if it is a string in double quotes.
+"""Function from a name to its meaning, or to None if the name is a string in double quotes.
 
 The second word is the stream before the dot.
 """
@@ -60,8 +60,8 @@ The second word is the stream before the dot.
 class Binder:
     """Binds one expression of a clause.
 
-    Without `aggregates`, aggregates are refused; `inside` resolves the names in their arguments. Without `functions`,
-    window functions (OVER) are refused.
+    Without `aggregates`, aggregates are refused. `resolve_in_arguments` resolves the names in their arguments. Without
+    `functions`, window functions (OVER) are refused.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Binder:
         expression: Expression,
         resolve: Resolve,
         aggregates: Aggregates | None = None,
-        inside: Resolve | None = None,
+        resolve_in_arguments: Resolve | None = None,
         functions: WindowFunctions | None = None,
     ) -> None:
         """`clause` is the name that messages use."""
@@ -80,7 +80,7 @@ class Binder:
         self._expression = expression
         self._resolve = resolve
         self._aggregates = aggregates
-        self._inside = inside or resolve
+        self._resolve_in_arguments = resolve_in_arguments or resolve
         self._functions = functions
         self.columns: dict[Column, Word] = {}
         """Input columns outside aggregates, with the first use of each."""
@@ -92,7 +92,7 @@ class Binder:
     def _bind(self, node: Expression, depth: int) -> Bound:
         if depth > MAX_DEPTH:
             problem = f"an expression of more than {MAX_DEPTH} levels"
-            self._fail(problem, node, "a shorter one, or parts of it as columns of a query in FROM")
+            self._fail(problem, node, "a shorter expression, or parts of it as columns of a query in FROM")
         match node:
             case tree.Operation():
                 bound = self._operation(node, depth)
@@ -191,8 +191,8 @@ class Binder:
     def _chain(self, op: Op, operands: Sequence[Expression], depth: int) -> Bound:
         """Bind a long chain of one operator as a balanced tree, whose depth is the logarithm of its length.
 
-        Both levels compute the same value: logic is associative with NULL too, and integers wrap. Decimals round, so a
-        chain with a decimal is refused.
+        Both forms have the same value, because logic is associative even with NULL, and integers wrap. Sums of decimals
+        are rounded, so a chain with a decimal is refused.
         """
         bound = [self._bind(operand, depth + 1) for operand in operands]
         types: tuple[Type, ...] = (Type.BOOL,) if op in LOGICAL else (Type.INT,)
@@ -211,7 +211,7 @@ class Binder:
         return Operand(self._sql, node.start, self._bind(node, depth + 1), quoted)
 
     def _member(self, node: Expression, depth: int) -> Operand:
-        """Bind a value of an IN list; errors point at its sign."""
+        """Bind a value of an IN list. Errors point at the sign of the value."""
         if not isinstance(node, tree.Constant):
             return self._operand(node, depth)
         start = node.start if node.minus is None else node.minus
@@ -269,7 +269,7 @@ class Binder:
         return self._bounded(name, node, inner, depth, self._aggregates)
 
     def _running(self, node: tree.Call, inner: Binder, depth: int, aggregates: Aggregates) -> Bound:
-        """Bind a running aggregate, and the sum of one window that it adds up."""
+        """Bind a running aggregate. It adds up the sums of windows, so such a sum is added too."""
         name = node.function.text.lower()
         if aggregates.running is None:
             expected = f"CLOSING WHEN after GROUP BY, which ends groups: CLOSING WHEN {name}(…) = 0"
@@ -299,7 +299,7 @@ class Binder:
         return self._functions.add(self._sql, node, arguments, partition, order)
 
     def _bounded(self, name: str, node: tree.Call, inner: Binder, depth: int, aggregates: Aggregates) -> Bound:
-        """Bind an aggregate of a fixed size, or one that a user has defined."""
+        """Bind an aggregate of a fixed size, or an aggregate that a user has defined."""
         argument = node.arguments[0]
         if isinstance(argument, tree.Star):
             if name != "count":
@@ -309,7 +309,7 @@ class Binder:
             return aggregates.add(name, filtered(inner._filter(node.where, depth), Literal(1, Type.INT)))
         bound = inner._bind(argument, depth + 1)
         selects_condition = bound.type is Type.BOOL and name in VALUE_AGGREGATES
-        if bound.type is Type.BOOL and name in (*NUMERIC, *DEFINED):
+        if bound.type is Type.BOOL and name in (*CONDITION_AGGREGATES, *DEFINED):
             bound = as_number(bound)
         if node.where is not None:
             condition = inner._filter(node.where, depth)
@@ -368,7 +368,11 @@ class Binder:
         """Return a binder for the argument of an aggregate."""
         inner = copy(self)
         inner._functions = None
-        inner._clause, inner._aggregates, inner._resolve = f"the argument of {function}", None, self._inside
+        inner._clause, inner._aggregates, inner._resolve = (
+            f"the argument of {function}",
+            None,
+            self._resolve_in_arguments,
+        )
         inner.columns = {}
         return inner
 
@@ -424,11 +428,14 @@ def bind_part(clause: str, text: str, argument: Bound, aggregates: Aggregates) -
 
 
 def compares_groups(call: tree.Call) -> bool:
-    """Return whether a call is a condition on the groups of a window: `top(3, x)`, but not `top(x, 3)`, or heavy."""
+    """Return whether a call is a condition on the groups of a window: heavy, or `top(3, x)`, but not `top(x, 3)`."""
     name = call.function.text.lower()
     return name in SELECTIONS and (name not in HOLISTIC or _is_literal(call.arguments[0]))
 
 
 def _is_literal(node: Expression) -> bool:
-    """Return whether an argument is a literal: `top(3, x)` compares groups, and `top(x, 3)` values of a group."""
+    """Return whether an argument is a literal.
+
+    `top(3, x)` compares groups, but `top(x, 3)` counts the values of one group.
+    """
     return isinstance(node, tree.Constant) and not node.negative and node.kind is not Kind.WORD

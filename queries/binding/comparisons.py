@@ -1,4 +1,4 @@
-"""Comparisons and IN: which types may be compared, and texts that become addresses, MACs or times."""
+"""Comparisons and IN. They check the types, and convert texts to addresses, MACs or times."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _TEXTS = (Type.TEXT, Type.ADDRESS, Type.MAC, Type.BYTES)
 class Operand:
     """A bound operand with its position.
 
-    `quoted` is its text if it is a column name in double quotes, otherwise None.
+    `quoted_name`: the name, if the operand is a column name in double quotes; otherwise None.
     """
 
     sql: str
     start: int
     bound: Expression
-    quoted: str | None = None
+    quoted_name: str | None = None
 
     @property
     def type(self) -> Type:
@@ -42,8 +42,13 @@ class Operand:
         A column name in double quotes is a string if `other` is compared with texts, because papers print strings in
         this way.
         """
-        if self.quoted is not None and isinstance(self.bound, Column) and other in _TEXTS and self.type not in _TEXTS:
-            return replace(self, bound=Literal(self.quoted, Type.TEXT))
+        if (
+            self.quoted_name is not None
+            and isinstance(self.bound, Column)
+            and other in _TEXTS
+            and self.type not in _TEXTS
+        ):
+            return replace(self, bound=Literal(self.quoted_name, Type.TEXT))
         return self
 
     def as_address(self) -> Operand:
@@ -74,7 +79,9 @@ class Operand:
         return replace(self, bound=time_literal(self.sql, self.start, self.bound.value))
 
     def as_number_of(self, column: Operand) -> Operand:
-        """Convert the name of a protocol or port to its number, if `column` is such a column; return other operands.
+        """Convert the name of a protocol or port to its number, if `column` contains protocols or ports.
+
+        Other operands are returned unchanged.
 
         Raises QueryError for a name that the registries of IANA do not have.
         """
@@ -135,7 +142,7 @@ def compare(op: Op, left: Operand, right: Operand) -> Binary:
 
 
 def time_literal(sql: str, start: int, text: str) -> Literal:
-    """Return the constant of a time. Raises QueryError at `start` if the text is no time."""
+    """Return a text as the constant of a time. Raises QueryError at `start` if the text is not a time."""
     try:
         return Literal(parse_time(text), Type.TIME)
     except TimeError as error:

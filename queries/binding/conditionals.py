@@ -34,7 +34,10 @@ MAX_ARGUMENTS = 20
 
 
 def case(what: str, conditions: Sequence[Expression], results: Sequence[Operand]) -> Expression:
-    """Return the first result whose condition is true. The last result has no condition. `what` is for messages."""
+    """Return the first result whose condition is true.
+
+    The last result has no condition. `what` is the name of the function in messages.
+    """
     *values, otherwise = with_common_type(what, results)
     pairs = zip(reversed(conditions), reversed(values), strict=True)
     return reduce(lambda rest, pair: Conditional(pair[0], pair[1], rest), pairs, otherwise)
@@ -67,7 +70,7 @@ def conditional_function(sql: str, name: Word, operands: Sequence[Operand]) -> E
 
 
 def _bucket(operands: Sequence[Operand]) -> Expression:
-    """Return the smallest of the bounds that is not less than the first operand; NULL if all are less."""
+    """Return the smallest bound that is not less than the first operand; NULL if all bounds are less."""
     number, *bounds = operands
     if number.type not in NUMBERS:
         number.fail(f"bucket over a value of type {number.type}", " or ".join(NUMBERS))
@@ -77,7 +80,7 @@ def _bucket(operands: Sequence[Operand]) -> Expression:
         if not isinstance(value, int | float) or isinstance(value, bool):
             bound.fail("a bound of bucket that is no constant number", USAGES["bucket"])
         elif before is not None and not value > before:
-            bound.fail(f"the bound {value} after {before}", f"bounds that rise, such as {USAGES['bucket']}")
+            bound.fail(f"the bound {value} after {before}", f"bounds in ascending order, such as {USAGES['bucket']}")
         before = value
     values = with_common_type("bucket", bounds)
     nothing: Expression = Literal(None, values[0].type)
@@ -114,7 +117,7 @@ def filtered(condition: Expression, argument: Expression) -> Expression:
 
 
 def with_common_type(what: str, operands: Sequence[Operand], *, same_row: bool = True) -> list[Expression]:
-    """Return results of one type. Texts become addresses, MACs or times if another result is one.
+    """Return results of one type. Texts become addresses, MACs or times if another result has such a type.
 
     Raises QueryError at the first result that does not fit, and if `same_row` for texts of more than one column.
     """
@@ -144,7 +147,7 @@ def with_common_type(what: str, operands: Sequence[Operand], *, same_row: bool =
 
 
 def _check_texts(what: str, operands: Sequence[Operand]) -> None:
-    """Raise QueryError for texts of several columns, because the IDs of their texts could change between batches.
+    """Raise QueryError for texts of several columns, because the IDs of these texts could change between batches.
 
     Texts that are computed from values are allowed, because they never have fixed IDs.
     """
@@ -157,7 +160,7 @@ def _check_texts(what: str, operands: Sequence[Operand]) -> None:
 
 
 def _text_sources(expression: Expression) -> Iterator[Expression]:
-    """Yield the parts of a text, or of a conditional of texts, that are no constants."""
+    """Yield the parts of a text, or of a conditional of texts, that are not constants."""
     match expression:
         case Conditional(_, value, otherwise):
             yield from _text_sources(value)

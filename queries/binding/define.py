@@ -1,4 +1,4 @@
-"""Definition of users' aggregates and functions: they are checked before a query uses them."""
+"""Defines the aggregates and functions of users. Definitions are checked before a query uses them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from queries.text.lexer import RESERVED
 from queries.text.windows import CALLS
 
 _NUMBER = Column(ARGUMENT, Type.INT)
-"""The argument with which parts are checked."""
+"""The argument for a check of the parts of a definition."""
 
 
 def define(name: str, parts: Mapping[str, str], finish: Finish) -> None:
-    """Define an aggregate, or replace its definition. Raises AggregateError, with what was expected."""
+    """Define an aggregate, or replace its definition. Raises AggregateError for a wrong definition."""
     if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
         raise AggregateError(f"got the name {name!r} of an aggregate, expected a word like rms")
     if name.lower() in taken_names():
-        raise AggregateError(f"the name {name!r} is taken, expected one that GSQL does not have")
+        raise AggregateError(f"the name {name!r} is taken, expected a name that GSQL does not have")
     if not parts:
-        raise AggregateError(f"{name} has no parts, expected some like {{'total': 'sum(x)'}}")
+        raise AggregateError(f"{name} has no parts, expected parts like {{'total': 'sum(x)'}}")
     for part, text in parts.items():
         if not isinstance(part, str) or not part.isidentifier():
             raise AggregateError(f"{name}: got the part {part!r}, expected a word that the function has as a parameter")

@@ -18,10 +18,12 @@ SEEN_WITHIN = "seen_within"
 USAGE = "seen_within('30 seconds', this = that AND …, condition of that)"
 """An example of its call."""
 
-KEYS = (Type.ADDRESS, *INTEGERS, Type.MAC)
+KEY_TYPES = (Type.ADDRESS, *INTEGERS, Type.MAC)
 """Types that a key may have."""
 
-MATCH = "columns or expressions on both sides of =, of this row on the left and of the earlier row on the right"
+EXPECTED_MATCH = (
+    "columns or expressions on both sides of =, of this row on the left and of the earlier row on the right"
+)
 
 
 def seen_within(sql: str, name: Word, operands: Sequence[Operand]) -> SeenWithin:
@@ -33,9 +35,11 @@ def seen_within(sql: str, name: Word, operands: Sequence[Operand]) -> SeenWithin
     for one, other in _pairs(operands[1]):
         for side in (one, other):
             if not any(columns_of(side)):
-                operands[1].fail(f"{SEEN_WITHIN} of a constant", MATCH)
-        if one.type not in KEYS or not same_values(one.type, other.type):
-            operands[1].fail(f"{SEEN_WITHIN} of values of type {one.type} and {other.type}", f"{' or '.join(KEYS)}")
+                operands[1].fail(f"{SEEN_WITHIN} of a constant", EXPECTED_MATCH)
+        if one.type not in KEY_TYPES or not same_values(one.type, other.type):
+            operands[1].fail(
+                f"{SEEN_WITHIN} of values of type {one.type} and {other.type}", f"{' or '.join(KEY_TYPES)}"
+            )
     condition = operands[2].bound if len(operands) == 3 else None
     if condition is not None and condition.type is not Type.BOOL:
         operands[2].fail(f"{SEEN_WITHIN} where {condition.type}", "a condition, for example srcPort = 53")
@@ -49,42 +53,42 @@ def refuse_above(sql: str, plan: Plan) -> None:
     """Raise QueryError if a `seen_within` is not over rows of a link: only links store keys for it."""
     for node in plan.nodes:
         below = node.merges_partials if isinstance(node, Windowed) else isinstance(node, Leaf)
-        if not below and _holds(tuple(getattr(node, field.name) for field in fields(node)), node.inputs):
+        if not below and _contains_seen_within(tuple(getattr(node, field.name) for field in fields(node)), node.inputs):
             at = max(0, sql.lower().find(SEEN_WITHIN))
             expected = "seen_within in a condition on one stream of links"
             raise QueryError(f"{SEEN_WITHIN} over pairs of a join, or over results of a query", sql, at, expected)
 
 
-def _holds(value: object, inputs: tuple[object, ...]) -> bool:
-    """Return whether a tree contains a `seen_within`, apart from the nodes `inputs`."""
+def _contains_seen_within(value: object, inputs: tuple[object, ...]) -> bool:
+    """Return whether a tree contains a `seen_within`. Its parts `inputs` are not searched."""
     if isinstance(value, SeenWithin):
         return True
     if isinstance(value, tuple):
-        return any(_holds(each, inputs) for each in value)
+        return any(_contains_seen_within(each, inputs) for each in value)
     if not is_dataclass(value) or any(value is each for each in inputs):
         return False
-    return any(_holds(getattr(value, field.name), inputs) for field in fields(value))
+    return any(_contains_seen_within(getattr(value, field.name), inputs) for field in fields(value))
 
 
 def _duration(operand: Operand) -> int:
     bound = operand.bound
     if not isinstance(bound, Literal) or not isinstance(bound.value, str):
-        operand.fail("no duration", f"{USAGE}: a text like '30 seconds'")
+        operand.fail("got an argument that is not a duration", f"{USAGE}: a text like '30 seconds'")
     try:
         return parse_duration(bound.value)
     except ValueError as error:
-        operand.fail(f"'{bound.value}' is no duration: {error}", "a text like '30 seconds'")
+        operand.fail(f"'{bound.value}' is not a duration: {error}", "a text like '30 seconds'")
 
 
 def _pairs(operand: Operand) -> Iterator[tuple[Expression, Expression]]:
     """Yield the two sides of each equality."""
-    todo = [operand.bound]
-    while todo:
-        each = todo.pop()
+    waiting = [operand.bound]
+    while waiting:
+        each = waiting.pop()
         match each:
             case Binary(Op.AND, left, right):
-                todo += [right, left]
+                waiting += [right, left]
             case Binary(Op.EQ, left, right):
                 yield left, right
             case _:
-                operand.fail(f"{SEEN_WITHIN} of what is no equality", MATCH)
+                operand.fail(f"{SEEN_WITHIN} of an expression that is not an equality", EXPECTED_MATCH)

@@ -18,10 +18,10 @@ from queries.text.errors import QueryError
 from queries.text.tree import Stream
 
 PACKETS = "packets"
-"""The kind of a link that is named without one."""
+"""The kind of a link whose name in FROM has no kind."""
 
 SPREADABLE = "flows"
-"""The kind whose rows have a start and an end."""
+"""The kind whose rows have a start and an end, so that SPREAD can divide them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def links_of(sql: str, streams: Sequence[Stream]) -> LinkUnion:
         kind = stream.kind or (word.text.lower() if word.text.lower() in KINDS else PACKETS)
         if kind_of_all not in (None, kind):
             problem = f"{kind} together with {kind_of_all}"
-            raise QueryError(problem, sql, word.start, "streams of one kind, since each has columns of its own")
+            raise QueryError(problem, sql, word.start, "streams of one kind, since each kind has different columns")
         if word.text.lower() in (name.lower() for name in names):
             raise QueryError(f"stream {word.name_in_messages} is listed twice", sql, word.start, "each stream once")
         alone = next((name for name in (*names, word.text) if name.lower() in KINDS), None)
@@ -63,7 +63,7 @@ def links_of(sql: str, streams: Sequence[Stream]) -> LinkUnion:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The links of a query, the IP layer of its plain names, and the sampling rates that the user set."""
+    """The links of a query, the IP layer of names without a prefix, and the sampling rates that the user set."""
 
     source: LinkUnion
     layer: str

@@ -6,10 +6,10 @@
     SELECT                            column of the rows, name given in GROUP BY
     HAVING                            column grouped by, name given in GROUP BY, name of the select list
 
-In papers `length` means `len`. In Gigascope `time` means the seconds of `ts`. Both write `flag = SYN_ACK`: `flag`
-is the six lowest bits of `tcp_flags` (RFC 9293, §3.1). It excludes the bits of congestion control (ECE and CWR, RFC
-3168), so a SYN that offers ECN is a SYN too. In SELECT and HAVING `window_start` and `window_end` are the bounds of a
-window.
+In papers `length` means `len`. In Gigascope `time` means the seconds of `ts`. Papers and Gigascope write `flag =
+SYN_ACK`. `flag` is the six lowest bits of `tcp_flags` (RFC 9293, §3.1), without the two bits of explicit congestion
+notification (ECE and CWR, RFC 3168). So a SYN with these two bits is also a SYN. In SELECT and HAVING `window_start`
+and `window_end` are the bounds of a window.
 
 A name may have a prefix: its stream, or its layer (`outer.` or `inner.`). Names are compared without regard to case. A
 text in double quotes that is not a name is a string, because papers print strings in this way.
@@ -50,12 +50,12 @@ FLAG_SETS: dict[str, int] = {
     "PSH_ACK": PSH | ACK,
     "FIN_PSH_ACK": FIN | PSH | ACK,
 }
-"""Names of sets of flags: constants of queries, unless a column has the name."""
+"""Values of TCP flags by name. In queries these names are constants, unless a column has the same name."""
 
 FLAG = "flag"
 
 SYNONYMS = {"length": "len", "time": "ts", FLAG: "tcp_flags"}
-"""Columns by the names that papers and Gigascope have for them."""
+"""The columns for names of papers and of Gigascope."""
 
 
 class Names(Protocol):
@@ -83,7 +83,7 @@ class LinkNames:
     """The columns of one kind of rows; names without a layer refer to `layer`."""
 
     def __init__(self, sql: str, source: LinkUnion, layer: str, alias: str | None = None) -> None:
-        """`alias` is the name that FROM gives to the union of the streams."""
+        """`alias` is the name that AS in FROM gives to the union of the streams."""
         self._sql = sql
         self._source = source
         self._layer = layer
@@ -148,7 +148,7 @@ class Scope:
         """Names given by AS in SELECT, each with a function that binds its item over the rows."""
         self.given_in_group_by: dict[str, Expression] = {}
         self.groups: dict[Expression, Column] = {}
-        """Grouping expressions over the rows, each with its column in partials."""
+        """Expressions of GROUP BY over the rows, each with its column in partials."""
         self.selected: dict[str, Expression] = {}
         """The select list by the names of its columns, with placeholders for aggregates."""
         self.bound_type: Type | None = None
@@ -173,7 +173,10 @@ class Scope:
         return self._bound(name, stream) or self._meaning(column, name, stream, tuple(self.given_in_group_by))
 
     def in_having(self, name: Word, stream: Word | None) -> Expression | None:
-        """Resolve a name in HAVING. A column outside GROUP BY is tried last; then the caller raises the error."""
+        """Resolve a name in HAVING.
+
+        A column outside GROUP BY is tried last. For such a column the caller raises the error.
+        """
         column = self.column(name, stream)
         if stream is None and column not in self.groups:
             for names in (self.given_in_group_by, self.selected):
@@ -194,7 +197,7 @@ class Scope:
         return Column(name.text.lower(), self.bound_type)
 
     def _synonym(self, name: Word, stream: Word | None) -> Expression | None:
-        """Return the meaning of a name of papers or Gigascope that the rows do not have."""
+        """Return the meaning of a name of SYNONYMS that is not a column of the rows."""
         if name.text.lower() not in SYNONYMS:
             return None
         column = self.column(replace(name, text=SYNONYMS[name.text.lower()]), stream)

@@ -1,4 +1,4 @@
-"""LIKE, ILIKE and matches: patterns as prefixes, parts or regular expressions in linear time (RE2)."""
+"""LIKE, ILIKE and matches. A pattern becomes a search for a prefix or a part, or a regular expression (RE2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from queries.text.tree import Like
 
 ESCAPE = "\\"
-"""In a pattern of LIKE the character after this one has no special meaning."""
+"""In a pattern of LIKE, the character after ESCAPE has no special meaning."""
 
 
 def matches(subject: Operand, pattern: Operand) -> Call:
@@ -25,7 +25,7 @@ def matches(subject: Operand, pattern: Operand) -> Call:
 
 
 def like(node: Like, subject: Operand, pattern: Operand) -> Call:
-    """Return whether a whole text, or bytes, is of the form of a pattern with `%` and `_`."""
+    """Return whether a text or bytes match a pattern with `%` and `_` from the first to the last character."""
     name = "ILIKE" if node.ignore_case else "LIKE"
     _check_subject(subject, name)
     text = _text(pattern, name)
@@ -41,7 +41,10 @@ def like(node: Like, subject: Operand, pattern: Operand) -> Call:
 
 
 def _parts(pattern: str) -> list[str]:
-    """Split a pattern into `%`, `_` and other texts, which begin with ESCAPE if they are equal to one of them."""
+    """Split a pattern into `%`, `_` and other texts.
+
+    A text that is itself `%` or `_`, or begins with ESCAPE, gets an additional ESCAPE at its start.
+    """
     parts: list[str] = []
     literal, escaped = "", False
     for character in pattern:
@@ -50,13 +53,13 @@ def _parts(pattern: str) -> list[str]:
         elif character == ESCAPE:
             escaped = True
         else:
-            parts += [*([_protected(literal)] if literal else []), character]
+            parts += [*([_escape(literal)] if literal else []), character]
             literal = ""
     literal += ESCAPE * escaped
-    return [*parts, _protected(literal)] if literal else parts
+    return [*parts, _escape(literal)] if literal else parts
 
 
-def _protected(literal: str) -> str:
+def _escape(literal: str) -> str:
     return ESCAPE + literal if literal in ("%", "_") or literal.startswith(ESCAPE) else literal
 
 

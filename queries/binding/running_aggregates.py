@@ -24,22 +24,26 @@ RUNNING: dict[str, str] = {
 }
 """Running aggregates by name, each with an example of its call."""
 
-MAX_LENGTH = 1_000
+MAX_WINDOWS = 1_000
 """Maximum number of windows of a moving sum. Each group stores one sum for each of these windows."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningUse:
-    """A running aggregate over `total`, the sum of one window. `column` is its placeholder."""
+    """A running aggregate over `total`, the sum of one window. `column` is its placeholder.
+
+    `window_count`: number of windows; None for all windows. `decay`: the weight of a window relative to the next
+    window.
+    """
 
     column: Column
     total: Expression
-    length: int | None
+    window_count: int | None
     decay: float
 
 
 class RunningAggregates:
-    """The running aggregates of one query. Equal ones are computed once."""
+    """The running aggregates of one query. Equal aggregates are computed once."""
 
     def __init__(self) -> None:
         """Begin without aggregates."""
@@ -57,7 +61,7 @@ class RunningAggregates:
 
 
 def check_arguments(sql: str, name: Word, operands: Sequence[Operand]) -> None:
-    """Raise QueryError for a wrong number of arguments, or a first argument that is no number."""
+    """Raise QueryError for a wrong number of arguments, or a first argument that is not a number."""
     function = name.text.lower()
     if len(operands) != RUNNING[function].count(",") + 1:
         given = "1 argument" if len(operands) == 1 else f"{len(operands)} arguments"
@@ -69,14 +73,14 @@ def check_arguments(sql: str, name: Word, operands: Sequence[Operand]) -> None:
 def _length(function: str, operand: Operand) -> int:
     """Return a number of windows."""
     match operand.bound:
-        case Literal(value=int(length), type=Type.INT) if 1 <= length <= MAX_LENGTH:
+        case Literal(value=int(length), type=Type.INT) if 1 <= length <= MAX_WINDOWS:
             return length
-    raise operand.error(f"{function} over an invalid number of windows", f"an integer from 1 to {MAX_LENGTH}")
+    raise operand.error(f"{function} over an invalid number of windows", f"an integer from 1 to {MAX_WINDOWS}")
 
 
 def _decay(function: str, operand: Operand) -> float:
-    """Return the weight of a window relative to the next one."""
+    """Return the weight of a window relative to the next window."""
     match operand.bound:
         case Literal(value=int(decay) | float(decay), type=Type.INT | Type.FLOAT) if 0 < decay <= 1:
             return float(decay)
-    raise operand.error(f"{function} with an invalid decay", "a number above 0, and 1 at most, for example 0.5")
+    raise operand.error(f"{function} with an invalid decay", "a number above 0 and at most 1, for example 0.5")

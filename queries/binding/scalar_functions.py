@@ -52,7 +52,7 @@ USAGES: dict[str, str] = {
 
 SYNONYMS = {"ceiling": "ceil", "pow": "power", "substr": "substring"}
 
-COUNTS: dict[str, tuple[int, ...]] = {
+ARGUMENT_COUNTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("power", "mod", "left"), (2,)),
     **dict.fromkeys(("replace", "split_part"), (3,)),
     "round": (1, 2),
@@ -60,14 +60,14 @@ COUNTS: dict[str, tuple[int, ...]] = {
 }
 """Valid numbers of arguments of the functions that do not have exactly one argument."""
 
-CONSTANTS: dict[Scalar, tuple[Type, ...]] = {
+CONSTANT_TYPES: dict[Scalar, tuple[Type, ...]] = {
     Scalar.SUBSTRING: (Type.INT, Type.INT),
     Scalar.REPLACE: (Type.TEXT, Type.TEXT),
     Scalar.SPLIT_PART: (Type.TEXT, Type.INT),
 }
 """Types of the constants after the text."""
 
-TYPES: dict[str, Type] = {
+CAST_TYPES_BY_NAME: dict[str, Type] = {
     **dict.fromkeys(("integer", "int", "bigint", "int8", "int64", "long", "uint", "ullong", "llong"), Type.INT),
     **dict.fromkeys(("double", "float", "float8", "real", "decimal", "numeric"), Type.FLOAT),
     **dict.fromkeys(("boolean", "bool"), Type.BOOL),
@@ -78,7 +78,7 @@ TYPES: dict[str, Type] = {
 }
 """Types of casts by their names in SQL."""
 
-CAST_TYPES = ("INTEGER", "DOUBLE", "BOOLEAN", "VARCHAR", "TIMESTAMP", "INET", "MAC")
+CAST_TYPE_NAMES = ("INTEGER", "DOUBLE", "BOOLEAN", "VARCHAR", "TIMESTAMP", "INET", "MAC")
 
 MAX_DIGITS = 15
 """Largest number of decimals of round, which is the number of decimals of a float."""
@@ -89,7 +89,7 @@ def scalar_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expres
     function = SYNONYMS.get(name.text.lower(), name.text.lower())
     if function == "concat":
         return concatenation(operands, function)
-    if len(operands) not in COUNTS.get(function, (1,)):
+    if len(operands) not in ARGUMENT_COUNTS.get(function, (1,)):
         shown_count = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
         raise QueryError(f"{function} with {shown_count}", sql, name.start, USAGES[name.text.lower()])
     subject = operands[0]
@@ -102,8 +102,8 @@ def scalar_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expres
     scalar = Scalar(function)
     if scalar in NAMES:
         return ScalarCall(scalar, _number(function, subject, (Type.INT,)))
-    if function in ("lower", "upper", "trim") or scalar in CONSTANTS:
-        types = CONSTANTS.get(scalar, ())[: len(operands) - 1]
+    if function in ("lower", "upper", "trim") or scalar in CONSTANT_TYPES:
+        types = CONSTANT_TYPES.get(scalar, ())[: len(operands) - 1]
         constants = [_constant(function, each, kind) for each, kind in zip(operands[1:], types, strict=True)]
         if function == "substring" and len(constants) == 2:
             _check_length(operands[2], constants[1])
@@ -120,7 +120,7 @@ def scalar_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expres
 
 
 def concatenation(operands: Sequence[Operand], function: str = "||") -> Expression:
-    """Return values joined as texts. With `||` a NULL makes the result NULL; `concat` leaves it out."""
+    """Return values joined as texts. With `||` a NULL makes the result NULL; `concat` leaves a NULL out."""
     parts: list[Expression] = []
     if function == "||" and all(operand.type not in (Type.TEXT, Type.BYTES) for operand in operands):
         operands[0].fail(
@@ -166,9 +166,9 @@ def cast(subject: Operand, word: Word, *, is_try: bool = False) -> Expression:
     With `is_try` a constant that cannot be converted becomes NULL. Otherwise wrong constants are errors.
     """
     text = word.text
-    wanted = TYPES.get(text.lower())
+    wanted = CAST_TYPES_BY_NAME.get(text.lower())
     if wanted is None:
-        raise QueryError(f"unknown type '{text}'", subject.sql, word.start, "a type", CAST_TYPES, text.upper())
+        raise QueryError(f"unknown type '{text}'", subject.sql, word.start, "a type", CAST_TYPE_NAMES, text.upper())
     if is_null(subject):
         return Literal(None, wanted)
     convert = {Type.TIME: Operand.as_time, Type.ADDRESS: Operand.as_address, Type.MAC: Operand.as_mac}
@@ -200,7 +200,7 @@ def cast(subject: Operand, word: Word, *, is_try: bool = False) -> Expression:
 
 def _number(function: str, operand: Operand, types: Sequence[Type] = (Type.INT, Type.FLOAT)) -> Expression:
     if operand.type not in types:
-        hint = "; a difference of times is one" if operand.type is Type.TIME else ""
+        hint = "; a difference of times is an integer" if operand.type is Type.TIME else ""
         operand.fail(f"{function} over a value of type {operand.type}", " or ".join(types) + hint)
     return operand.bound
 

@@ -14,9 +14,9 @@ from queries.text.tree import Word
 DAY = 86_400 * SECOND
 
 MONDAY = 3 * DAY
-"""Time from the last Monday to the epoch, which was a Thursday."""
+"""Nanoseconds from the last Monday to the epoch, which was a Thursday."""
 
-LENGTHS: dict[str, int] = {
+UNIT_LENGTHS: dict[str, int] = {
     "microsecond": 10**3,
     "millisecond": 10**6,
     "second": SECOND,
@@ -27,14 +27,14 @@ LENGTHS: dict[str, int] = {
 }
 """Units of date_trunc, in ns. A week begins on Monday."""
 
-FIELDS: dict[str, tuple[int, int]] = {
+REMAINDER_FIELDS: dict[str, tuple[int, int]] = {
     "second": (SECOND, 60),
     "minute": (60 * SECOND, 60),
     "hour": (3_600 * SECOND, 24),
 }
-"""Fields of extract that are remainders: the length in ns, and the number of them in the next larger unit."""
+"""Fields of extract that are remainders: the length in ns, and the number of units in the next larger unit."""
 
-CHOICES = ("epoch", *FIELDS, "dow", "isodow")
+EXTRACT_FIELDS = ("epoch", *REMAINDER_FIELDS, "dow", "isodow")
 """All fields of extract. `dow` is 0 to 6 from Sunday, `isodow` 1 to 7 from Monday."""
 
 USAGES: dict[str, str] = {
@@ -50,17 +50,17 @@ def time_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expressi
     if len(operands) != 2:
         shown_count = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"
         raise QueryError(f"{function} with {shown_count}", sql, name.start, USAGES[function])
-    choices = tuple(LENGTHS) if function == "date_trunc" else CHOICES
+    choices = tuple(UNIT_LENGTHS) if function == "date_trunc" else EXTRACT_FIELDS
     unit, time = _choice(operands[0], function, choices), operands[1].as_time()
     if time.type is not Type.TIME:
         time.fail(f"{function} over a value of type {time.type}", "a time, for example ts")
     if function == "date_trunc":
         shifted = Binary(Op.ADD, time.bound, _integer(MONDAY)) if unit == "week" else time.bound
-        return Binary(Op.SUB, time.bound, _remainder(shifted, LENGTHS[unit]))
+        return Binary(Op.SUB, time.bound, _remainder(shifted, UNIT_LENGTHS[unit]))
     if unit == "epoch":
         return _quotient(time.bound, SECOND)
-    if unit in FIELDS:
-        length, count = FIELDS[unit]
+    if unit in REMAINDER_FIELDS:
+        length, count = REMAINDER_FIELDS[unit]
         return _remainder(_quotient(time.bound, length), count)
     first, begin = (0, MONDAY + DAY) if unit == "dow" else (1, MONDAY)
     weekday = _remainder(_quotient(Binary(Op.ADD, time.bound, _integer(begin)), DAY), 7)
@@ -70,7 +70,7 @@ def time_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expressi
 def _choice(operand: Operand, function: str, choices: Sequence[str]) -> str:
     """Return the unit or field that a text names."""
     bound = operand.bound
-    text = operand.quoted or (bound.value if isinstance(bound, Literal) else None)
+    text = operand.quoted_name or (bound.value if isinstance(bound, Literal) else None)
     if not isinstance(text, str) or text.lower() not in choices:
         unit = f"'{text}'" if isinstance(text, str) else "a value that is no text"
         raise QueryError(f"{function} got {unit}", operand.sql, operand.start, "a unit of time", choices, str(text))

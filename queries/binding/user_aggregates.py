@@ -29,11 +29,11 @@ DEFINED: dict[str, UserAggregate] = {}
 
 
 class UserColumns:
-    """The uses of users' aggregates in one query. Equal uses are stored once."""
+    """The calls of users' aggregates in one query. Equal calls are stored once."""
 
-    def __init__(self, finished: dict[str, Expression]) -> None:
-        """`finished` receives the expression of the high level for each placeholder."""
-        self._finished = finished
+    def __init__(self, high_level_expressions: dict[str, Expression]) -> None:
+        """`high_level_expressions` receives the expression of the high level for each placeholder."""
+        self._high_level_expressions = high_level_expressions
         self.uses: dict[str, UserColumn] = {}
         """Uses by their placeholders. Their parts contain placeholders of aggregates."""
 
@@ -51,4 +51,4 @@ class UserColumns:
         column = f"u{len(self.uses)}"
         bound = tuple(zip(names, parts, strict=True))
         self.uses[stand_in.name] = UserColumn(column, stand_in.name, bound, definition.finish)
-        self._finished[stand_in.name] = Column(column, RESULT, True)
+        self._high_level_expressions[stand_in.name] = Column(column, RESULT, True)

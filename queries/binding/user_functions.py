@@ -21,29 +21,34 @@ from queries.text.tree import Word
 TYPES: dict[object, Type] = {
     int: Type.INT, float: Type.FLOAT, bool: Type.BOOL, str: Type.TEXT, bytes: Type.BYTES,
 }  # fmt: skip
-"""Types of values by the annotations of parameters and results. Bytes are no results."""
+"""Types of values by the annotations of parameters and results. A result cannot be bytes."""
 
-ACCEPTED: dict[Type, tuple[Type, ...]] = {
+ACCEPTED_TYPES: dict[Type, tuple[Type, ...]] = {
     Type.INT: (Type.INT, Type.TIME),
     Type.FLOAT: (Type.FLOAT, Type.INT),
     Type.BOOL: (Type.BOOL,),
     Type.TEXT: (Type.TEXT, Type.ADDRESS, Type.MAC, Type.TIME),
     Type.BYTES: (Type.BYTES,),
 }
-"""Types of arguments by the type of the parameter. They are converted."""
+"""Types of arguments that a parameter accepts, by its type. Arguments are converted to its type."""
 
 
 def define_function(
-    body: Callable[..., Any], name: str | None, taken: Collection[str], *, of_columns: bool, compiled: bool
+    body: Callable[..., Any], name: str | None, taken_names: Collection[str], *, of_columns: bool, compiled: bool
 ) -> None:
-    """Define a function for the queries of this process. `taken`: names that it cannot have. Raises FunctionError."""
+    """Define a function for the queries of this process.
+
+    `taken_names`: names that it cannot have. Raises FunctionError.
+    """
     if not inspect.isfunction(body):
         raise FunctionError(f"got {type(body).__name__}, expected a function with annotations")
     function_name = name or body.__name__
     if not function_name.isidentifier() or not function_name.isascii():
         raise FunctionError(f"got the name {function_name!r} of a function, expected a word such as risk")
-    if function_name.lower() in taken:
-        raise FunctionError(f"the name {function_name!r} is taken, expected one that SQL does not have: name='...'")
+    if function_name.lower() in taken_names:
+        raise FunctionError(
+            f"the name {function_name!r} is taken_names, expected a name that SQL does not have: name='...'"
+        )
     try:
         hints = typing.get_type_hints(body)
     except NameError as error:
@@ -105,8 +110,8 @@ def _argument(function: UserFunction, operand: Operand, kind: Type) -> Expressio
     bound = operand.bound
     if kind is Type.BYTES and isinstance(bound, Literal):
         operand.fail(f"{function.name} over a constant", "a column of bytes, for example payload")
-    if operand.type not in ACCEPTED[kind]:
-        expected = " or ".join(each.value for each in ACCEPTED[kind])
+    if operand.type not in ACCEPTED_TYPES[kind]:
+        expected = " or ".join(each.value for each in ACCEPTED_TYPES[kind])
         operand.fail(f"{function.name} over a value of type {operand.type}", expected)
     if kind is Type.FLOAT and operand.type is Type.INT:
         return ScalarCall(Scalar.DOUBLE, bound)

@@ -29,7 +29,7 @@ FORMS = {
 }
 """The form of a file's lines, by function and type of the first argument."""
 
-TIMED_FORMS = {IN_LIST: Form.LIFETIMES, LONGEST_PREFIX: Form.HISTORY}
+LIFETIME_FORMS = {IN_LIST: Form.LIFETIMES, LONGEST_PREFIX: Form.HISTORY}
 """The form of a file whose rows are true for a time, by function of an address and a time."""
 
 USAGES = {
@@ -58,7 +58,10 @@ def paths_from(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def files_refused(reason: str) -> Iterator[None]:
-    """Refuse the functions of files in queries that are compiled in this context. `reason` ends the message."""
+    """Refuse functions that read files, in queries that are compiled in this context.
+
+    The message ends with `reason`.
+    """
     token = _refusal.set(reason)
     try:
         yield
@@ -77,7 +80,7 @@ def watch(sql: str, name: Word, operands: Sequence[Operand]) -> InWatchlist | Lo
     _check_allowed(sql, name)
     function = name.text.lower()
     forms, usage = FORMS[function], USAGES[function]
-    is_timed = len(operands) == 3 and function in TIMED_FORMS
+    is_timed = len(operands) == 3 and function in LIFETIME_FORMS
     if len(operands) != 2 and not is_timed:
         problem = f"{function} with {len(operands)} argument{'' if len(operands) == 1 else 's'}"
         raise QueryError(problem, sql, name.start, usage)
@@ -86,10 +89,10 @@ def watch(sql: str, name: Word, operands: Sequence[Operand]) -> InWatchlist | Lo
         received = "a constant" if isinstance(subject.bound, Literal) else f"a value of type {subject.type}"
         subject.fail(f"{function} over {received}", f"a column or expression of type {' or '.join(forms)}")
     if not isinstance(path.bound, Literal) or not isinstance(path.bound.value, str):
-        path.fail(f"{function} of a file that is no text", usage)
+        path.fail(f"{function} with a file name that is not a text", usage)
     form, time = forms[subject.type], None
     if is_timed:
-        form, time = TIMED_FORMS[function], operands[2].bound
+        form, time = LIFETIME_FORMS[function], operands[2].bound
         if subject.type is not Type.ADDRESS:
             subject.fail(f"{function} at a time over a value of type {subject.type}", "an address")
         if time.type is not Type.TIME:
@@ -141,5 +144,5 @@ def setting_value(sql: str, name: Word, operands: Sequence[Operand]) -> SettingV
 def _bound(operand: Operand) -> int | float:
     value = operand.bound.value if isinstance(operand.bound, Literal) else None
     if isinstance(value, bool) or not isinstance(value, int | float) or operand.type not in (Type.INT, Type.FLOAT):
-        operand.fail("a bound of a setting that is no number", SETTING_USAGE)
+        operand.fail("a bound of a setting that is not a number", SETTING_USAGE)
     return value

@@ -21,9 +21,11 @@ from queries.text.literals import duration_of, number_literal
 from queries.text.printer import expression_text
 
 SHIFTS = (RowFunctionKind.LAG, RowFunctionKind.LEAD)
+"""Functions that return a value of an earlier or later row."""
 RATIOS = (RowFunctionKind.PERCENT_RANK, RowFunctionKind.CUME_DIST)
-MAX_DISTANCE = 2**31
-"""Smallest number of rows that is too large for lag and lead."""
+"""Functions whose result is a number from 0 to 1."""
+DISTANCE_LIMIT = 2**31
+"""Exclusive upper bound of the number of rows of lag and lead."""
 
 ARGUMENT_TYPES = {
     RowFunctionKind.SUM: (Type.INT, Type.FLOAT),
@@ -138,9 +140,9 @@ def _distance(kind: RowFunctionKind, arguments: Sequence[Operand]) -> int:
     if kind not in SHIFTS or len(arguments) < 2:
         return 1
     match arguments[1].bound:
-        case Literal(value=int(distance), type=Type.INT) if 0 <= distance < MAX_DISTANCE:
+        case Literal(value=int(distance), type=Type.INT) if 0 <= distance < DISTANCE_LIMIT:
             return distance
-    raise arguments[1].error(f"{kind} by another distance than a number", "a number of rows, 0 or more")
+    raise arguments[1].error(f"{kind} with a distance that is not a number", "a number of rows, 0 or more")
 
 
 def _type_of(kind: RowFunctionKind, argument: Expression | None) -> Type:
@@ -172,7 +174,7 @@ class FrameBinder:
             raise QueryError("a frame to UNBOUNDED PRECEDING", self.sql, frame.last.start, "a later row")
         first, last = self._bound(frame, frame.first), self._bound(frame, frame.last)
         if first is not None and last is not None and first > last:
-            expected = "first the earlier bound: BETWEEN 5 PRECEDING AND CURRENT ROW"
+            expected = "the earlier bound first: BETWEEN 5 PRECEDING AND CURRENT ROW"
             raise QueryError("a frame that ends before it begins", self.sql, frame.last.start, expected)
         return Frame(first, last, frame.by_values)
 
@@ -187,10 +189,10 @@ class FrameBinder:
     def _row_distance(self, distance: tree.Constant | tree.Length) -> int:
         if isinstance(distance, tree.Constant):
             number = number_literal(distance.text, distance.negative)
-            if isinstance(number, int) and 0 <= number < MAX_DISTANCE:
+            if isinstance(number, int) and 0 <= number < DISTANCE_LIMIT:
                 return number
         expected = "a whole number, for example ROWS 5 PRECEDING; a length of time follows RANGE"
-        raise QueryError("no number of rows in a frame of ROWS", self.sql, distance.start, expected)
+        raise QueryError("got a frame of ROWS without a number of rows", self.sql, distance.start, expected)
 
     def _value_distance(self, distance: tree.Constant | tree.Length) -> int | float:
         if len(self.order) > 1:
@@ -207,7 +209,7 @@ class FrameBinder:
         expected = {Type.TIME: "a length of time, for example 10 seconds", Type.FLOAT: "a number, 0 or more"}.get(
             kind, "a whole number, 0 or more" if kind is Type.INT else "ROWS: such values have no distances"
         )
-        problem = f"such a distance in RANGE over a value of type {kind}"
+        problem = f"got an unsuitable distance in RANGE over a value of type {kind}"
         raise QueryError(problem, self.sql, distance.start, expected)
 
 

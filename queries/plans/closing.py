@@ -62,7 +62,7 @@ class ClosingStep:
         for group in groups:
             self.group(group)
         self._functions = tuple(
-            RunningFunction(use.column.name, total.name, use.column.type, use.length, use.decay)
+            RunningFunction(use.column.name, total.name, use.column.type, use.window_count, use.decay)
             for use, total in functions
             if isinstance(total, Column)
         )

@@ -185,7 +185,7 @@ class ExpressionParser:
                 left = self._range(left)
             else:
                 return left
-        expected = "a shorter one, or parts of it as columns of a query in FROM"
+        expected = "a shorter expression, or parts of it as columns of a query in FROM"
         raise QueryError(f"an expression of more than {MAX_DEPTH} levels", self._sql, left.start, expected)
 
     def _right_operands(self, op: Op, strength: int) -> Iterator[Expression]:

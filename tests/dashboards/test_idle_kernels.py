@@ -48,7 +48,7 @@ def test_kernels_of_other_formats_and_kinds_are_idle(tmp_path: Path) -> None:
     run = InlineRun([compile_query("SELECT count(*) FROM packets")], bind_files([str(tmp_path)]))
     idle = {each.name for each in native.kernels if IdleKernels(run)(each)}
     assert {"decode_pcapng", "scan_pcapng", "decode_listed", "list_samples", "cut_rows"} <= idle
-    assert {"follow", "find_pattern", "match_start", "take_byte"} <= idle
+    assert {"filter_times", "find_pattern", "match_start", "take_byte"} <= idle
     assert idle & {"decode_pcap", "scan_blocks", "guess_boundary", "update_table", "flush_table", "pack_word"} == set()
 
 
@@ -65,7 +65,7 @@ def test_what_a_search_and_a_slack_need_is_not_idle(tmp_path: Path) -> None:
     plan = compile_query("SELECT count(*) FROM packets WHERE contains(inner.payload, 'GET')")
     run = InlineRun([plan], bind_files([str(tmp_path)]), slack=NS)
     idle = {each.name for each in native.kernels if IdleKernels(run)(each)}
-    assert idle & {"follow", "find_pattern"} == set()
+    assert idle & {"filter_times", "find_pattern"} == set()
 
 
 def test_names_of_kernels_and_modules_exist(tmp_path: Path) -> None:

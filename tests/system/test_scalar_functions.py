@@ -23,7 +23,7 @@ from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.tree import Column, Literal
 from lowlevel.expressions.types import Type
 from queries.binding.comparisons import Operand
-from queries.binding.time_functions import CHOICES, LENGTHS, time_function
+from queries.binding.time_functions import EXTRACT_FIELDS, UNIT_LENGTHS, time_function
 from queries.text.tree import Word
 from tests.references.pcap_bytes import NS, pcap_bytes
 from tests.references.small_captures import RAW_IP, UDP, ip
@@ -165,7 +165,7 @@ def start_by_datetime(unit: str, time: int) -> int:
 
 
 @pytest.mark.parametrize(
-    "function, part", [("extract", each) for each in CHOICES] + [("date_trunc", u) for u in LENGTHS]
+    "function, part", [("extract", each) for each in EXTRACT_FIELDS] + [("date_trunc", u) for u in UNIT_LENGTHS]
 )
 def test_parts_of_times_are_those_of_the_calendar(function: str, part: str) -> None:
     times = [*TIMES, *(-time for time in TIMES)]

@@ -12,7 +12,7 @@ import pytest
 
 from lowlevel.expressions.columns import Vector
 from lowlevel.expressions.evaluate import evaluate
-from lowlevel.expressions.predicate import NULL_NUMBER, interval_test, keep_inside
+from lowlevel.expressions.predicate import NULL_NUMBER, clear_failed_rows, interval_test
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import COMPARISON, Op, Type
 from lowlevel.subaggregates import INT_MAX, INT_MIN
@@ -53,8 +53,8 @@ def test_a_test_passes_the_rows_for_which_its_condition_is_true(op: Op, bits: in
         assert test.narrow(made, passed)
         assert passed.tolist() == expected.tolist()
         slow = before.copy()
-        keep_inside.function(
-            made[column.name].data, ROWS, test.bits, test.least, test.most, test.outside, column.nullable,
+        clear_failed_rows.function(
+            made[column.name].data, ROWS, test.bits, test.least, test.most, test.is_outside, column.nullable,
             slow.view(np.uint8),
         )  # fmt: skip
         assert slow.tolist() == expected.tolist()

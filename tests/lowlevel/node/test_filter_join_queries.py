@@ -122,11 +122,23 @@ def test_it_prints_as_it_compiles_and_is_told_apart() -> None:
 
 
 WRONG = [
-    ("seen_within(30, srcIP = destIP)", 42, "no duration; expected seen_within('30 seconds', this = that AND …"),
-    ("seen_within('soon', srcIP = destIP)", 42, "'soon' is no duration"),
+    (
+        "seen_within(30, srcIP = destIP)",
+        42,
+        "got an argument that is not a duration; expected seen_within('30 seconds', this = that AND …",
+    ),
+    ("seen_within('soon', srcIP = destIP)", 42, "'soon' is not a duration"),
     ("seen_within('1 s')", 30, "seen_within with 1 argument; expected seen_within('30 seconds', "),
-    ("seen_within('1 s', srcIP)", 49, "seen_within of what is no equality; expected columns or expressions on both"),
-    ("seen_within('1 s', srcIP = destIP OR srcPort = destPort)", 49, "seen_within of what is no equality"),
+    (
+        "seen_within('1 s', srcIP)",
+        49,
+        "seen_within of an expression that is not an equality; expected columns or expressions on both",
+    ),
+    (
+        "seen_within('1 s', srcIP = destIP OR srcPort = destPort)",
+        49,
+        "seen_within of an expression that is not an equality",
+    ),
     ("seen_within('1 s', srcIP = '10.0.0.1')", 49, "seen_within of a constant"),
     ("seen_within('1 s', srcIP = len)", 57, "= between address and integer"),
     ("seen_within('1 s', srcIP = destIP, len)", 65, "seen_within where integer; expected a condition"),

@@ -266,4 +266,4 @@ def test_the_kernels_as_plain_python_stay_inside_their_arrays_and_agree_with_the
             assert entries + taken(slow) == left
         assert np.array_equal(fast.slots, slow.slots)
         assert fast.state.tolist() == slow.state.tolist()
-        assert fast.counts.tolist() == slow.counts.tolist()
+        assert fast.pane_counts.tolist() == slow.pane_counts.tolist()

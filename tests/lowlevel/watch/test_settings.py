@@ -145,7 +145,7 @@ WRONG_CALLS = [
     ("setting('limits.toml', 'least', 5)", 42, "setting with 3 arguments"),
     ("setting(len, 'least')", 50, "a setting whose file is no text"),
     ("setting('limits.toml', 5)", 65, "a setting whose name is no text"),
-    ("setting('limits.toml', 'least', len, 5)", 74, "a bound of a setting that is no number"),
+    ("setting('limits.toml', 'least', len, 5)", 74, "a bound of a setting that is not a number"),
     ("setting('limits.toml', 'least', 1, 5)", 50, "limits.toml: got least = 40, expected"),
     ("setting('limits.toml', 'on', 1, 5)", 65, "bounds of the setting 'on', which is true or false"),
     ("setting('none.toml', 'least')", 50, "none.toml: cannot be read as a setting: No such file or directory"),

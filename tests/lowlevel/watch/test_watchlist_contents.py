@@ -46,7 +46,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "plain":
         for module, name in (
             *((lines, "read_lines"), (lines, "gather_labels")),
-            *((flatten, "flatten"), (ranges, "find_labels")),
+            *((flatten, "make_disjoint_ranges"), (ranges, "find_labels")),
         ):
             monkeypatch.setattr(module, name, plain(getattr(module, name)))
 

@@ -163,7 +163,7 @@ WRONG = [
     ("WHERE in_list(payload, 'bad.txt')", 44, "in_list over a value of type bytes; expected a column or expression of"),
     ("WHERE in_list('10.0.0.1', 'bad.txt')", 44, "in_list over a constant"),
     ("WHERE in_list(srcIP)", 36, "in_list with 1 argument; expected in_list(x, 'file')"),
-    ("WHERE in_list(srcIP, destIP)", 51, "in_list of a file that is no text"),
+    ("WHERE in_list(srcIP, destIP)", 51, "in_list with a file name that is not a text"),
     ("WHERE in_lst(srcIP, 'bad.txt')", 36, "unknown function 'in_lst'; expected an aggregate or a function"),
 ]
 

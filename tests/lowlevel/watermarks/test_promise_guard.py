@@ -80,7 +80,7 @@ class Twin:
         self.back = back
         self.newest: int | None = None
         self.ahead: list[int] = []
-        self.future = self.past = self.after = 0
+        self.future_rows = self.past_rows = self.after = 0
 
     def take(self, time: int, arrival: int | None = None) -> None:
         agree = arrival is not None and abs(time - arrival) <= JUMP
@@ -88,14 +88,14 @@ class Twin:
             self.after += time > arrival and not agree
             time = min(time, arrival)
         if self.newest is not None and time <= self.newest + JUMP:
-            self.past += time < self.newest - self.back
+            self.past_rows += time < self.newest - self.back
             self.newest = max(self.newest, time)
-            self.future += len(self.ahead)
+            self.future_rows += len(self.ahead)
             self.ahead = []
             return
         if agree:
-            self.future += sum(each > time + JUMP for each in self.ahead)
-            self.past += sum(each < time - self.back for each in self.ahead)
+            self.future_rows += sum(each > time + JUMP for each in self.ahead)
+            self.past_rows += sum(each < time - self.back for each in self.ahead)
             self.newest, self.ahead = time, []
             return
         self.ahead.append(time)
@@ -254,9 +254,9 @@ def test_a_guard_that_resumes_accepts_the_times_that_the_first_one_would() -> No
         for number, times in enumerate(batches):
             if number == resumes:
                 second.resume(first.link_time)
-            first.follow(times, BEGINNING)
+            first.process(times, BEGINNING)
             if number >= resumes:
-                second.follow(times, BEGINNING)
+                second.process(times, BEGINNING)
                 assert second.link_time == first.link_time
 
 
@@ -287,7 +287,7 @@ def test_the_kernel_as_plain_python_agrees_with_its_machine_code(monkeypatch: py
         return found
 
     fast = run()
-    monkeypatch.setattr("lowlevel.watermarks.jumps.follow", plain(filter_times))
+    monkeypatch.setattr("lowlevel.watermarks.jumps.filter_times", plain(filter_times))
     assert run() == fast
     assert all(len(kept) > 100 for _, kept in fast)
     assert fast[0] != fast[1]
