@@ -198,8 +198,16 @@ MALFORMED = [
     ("SELECT sum(len) OVER (ORDER BY ts ROWS 2«) FROM M", "got ')' in SELECT", "PRECEDING or FOLLOWING"),
     ("SELECT sum(len) OVER (ORDER BY ts ROWS UNBOUNDED«) FROM M", "got ')' in SELECT", "PRECEDING or FOLLOWING"),
     ("SELECT sum(len) OVER (ORDER BY ts ROWS «-2 PRECEDING) FROM M", "no distance in the frame"),
-    ("SELECT sum(len) OVER (ORDER BY ts ROWS «1.5 PRECEDING) FROM M", "no number of rows", "a whole number"),
-    ("SELECT sum(len) OVER (ORDER BY ts ROWS «2 seconds PRECEDING) FROM M", "no number of rows", "follows RANGE"),
+    (
+        "SELECT sum(len) OVER (ORDER BY ts ROWS «1.5 PRECEDING) FROM M",
+        "a frame of ROWS without",
+        "a whole number",
+    ),
+    (
+        "SELECT sum(len) OVER (ORDER BY ts ROWS «2 seconds PRECEDING) FROM M",
+        "a frame of ROWS without",
+        "follows RANGE",
+    ),
     ("SELECT sum(len) OVER (ORDER BY ts RANGE «2 PRECEDING) FROM M", "over a value of type time", "10 seconds"),
     ("SELECT sum(len) OVER (ORDER BY len RANGE «2 s PRECEDING) FROM M", "over a value of type integer", "whole"),
     ("SELECT sum(len) OVER (ORDER BY link RANGE «2 PRECEDING) FROM M", "over a value of type text", "ROWS"),

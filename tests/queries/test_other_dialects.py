@@ -122,8 +122,6 @@ FOREIGN = [
     ("SELECT «percentile(len, 0.5) FROM M", "quantile(x, 0.99)"),
     ("SELECT «count_if(len > 5) FROM M", "FILTER (WHERE condition)"),
     ("SELECT count(*) FROM M GROUP BY «time_bucket('1 minute', ts)", "GROUP BY TUMBLE("),
-    ("SELECT «network(srcIP, 24) FROM M", "unknown function 'network'", "mask(ip, 24)"),
-    ("SELECT «pair(srcIP, destIP) FROM M", "unknown function 'pair'", "least(srcIP, destIP)"),
     ("SELECT «vendor(srcMAC) FROM M", "unknown function 'vendor'", "mac_vendor(srcMAC"),
     ("SELECT «hour(ts) FROM M", "extract(hour FROM ts)"),
     ("SELECT «array_agg(len) FROM M", "top(x, 10)"),

@@ -89,14 +89,14 @@ def _parts(condition: Condition) -> Iterable[str]:
         index, constant = condition._index
         yield f"{index.column.name} = {constant}: the rows of the index of {index.column.name}"
     yield from map(_interval, condition._tests)
-    yield from map(expression_text, [*condition._others, *condition._searches, *condition._calls])
+    yield from map(expression_text, [*condition._general_tests, *condition._searches, *condition._user_calls])
 
 
 def _interval(test: IntervalTest) -> str:
     column = test.column if test.bits == -1 else f"{test.column} & {test.bits}"
     bounds = [f"from {test.least}"] if test.least > INT_MIN else []
     bounds += [f"to {test.most}"] if test.most < INT_MAX else []
-    return f"{'not ' * test.outside}{column} {' '.join(bounds)}: one pass"
+    return f"{'not ' * test.is_outside}{column} {' '.join(bounds)}: one pass"
 
 
 # --- the switches ---
