@@ -46,9 +46,7 @@ def define_function(
     if not function_name.isidentifier() or not function_name.isascii():
         raise FunctionError(f"got the name {function_name!r} of a function, expected a word such as risk")
     if function_name.lower() in taken_names:
-        raise FunctionError(
-            f"the name {function_name!r} is taken_names, expected a name that SQL does not have: name='...'"
-        )
+        raise FunctionError(f"the name {function_name!r} is taken, expected a name that SQL does not have: name='...'")
     try:
         hints = typing.get_type_hints(body)
     except NameError as error:
