@@ -275,7 +275,7 @@ def by_definition(arrivals: list[Arrival]) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     "select, problem",
     [
-        ("count(DISTINCT payload)", "count_distinct over bytes; expected a column that is no payload"),
+        ("count(DISTINCT payload)", "count_distinct over bytes; expected another column"),
         ("median(srcIP)", "median over a value of type address; expected integer or float or time"),
         ("quantile(len)", "quantile with 1 argument; expected quantile(x, 0.99)"),
         ("quantile(len, 2)", "a quantile outside 0 to 1; expected a number from 0 to 1"),
