@@ -51,7 +51,7 @@ CHUNK_BLOCKS = 256
 
 
 @dataclass(frozen=True)
-class Walk:
+class PieceWalk:
     """The blocks of a piece of a file. `rows`: blocks x BLOCK_WORDS. `range`: the bytes of these blocks."""
 
     range: ByteRange
@@ -70,7 +70,7 @@ class PiecewiseScan:
         self.block_records = block_records
         piece_count = max_pieces if isinstance(file.format, PcapFormat) else 1
         self.bounds = even_offsets(file.format.first_record, len(file.data), piece_count)
-        self._walks: dict[int, Walk] = {}  # by the offset at which they start
+        self._walks: dict[int, PieceWalk] = {}  # by the offset at which they start
 
     @property
     def pieces(self) -> int:
@@ -83,9 +83,9 @@ class PiecewiseScan:
         if start is not None:
             self._walks[start] = self._walk(start, self.bounds[piece + 1], progress)
 
-    def _joined_walks(self) -> list[Walk]:
+    def _joined_walks(self) -> list[PieceWalk]:
         """Join the walks up to the first damage. Repeat walks that began at a wrong guess."""
-        walks: list[Walk] = []
+        walks: list[PieceWalk] = []
         offset, size = self.bounds[0], len(self.file.data)
         while offset < size and (not walks or walks[-1].range.damage is None):
             walk = self._walks.get(offset)
@@ -104,7 +104,7 @@ class PiecewiseScan:
         rows = np.concatenate([np.empty((0, BLOCK_WORDS), np.int64), *(walk.rows for walk in walks)])
         return index_of(rows, walks[-1].range.damage if walks else None)
 
-    def _walk(self, start: int, bound: int, progress: Progress | None = None) -> Walk:
+    def _walk(self, start: int, bound: int, progress: Progress | None = None) -> PieceWalk:
         """Walk from `start` to the first record boundary at or after byte `bound`."""
         file, state = self.file, WalkState(start)
         chunk = np.empty((CHUNK_BLOCKS, BLOCK_WORDS), np.int64)
@@ -121,4 +121,4 @@ class PiecewiseScan:
             rows.append(chunk[:block_count].copy())
             if progress:
                 progress(state.offset - offset_before)
-        return Walk(ByteRange(start, state.offset, damage), np.concatenate(rows))
+        return PieceWalk(ByteRange(start, state.offset, damage), np.concatenate(rows))

@@ -20,10 +20,10 @@ from capture.metrics import Metric, Samples
 MAX_LABELLED_EXPORTERS = 64
 """Maximum number of exporters with a separate label. All later exporters are counted as `other`."""
 
-OTHER = "other"
+OTHER_LABEL = "other"
 """Label of all exporters above the limit."""
 
-UNKNOWN = "unknown"
+UNKNOWN_LABEL = "unknown"
 """Label of an exporter whose address is unknown: a file of export datagrams does not record the senders."""
 
 METRIC_BY_COUNTER: dict[int, tuple[Metric, tuple[str, ...]]] = {
@@ -61,7 +61,7 @@ class SessionCounters:
         """Add a label for the exporter of a session if the limit is not reached."""
         address = session.key.address
         if address not in self.labels and len(self.labels) < MAX_LABELLED_EXPORTERS:
-            self.labels[address] = UNKNOWN if address is None else str(address)
+            self.labels[address] = UNKNOWN_LABEL if address is None else str(address)
 
     def keep_counters(self, session: Session, row: npt.NDArray[np.int64]) -> None:
         """Add the counters of a session that is about to be removed.
@@ -71,7 +71,7 @@ class SessionCounters:
         self._add(self.removed_counters, session, row)
 
     def _add(self, counter: Counter[tuple[int, str, int]], session: Session, row: npt.NDArray[np.int64]) -> None:
-        label = self.labels.get(session.key.address, OTHER)
+        label = self.labels.get(session.key.address, OTHER_LABEL)
         for index in METRIC_BY_COUNTER:
             counter[index, label, session.key.version] += int(row[index])
 

@@ -10,7 +10,7 @@ import numpy as np
 from capture.flows.kernels.sessions import TEMPLATE_WORDS, set_layouts
 from capture.flows.layouts import Layouts
 from capture.flows.sessions import Session
-from capture.flows.templates import REFUSALS, Announcement, Bounds, Definition, announcements
+from capture.flows.templates import REFUSAL_CAUSES, Announcement, Bounds, Definition, announcements
 
 RECORD_EFFECTS = ("new", "same", "other", "withdrawn", "evicted")
 """Effects of a template record: a new ID, the same definition again, another definition, a withdrawal, an eviction. An
@@ -34,7 +34,7 @@ class TemplateTable:
         self.bounds = bounds
         self.layouts = layouts
         self.changes = dict.fromkeys(RECORD_EFFECTS, 0)
-        self.refused = dict.fromkeys(REFUSALS, 0)
+        self.refused = dict.fromkeys(REFUSAL_CAUSES, 0)
         self.slots = np.zeros(TEMPLATE_WORDS << (4 * bounds.templates - 1).bit_length(), np.int64)
         self.listener: Callable[[Session, Announcement], None] | None = None
         """A function that is called with every accepted template record."""

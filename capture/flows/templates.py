@@ -111,7 +111,7 @@ class Announcement:
     refused: str | None = None
 
 
-REFUSALS = ("cut", "id_below_256", "no_bytes", "too_many_fields")
+REFUSAL_CAUSES = ("cut", "id_below_256", "no_bytes", "too_many_fields")
 """Causes for which a template is rejected: a truncated record; an ID below 256, which is reserved; data records without
 bytes; more than MAX_FIELDS fields."""
 

@@ -19,7 +19,7 @@ from capture.lazy_dataclasses import dataclass
 FIRST_CLIENT = (10 << 24) + 1
 FIRST_SERVER = (198 << 24) + (18 << 16) + 1
 SERVER_BITS = 8
-GOLDEN = 0x9E3779B97F4A7C15
+MIXING_FACTOR = 0x9E3779B97F4A7C15
 """The odd factor that mixes the numbers of conversations: 2**64 divided by the golden ratio."""
 
 GOLDEN_FRACTION = 0.6180339887498949
@@ -49,7 +49,7 @@ class AddressPairs:
         self._seen = np.zeros(groups, dtype=np.bool_)
         self._ipv6_share = ipv6_share
         self._bits = max(SERVER_BITS + 4, ((groups + 1) // 2).bit_length() + 2)
-        self._offset = np.uint64(seed * GOLDEN & (1 << self._bits) - 1)
+        self._offset = np.uint64(seed * MIXING_FACTOR & (1 << self._bits) - 1)
 
     @property
     def seen(self) -> int:
@@ -72,7 +72,7 @@ class AddressPairs:
     def ends(self, ranks: NDArray[np.int64]) -> ConversationEnds:
         """Return the client and the server of the pair of each rank."""
         conversation = (ranks >> 1).astype(np.uint64)
-        scattered = (conversation * np.uint64(GOLDEN) + self._offset) & np.uint64((1 << self._bits) - 1)
+        scattered = (conversation * np.uint64(MIXING_FACTOR) + self._offset) & np.uint64((1 << self._bits) - 1)
         server = (scattered & np.uint64((1 << SERVER_BITS) - 1)).astype(np.uint32) + np.uint32(FIRST_SERVER)
         client = (scattered >> np.uint64(SERVER_BITS)).astype(np.uint32) + np.uint32(FIRST_CLIENT)
         # Multiples of the golden ratio spread evenly over 0..1, so popular and rare pairs get the same share of IPv6.

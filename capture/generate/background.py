@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from capture.generate.addresses import GOLDEN, AddressPairs
+from capture.generate.addresses import MIXING_FACTOR, AddressPairs
 from capture.generate.layers import PacketKind
 from capture.generate.packets import Traffic
 from capture.generate.profile import Profile
@@ -102,11 +102,11 @@ class Background:
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Return source and destination ports (for ICMP as in `Traffic`). A conversation has one server port."""
         connection = (draws >> np.uint64(6)) & np.uint64(3)
-        hashed = (conversation * np.uint64(4) + connection + np.uint64(1)) * np.uint64(GOLDEN) >> np.uint64(32)
+        hashed = (conversation * np.uint64(4) + connection + np.uint64(1)) * np.uint64(MIXING_FACTOR) >> np.uint64(32)
         client = (np.uint64(CLIENT_PORTS.start) + (hashed * np.uint64(len(CLIENT_PORTS)) >> np.uint64(32))).astype(
             np.uint16
         )
-        service = (conversation * np.uint64(GOLDEN) >> np.uint64(60)).astype(np.int64)
+        service = (conversation * np.uint64(MIXING_FACTOR) >> np.uint64(60)).astype(np.int64)
         server = np.where(kind <= PacketKind.TCP6, TCP_SERVICES[service], UDP_SERVICES[service])
         source, destination = np.where(from_client, client, server), np.where(from_client, server, client)
         echo = np.flatnonzero((kind == PacketKind.ICMP4) | (kind == PacketKind.ICMP6))

@@ -46,7 +46,7 @@ RECORD: tuple[Field, ...] = (
 )
 """Record header of a classic pcap file. `@` means the byte order of the file."""
 
-LINKS: dict[int, tuple[Field, ...]] = {
+LINK_HEADERS: dict[int, tuple[Field, ...]] = {
     0: (("family", "@u4", 0),),
     1: (("destination", ">u2,>u4", (0x0200, 1)), ("source", ">u2,>u4", (0x0200, 2)), ("type", ">u2", 0)),
     101: (),
@@ -70,7 +70,7 @@ LINKS: dict[int, tuple[Field, ...]] = {
 """Link layers by link type. The family field of a null link has the byte order of the capturing host, like the file. So
 its format begins with `@`."""
 
-TAG: tuple[Field, ...] = (("control", ">u2", 0), ("type", ">u2", 0))
+VLAN_TAG: tuple[Field, ...] = (("control", ">u2", 0), ("type", ">u2", 0))
 """A VLAN tag, after the type field of the link layer or of another tag."""
 
 IPV4: tuple[Field, ...] = (
@@ -165,8 +165,8 @@ def build_stack(link_type: int, vlan_tags: int, kind: PacketKind, byte_order: st
     network = {0: ARP, 4: IPV4, 6: IPV6}[version]
     layers = [
         ("record", RECORD),
-        ("link", LINKS[link_type]),
-        *((f"tag{tag}", TAG) for tag in range(vlan_tags)),
+        ("link", LINK_HEADERS[link_type]),
+        *((f"tag{tag}", VLAN_TAG) for tag in range(vlan_tags)),
         ("ip", network),
         ("fragment", fragment),
         ("transport", _transport_fields(kind)),

@@ -38,10 +38,10 @@ TPACKET_V3, PROMISCUOUS, ETH_P_ALL = 2, 1, 3
 GET_FLAGS, GET_HARDWARE = 0x8913, 0x8927
 """Values of these constants in Linux (linux/if_packet.h, linux/sockios.h). Python does not define them."""
 
-REQUEST = struct.Struct("@7I")
+REQUEST_STRUCT = struct.Struct("@7I")
 """struct tpacket_req3: size and number of blocks, size and number of frames, timeout, private bytes, features."""
 
-MEMBERSHIP = struct.Struct("@iHH8x")
+MEMBERSHIP_STRUCT = struct.Struct("@iHH8x")
 STATISTICS_STRUCT = struct.Struct("@3I")
 """struct tpacket_stats_v3: packets, including dropped packets; drops; how often the ring became full."""
 
@@ -124,14 +124,14 @@ class Ring:
         size = self.blocks * BLOCK_BYTES
         option(
             SOL_PACKET, RX_RING,
-            REQUEST.pack(BLOCK_BYTES, self.blocks, FRAME_BYTES, size // FRAME_BYTES, BLOCK_TIMEOUT, 0, 0),
+            REQUEST_STRUCT.pack(BLOCK_BYTES, self.blocks, FRAME_BYTES, size // FRAME_BYTES, BLOCK_TIMEOUT, 0, 0),
         )  # fmt: skip
         mapped = mmap.mmap(self._socket.fileno(), size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         self.data: npt.NDArray[np.uint8] = np.frombuffer(mapped, np.uint8)
         self._socket.bind((self.settings.name, ETH_P_ALL))
         if self.settings.promiscuous:
             index = socket.if_nametoindex(self.settings.name)
-            option(SOL_PACKET, ADD_MEMBERSHIP, MEMBERSHIP.pack(index, PROMISCUOUS, 0))
+            option(SOL_PACKET, ADD_MEMBERSHIP, MEMBERSHIP_STRUCT.pack(index, PROMISCUOUS, 0))
 
     def _filter(self, max_bytes: int) -> None:
         """Capture up to `max_bytes` bytes of each packet. With 0, packets are neither captured nor counted."""

@@ -131,6 +131,7 @@ def erspan_inside(buf, offset, end, version, header):  # type: ignore[no-untyped
 
 
 TYPE, LENGTH, L2TP_SEQUENCE, OFFSET = 0x8000, 0x4000, 0x0800, 0x0200
+"""Bits of the first two bytes of an L2TP header."""
 SHORTEST_FRAME = 60
 """Minimum length of a padded Ethernet frame, without its check sequence."""
 
