@@ -63,7 +63,7 @@ class LowLevelPlan:
     * `in_arrival_order`: the result depends on the order of rows, so one reader reads all rows of a capture.
     * `provisional`: partials leave after each block, with NEWEST if they are aggregated. Watermarks follow only
       from the rows that have arrived, also in a file. `slack`: the allowed disorder in ns that the query states; None
-      for that of the input.
+      if the input determines it.
 
     Every partial has a column `link`. It is not a key, because each link has separate tables.
     """
@@ -82,19 +82,19 @@ class LowLevelPlan:
     slack: int | None = None
 
     @property
-    def exact_low(self) -> bool:
+    def has_record_watermarks(self) -> bool:
         """True if a watermark of records is also a watermark of rows."""
         return self.kind in RECORD_KINDS and not self.by_arrival
 
     @property
-    def dealt(self) -> bool:
+    def is_divisible(self) -> bool:
         """True if several readers may read different blocks of a capture."""
         separable = self.kind in SEPARABLE_KINDS and not self.by_arrival
         return separable and not self.in_arrival_order and not self.remembers
 
     @property
     def by_arrival(self) -> bool:
-        """True if watermarks follow from the rows that have arrived, instead of a scan of the whole file."""
+        """True if watermarks are computed from the rows that have arrived, and not from a scan of the whole file."""
         return self.provisional or self.slack is not None
 
     @cached_property

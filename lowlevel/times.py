@@ -48,7 +48,7 @@ def parse_time(text: str) -> int:
     if second == "60":
         raise TimeError(f"'{text}' is a leap second, which has no number of ns since the epoch")
     if len(fraction) > 9:
-        raise TimeError(f"'{text}' has {len(fraction)} digits of a second, at most 9 can be told apart")
+        raise TimeError(f"'{text}' has {len(fraction)} digits after the decimal point, expected at most 9")
     try:
         moment = datetime.fromisoformat(
             f"{match['date']}T{match['minute'] or '00:00'}:{second}{_offset(match['zone'])}"

@@ -414,7 +414,7 @@ class InlineRun:
 
     def _slack(self, slack: int | None, capture: AnyCapture, leaves: Sequence[Leaf]) -> int | None:
         """Return the allowed disorder of an input in ns, for plans that state none. None: exact watermarks."""
-        if isinstance(capture, Capture) and any(leaf.low.exact_low for leaf in leaves):
+        if isinstance(capture, Capture) and any(leaf.low.has_record_watermarks for leaf in leaves):
             return None  # the scan provides exact watermarks
         live = isinstance(capture, StreamedCapture) and capture.live
         chosen = slack if slack is not None else LIVE_SLACK if live else EXACT

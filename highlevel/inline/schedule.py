@@ -116,7 +116,7 @@ def make_shards(shard_input: ShardInput, capture: AnyCapture, threads: int) -> l
     size = len(capture.data)
     pieces = 1 if threads == 1 else -(-size // PIECE_BYTES)
     distribution = BlockDistribution(capture, pieces, shard_input.block_records)
-    is_divisible = all(leaf.low.dealt for _, leaf in shard_input.leaves)
+    is_divisible = all(leaf.low.is_divisible for _, leaf in shard_input.leaves)
     shards = max(1, min(threads, size // SHARD_BYTES)) if is_divisible else 1
     return [MappedShard(shard_input, distribution, reports_damage=position == 0) for position in range(shards)]
 

@@ -141,7 +141,7 @@ class Shard:
     def raise_watermark(self, watermark: int) -> Iterator[LeafItem]:
         """Yield the watermark for each leaf. Leaves with inexact times get only END."""
         for number, leaf in self.input.leaves:
-            if leaf.low.exact_low or watermark == END:
+            if leaf.low.has_record_watermarks or watermark == END:
                 yield number, Punctuation(self.input.link, watermark)
 
     def process_block(self, block: Block) -> Iterator[LeafItem]:

@@ -141,7 +141,7 @@ class BatchRun:
 
     @property
     def _is_divisible(self) -> bool:
-        return all(leaf.low.dealt for leaf in self._leaves)
+        return all(leaf.low.is_divisible for leaf in self._leaves)
 
     def _assign_inputs(self) -> InputAssignment:
         """Assign the inputs to the queries. One partition is enough if no query partitions its rows."""

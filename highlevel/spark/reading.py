@@ -113,7 +113,7 @@ def read_block_range(
     # Without a stated disorder, only the end of the input is a watermark of provisional rows.
     ends_only = [leaf.low.provisional and leaf.low.slack is None for leaf in leaves]
     scanned = block_range.watermark
-    watermarks = [scanned if leaf.low.exact_low or scanned == END else BEGINNING for leaf in leaves]
+    watermarks = [scanned if leaf.low.has_record_watermarks or scanned == END else BEGINNING for leaf in leaves]
     partials: list[list[pa.RecordBatch]] = [[] for _ in leaves]
     for block in block_range.blocks:
         for leaf_index, item in node.process(block):

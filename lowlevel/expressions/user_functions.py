@@ -291,8 +291,8 @@ _file: tuple[str, str] | None = None  # text and path of the file that is being 
 def define(function: UserFunction) -> None:
     """Define a function, or replace its definition."""
     if _file is not None:
-        source, position = _file
-        function = replace(function, source=source, location=position)
+        source, path = _file
+        function = replace(function, source=source, location=path)
     else:
         function = replace(function, version=next(_versions))
     DEFINED[function.name.lower()] = function
@@ -307,12 +307,12 @@ def load(path: Path) -> None:
     _execute(source, str(path))
 
 
-def _execute(source: str, place: str) -> None:
+def _execute(source: str, path: str) -> None:
     module = ModuleType("functions of a user")
-    module.__file__ = place
-    with _loading(source, place):
+    module.__file__ = path
+    with _loading(source, path):
         try:
-            exec(compile(source, place, "exec"), module.__dict__)  # the user asks for it
+            exec(compile(source, path, "exec"), module.__dict__)  # the file is code that the user has written
         except FunctionError:
             raise
         except BaseException as error:
@@ -320,16 +320,16 @@ def _execute(source: str, place: str) -> None:
                 raise
             import traceback
 
-            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == place]
+            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
             line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
             at = "" if line is None else f", line {line}"
-            raise FunctionError(f"{place}{at}: {type(error).__name__}: {error}") from error
+            raise FunctionError(f"{path}{at}: {type(error).__name__}: {error}") from error
 
 
 @contextmanager
-def _loading(source: str, place: str) -> Iterator[None]:
+def _loading(source: str, path: str) -> Iterator[None]:
     global _file  # the decorator in the file has no other way to learn where it is
-    before, _file = _file, (source, place)
+    before, _file = _file, (source, path)
     try:
         yield
     finally:
@@ -337,11 +337,11 @@ def _loading(source: str, place: str) -> Iterator[None]:
 
 
 @cache
-def _reloaded(source: str, place: str, name: str) -> UserFunction:
+def _reloaded(source: str, path: str, name: str) -> UserFunction:
     """Return a function of a file. Other processes execute the file once."""
     known = DEFINED.get(name.lower())
     if known is None or known.source != source:
-        _execute(source, place)
+        _execute(source, path)
     return DEFINED[name.lower()]
 
 

@@ -227,7 +227,7 @@ class Node:
             if kind in self._link_times:
                 generator.resume(self._link_times[kind])
             own_tables = [table for table, other in zip(tables, rules, strict=True) if other == table_rule]
-            has_block_watermarks = reader.exact_low and not provisional and slack is None
+            has_block_watermarks = reader.has_record_watermarks and not provisional and slack is None
             follows_rows = own_rule.needs_rows or not self.flushes_at_once or provisional
             groups.append(TableGroup(own_tables, generator, has_block_watermarks, follows_rows, provisional))
         return groups

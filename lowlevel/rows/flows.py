@@ -129,14 +129,14 @@ class FlowRows:
 
 
 class FlowReader:
-    """Reader of rows of the kind `flows`. Their ts is the end of the flow, so `exact_low` is False.
+    """Reader of rows of the kind `flows`. Their ts is the end of the flow, so `has_record_watermarks` is False.
 
     The arrival of a row is the capture time of its datagram. Rows of a file of export messages have no arrival.
     Datagrams are decoded with the templates of earlier datagrams. So **one reader must read all blocks of a capture,
     in order**.
     """
 
-    exact_low = False
+    has_record_watermarks = False
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class FrameReader:
     A watermark of records is also a watermark of rows.
     """
 
-    exact_low = True
+    has_record_watermarks = True
     kind = "frames"
     every_frame = True
     specs = FRAME_COLUMNS
@@ -154,7 +154,7 @@ class RowReader(Protocol):
     """
 
     @property
-    def exact_low(self) -> bool:
+    def has_record_watermarks(self) -> bool:
         """True if a watermark of records is also a watermark of rows: no later row has a smaller ts."""
         ...
 

@@ -90,7 +90,7 @@ class SampleReader:
     in order**.
     """
 
-    exact_low = True
+    has_record_watermarks = True
 
     def __init__(self, link: str, capture: AnyCapture, columns: Collection[str], capacity: int) -> None:
         """Prepare to read `columns`. `capacity`: maximum number of records in a block."""

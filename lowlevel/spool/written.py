@@ -6,8 +6,8 @@ The names of the segments do not suffice: the newest segment may have been delet
     segment N renamed  ->  folder on the disk  ->  slot N % 2 overwritten and on the disk
 
 After a crash between these steps, the record contains N - 1 and segment N exists: the larger number is right. If a
-slot is damaged, its number may have been one above the number of the other slot. So a writer skips this number. To
-overwrite a slot needs no free block on the disk.
+slot is damaged, its number may have been one above the number of the other slot. So a writer skips this number. The
+overwriting of a slot needs no free block on the disk.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from capture.lazy_dataclasses import dataclass
 from capture.private_files import open_private
 from lowlevel.spool.folder import SpoolError, part_of, write_durably
 
-NAME = "written"
+RECORD_NAME = "written"
 MAGIC = b"WTWRIT\x01\n"
-FIELDS = struct.Struct("<8sqqqq")
-CHECK = struct.Struct("<Q")
-SLOT = FIELDS.size + CHECK.size
-SLOTS = 2
+SLOT_FIELDS = struct.Struct("<8sqqqq")
+SLOT_CHECKSUM = struct.Struct("<Q")
+SLOT_BYTES = SLOT_FIELDS.size + SLOT_CHECKSUM.size
+SLOT_COUNT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,54 +45,56 @@ def read_written(folder: Path, cautious: bool = False) -> Written:
 
     `cautious`: if one slot is damaged, return the largest number that this slot can have contained.
     """
-    path = folder / NAME
+    path = folder / RECORD_NAME
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return Written()
-    slots = [_decode(content[start : start + SLOT]) for start in range(0, SLOTS * SLOT, SLOT)]
+    slots = [_decode(content[start : start + SLOT_BYTES]) for start in range(0, SLOT_COUNT * SLOT_BYTES, SLOT_BYTES)]
     undamaged = [record for record in slots if record is not None]
-    if not undamaged or len(content) != SLOTS * SLOT:
+    if not undamaged or len(content) != SLOT_COUNT * SLOT_BYTES:
         raise SpoolError(
             f"{path}: damaged: got {len(content)} bytes without a valid checksum, expected the number of the newest "
             "segment; if no segment was deleted by hand, delete this file"
         )
     newest = max(undamaged, key=lambda record: record.number)
-    if cautious and len(undamaged) < SLOTS:
+    if cautious and len(undamaged) < SLOT_COUNT:
         return Written(newest.number + 1, newest.epoch, newest.rows, newest.shed)
     return newest
 
 
 def replace_written(folder: Path, written: Written) -> None:
-    """Replace the file by a new one with the record in both slots."""
-    write_durably(part_of(folder / NAME), folder / NAME, [_encode(written) * SLOTS])
+    """Replace the file by a new file with the record in both slots."""
+    write_durably(part_of(folder / RECORD_NAME), folder / RECORD_NAME, [_encode(written) * SLOT_COUNT])
 
 
 def update_written(folder: Path, written: Written) -> None:
     """Overwrite the slot of the segment's number and sync it to the disk. A missing file is created."""
-    path = folder / NAME
+    path = folder / RECORD_NAME
     try:
-        descriptor = open_private(path, os.O_WRONLY) if path.stat().st_size == SLOTS * SLOT else -1
+        descriptor = open_private(path, os.O_WRONLY) if path.stat().st_size == SLOT_COUNT * SLOT_BYTES else -1
     except FileNotFoundError:
         descriptor = -1
     if descriptor < 0:
         replace_written(folder, written)
         return
     try:
-        os.pwrite(descriptor, _encode(written), written.number % SLOTS * SLOT)
+        os.pwrite(descriptor, _encode(written), written.number % SLOT_COUNT * SLOT_BYTES)
         os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
 
 
 def _encode(written: Written) -> bytes:
-    fields = FIELDS.pack(MAGIC, *astuple(written))
-    return fields + CHECK.pack(zlib.crc32(fields))
+    fields = SLOT_FIELDS.pack(MAGIC, *astuple(written))
+    return fields + SLOT_CHECKSUM.pack(zlib.crc32(fields))
 
 
 def _decode(slot: bytes) -> Written | None:
     """Return the record of a slot; None if its checksum is wrong."""
-    if len(slot) != SLOT or CHECK.unpack(slot[FIELDS.size :])[0] != zlib.crc32(slot[: FIELDS.size]):
+    if len(slot) != SLOT_BYTES or SLOT_CHECKSUM.unpack(slot[SLOT_FIELDS.size :])[0] != zlib.crc32(
+        slot[: SLOT_FIELDS.size]
+    ):
         return None
-    magic, *fields = FIELDS.unpack(slot[: FIELDS.size])
+    magic, *fields = SLOT_FIELDS.unpack(slot[: SLOT_FIELDS.size])
     return Written(*fields) if magic == MAGIC else None

@@ -48,8 +48,8 @@ def test_changes_have_the_consistency_that_the_clauses_state(clauses: str, consi
     assert plan.schema.names == ["window_start", "window_end", "srcIP", "n", "weight", "final"]
     (leaf,) = plan.leaves
     assert (leaf.low.provisional, leaf.low.slack) == (True, consistency.remember)
-    assert not leaf.low.exact_low
-    assert not leaf.low.dealt
+    assert not leaf.low.has_record_watermarks
+    assert not leaf.low.is_divisible
 
 
 def test_final_results_without_options_are_the_ordinary_plan() -> None:

@@ -66,7 +66,7 @@ def test_rows_are_kept_whose_key_was_seen(tmp_path: Path, threads: int) -> None:
     paths = [each.path for each in inputs]
     for where, wanted in ((SEEN, True), (f"NOT {SEEN}", False)):
         plan = compile_query(SQL.format(where))
-        assert not plan.leaves[0].low.dealt
+        assert not plan.leaves[0].low.is_divisible
         for records in (64, BLOCK_RECORDS):
             found = counts(plan, inputs, threads=threads, block_records=records)
             assert found == by_source(paths, wanted) != Counter(), (where, records)

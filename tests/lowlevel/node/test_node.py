@@ -127,7 +127,7 @@ def test_a_reader_promises_what_its_kind_does_and_has_the_columns_it_is_asked_fo
     file = open_capture(path)
     columns = columns_of_kind(kind).listed_names
     reader = make_reader(kind, "main1", file, columns, 64)
-    assert reader.exact_low == LowLevelPlan(None, (), (), NS, kind=kind).exact_low
+    assert reader.has_record_watermarks == LowLevelPlan(None, (), (), NS, kind=kind).has_record_watermarks
     for block in scan(file, 64).blocks:
         for rows in reader.read(block):
             assert all(shape_of(rows.columns[name]) in ((), (rows.count,)) for name in columns)
