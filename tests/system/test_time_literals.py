@@ -65,7 +65,7 @@ def test_texts_of_times_are_exact_and_read_back(seed: int) -> None:
         ("2016-13-01", "is not a time (month must be in 1..12)"),
         ("2016-02-30", "is not a time (day"),
         ("2016-08-02T25:00", "is not a time (hour"),
-        ("2016-08-02T02:19:00.0000000001Z", "has 10 digits of a second, at most 9"),
+        ("2016-08-02T02:19:00.0000000001Z", "has 10 digits after the decimal point"),
         ("2016-12-31T23:59:60Z", "is a leap second"),
         ("1600-01-01", "is out of range: times are from 1677-09-21T00:12:43.145224192Z to 2262-04-11"),
         ("9999-12-31", "is out of range"),
