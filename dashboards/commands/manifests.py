@@ -28,7 +28,9 @@ def manifests(
     executors: Annotated[int, typer.Option(metavar="N", min=1, help="The number of executors of Spark.")] = 2,
     force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
 ) -> None:
-    """Write manifests for Kubernetes: a pod that runs a pipeline, and what it needs to start executors of Spark.
+    """Write manifests of Kubernetes for a pipeline.
+
+    A pod runs the pipeline, and may start executors of Spark as further pods.
 
     wiretide manifests /data/office.toml --image registry.example/wiretide:1 --volume captures:/data
     """

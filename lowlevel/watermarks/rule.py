@@ -103,8 +103,9 @@ EXACT = WatermarkRule()
 def parse_rule(text: str, lull: str | int | None = None, jump: str | None = None) -> WatermarkRule:
     """Parse a rule. `lull` is a duration or ns, `jump` a duration. Raises ValueError with a list of the choices.
 
-    >>> parse_rule("late 2s", lull="5s")
-    WatermarkRule(kind=<Kind.LATE_BY_TIME: 'late by time'>, amount=2000000000, lull=5000000000, jump=3600000000000)
+    >>> rule = parse_rule("late 2s", lull="5s")
+    >>> rule.kind, rule.amount, rule.lull, rule.jump
+    (<Kind.LATE_BY_TIME: 'late by time'>, 2000000000, 5000000000, 3600000000000)
     """
     lull_and_jump = (parse_lull(lull) if isinstance(lull, str) else lull, JUMP if jump is None else parse_jump(jump))
     word, _, amount = text.strip().lower().partition(" ")

@@ -105,7 +105,10 @@ def test_a_thousand_slow_clients_and_500_scrapes_harm_nobody() -> None:
                 with contextlib.suppress(HTTPError, ConnectionError):
                     counts = scrape(server)
             assert counts["connections_total"] >= 1500
-            assert counts['connections_refused_total{cause="connections"}'] >= 1000 - MAX_CONNECTIONS
+            # On a busy machine the time of a slow client ends before the others arrive. Then its place is free again.
+            refused = counts['connections_refused_total{cause="connections"}']
+            ended = counts['requests_rejected_total{cause="deadline"}']
+            assert refused + ended >= 1000 - MAX_CONNECTIONS
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

@@ -88,8 +88,8 @@ def reported(trace: list[list[Item]]) -> Counter[tuple]:
 def bound_of(window: TupleWindow, operator: PartitionedAggregate) -> int:
     """Partials of open windows at most: of each partition RANGE and a pane of rows, by pane and five groups."""
     known = 0 if operator.lives is None else int(np.count_nonzero(operator.lives.is_current))
-    panes = -(-window.range // window.numbers.pane) + 1
-    return known * panes * min(5, window.numbers.pane)
+    panes = -(-window.range // window.over_row_numbers.pane) + 1
+    return known * panes * min(5, window.over_row_numbers.pane)
 
 
 def test_a_partition_that_falls_silent_is_reported_once_and_begins_anew() -> None:
