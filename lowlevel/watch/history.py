@@ -10,7 +10,8 @@ each other: a later row ends the row before it, as a new lease of an address doe
 to the printer.
 
 The file is CSV, NDJSON (a JSON object per line), Parquet, or the lease file of ISC's DHCP server. Its content shows
-the format. A row without `from` has always been true. A row without `to` is still true.
+the format. A row without `from` has always been true. A row without `to`, or with a `to` in the year 2262 or later, is
+still true: later times do not fit into 64 bits of nanoseconds.
 """
 
 from __future__ import annotations
@@ -40,6 +41,12 @@ TIME_OF_LEASE = r"^\s*{}\s+(?:\d\s+(\d+)/(\d+)/(\d+)\s+([\d:]+)|epoch\s+(\d+)|ne
 NAME_OF_LEASE = re.compile(
     r'^\s*client-hostname\s+"([^"]*)"\s*;|^\s*hardware\s+\S+\s+([0-9A-Fa-f:]+)\s*;', re.MULTILINE
 )
+
+FIRST_YEAR, FAR_YEAR = "1678", "2262"
+"""The first complete year that fits into 64 bits of nanoseconds, and the first year that does not."""
+
+FAR_TEXT, LEAP_YEAR = r"^(?:226[2-9]|22[7-9]\d|2[3-9]\d\d|[3-9]\d{3})-", "2260-"
+"""The beginning of a text with a far year, and of a text with the newest leap year before."""
 
 PARQUET_START, JSON_START = b"PAR1", b"{"
 """The first bytes of a Parquet file, and of an NDJSON file."""
@@ -131,15 +138,18 @@ def read_rows(data: bytes, *, has_labels: bool) -> tuple[list[str], list[str], N
     Without `has_labels`, all labels are empty. Raises WatchlistError for a file without the columns.
     """
     table, first = _read_table(data)
-    names = {name.lower(): name for name in reversed(table.column_names)}
-    missing = [name for name in (PREFIX, *([LABEL] if has_labels else []), FROM, TO) if name not in names]
-    if missing and table.num_columns:
-        raise WatchlistError(f"got the columns {', '.join(table.column_names)}, expected {', '.join(missing)} too")
     if not table.num_columns:
         return [], [], np.zeros(0, np.int64), np.zeros(0, np.int64), first
-    prefixes = _texts(table, names[PREFIX], first)
-    labels = _texts(table, names[LABEL], first) if has_labels else [""] * table.num_rows
-    starts, ends = _times(table, names[FROM], first, BEGINNING), _times(table, names[TO], first, END)
+    names = [name.lower() for name in table.column_names]
+    expected = (PREFIX, *([LABEL] if has_labels else []), FROM, TO)
+    if missing := [name for name in expected if name not in names]:
+        raise WatchlistError(f"got the columns {', '.join(table.column_names)}, expected {', '.join(missing)} too")
+    if repeated := [name for name in expected if names.count(name) > 1]:
+        raise WatchlistError(f"got the columns {', '.join(table.column_names)}, expected {', '.join(repeated)} once")
+    columns = {name: table.column(names.index(name)).combine_chunks() for name in expected}
+    prefixes = _texts(columns[PREFIX], PREFIX, first)
+    labels = _texts(columns[LABEL], LABEL, first) if has_labels else [""] * table.num_rows
+    starts, ends = _times(columns[FROM], FROM, first), _times(columns[TO], TO, first)
     wrong = np.flatnonzero(ends < starts)
     if len(wrong):
         raise WatchlistError(f"line {first + wrong[0]}: got an end before the start, expected from <= to")
@@ -166,14 +176,19 @@ def _read_table(data: bytes) -> tuple[pa.Table, int]:
         from pyarrow import csv
 
         header, _, rows = data.partition(b"\n")
-        names = [name.strip().strip('"') for name in header.decode(errors="replace").split(",")]
+        try:
+            names = [name.strip().strip('"') for name in header.decode().split(",")]
+        except UnicodeDecodeError:
+            raise WatchlistError("line 1: got bytes that are no text in UTF-8") from None
         if not rows.strip():
             return pa.table({name: pa.nulls(0, pa.string()) for name in names}), 2
         options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
         read, first = (lambda: csv.read_csv(source, convert_options=options)), 2
     try:
-        return read(), first
-    except (pa.ArrowInvalid, OSError) as error:
+        table = read()
+        table.validate(full=True)  # Parquet may contain texts that are not UTF-8
+        return table, first
+    except (pa.ArrowException, OSError) as error:
         raise WatchlistError(f"{error}; expected {COLUMNS}") from None
 
 
@@ -200,39 +215,61 @@ def _time_of_lease(statements: str, name: str) -> str | None:
     return None if year is None else f"{year}-{month}-{day}T{time}Z"
 
 
-def _texts(table: pa.Table, name: str, first: int) -> list[str]:
-    texts = [text.strip() if isinstance(text, str) else text for text in table[name].to_pylist()]
+def _texts(column: pa.Array, name: str, first: int) -> list[str]:
+    if pa.types.is_temporal(column.type):
+        raise WatchlistError(f"got {name} of type {column.type}, expected texts")
+    texts = [text.strip() if isinstance(text, str) else text for text in column.to_pylist()]
     for row, text in enumerate(texts):
         if not isinstance(text, str) or not text:
             raise WatchlistError(f"line {first + row}: got {text!r} as {name}, expected a text")
     return texts
 
 
-def _times(table: pa.Table, name: str, first: int, default: int) -> Numbers:
-    """Return times in ns since the epoch, UTC if they have no zone; `default` for a missing time."""
-    column = table[name].combine_chunks()
+def _times(column: pa.Array, name: str, first: int) -> Numbers:
+    """Return times in ns since the epoch, UTC if they have no zone. A missing time is BEGINNING or END.
+
+    A `to` in a far year is END.
+    """
+    default = END if name == TO else BEGINNING
     if pa.types.is_null(column.type):
         return np.full(len(column), default)
     if pa.types.is_string(column.type):
-        column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
-        column = _parse(column, name, first)
+        column = _parse(pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column), name, first)
     if not pa.types.is_timestamp(column.type):
         raise WatchlistError(f"got {name} of type {column.type}, expected times such as 2024-05-01T08:00:00Z")
-    nanoseconds = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
+    unit = column.type.unit
+    begin, end = (int(np.datetime64(year, unit).astype(np.int64)) for year in (FIRST_YEAR, FAR_YEAR))
+    numbers = column.cast(pa.int64())
+    if name == TO:
+        numbers = pc.if_else(pc.less(numbers, end), numbers, pa.scalar(None, pa.int64()))
+    is_outside = pc.or_(pc.less(numbers, begin), pc.greater_equal(numbers, end))
+    outside = np.flatnonzero(pc.fill_null(is_outside, False).to_numpy(zero_copy_only=False))
+    if len(outside):
+        time = np.datetime64(numbers[outside[0]].as_py(), unit)
+        expected = f"a time from {FIRST_YEAR} on and before {FAR_YEAR}"
+        raise WatchlistError(f"line {first + outside[0]}: got {time} as {name}, expected {expected}")
+    nanoseconds = numbers.cast(pa.timestamp(unit)).cast(pa.timestamp("ns")).cast(pa.int64())
     words: npt.NDArray[np.int64] = pc.fill_null(nanoseconds, default).to_numpy(zero_copy_only=False)
     return words
 
 
 def _parse(texts: pa.Array, name: str, first: int) -> pa.Array:
+    """Return texts as times. A `to` in a far year is NULL."""
+    near = pc.replace_substring_regex(texts, FAR_TEXT, LEAP_YEAR) if name == TO else texts
     for kind in (pa.timestamp("ns", "UTC"), pa.timestamp("ns")):
         try:
-            return texts.cast(kind)
+            return pc.if_else(pc.equal(near, texts), near.cast(kind), pa.scalar(None, kind))
         except pa.ArrowInvalid:
             continue
-    for row, text in enumerate(texts):
+    for row, text in enumerate(near):
         try:
             text.cast(pa.timestamp("ns", "UTC"))
         except pa.ArrowInvalid:
-            expected = "a time such as 2024-05-01T08:00:00Z, with a zone in all rows or in none"
-            raise WatchlistError(f"line {first + row}: got {text.as_py()!r} as {name}, expected {expected}") from None
+            expected = (
+                f"a time such as 2024-05-01T08:00:00Z, from {FIRST_YEAR} on and before {FAR_YEAR}, "
+                "with a zone in all rows or in none"
+            )
+            raise WatchlistError(
+                f"line {first + row}: got {texts[row].as_py()!r} as {name}, expected {expected}"
+            ) from None
     raise WatchlistError(f"got {name} with a zone in some rows, expected a zone in all rows or in none")

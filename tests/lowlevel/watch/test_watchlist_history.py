@@ -21,6 +21,7 @@ from capture.errors import InputError
 from highlevel.inline.engine import InlineRun, Input
 from lowlevel.watch.contents import Form, read_contents
 from lowlevel.watch.errors import WatchlistError
+from lowlevel.watch.watched_file import CheckResult, WatchedFile, Watchlist
 from queries.gsql import compile_query
 from queries.text.errors import QueryError
 from tests.conftest import Rounds
@@ -164,6 +165,15 @@ WRONG = {
     b'{"prefix": 5, "label": "a", "from": null, "to": null}': "line 1: got 5 as prefix, expected a text",
     b'{"prefix": "10.0.0.1", "label": "a", "from": 7, "to": null}': "got from of type int64, expected times such as",
     b'{"prefix": ': "expected a CSV, NDJSON or Parquet file with the columns prefix, label, from and to",
+    b"prefix,label,from,to,TO\n10.0.0.1,a,,,": "got the columns prefix, label, from, to, TO, expected to once",
+    b"prefix,label,from,to,to\n10.0.0.1,a,,,": "got the columns prefix, label, from, to, to, expected to once",
+    b"prefix,label,from,to\n10.0.0.1,a,9999-12-31,": "line 2: got '9999-12-31' as from, expected a time such as",
+    b"prefix,label,from,to\n10.0.0.1,a,,1492-10-12": "line 2: got '1492-10-12' as to, expected a time such as",
+    b"prefix,label,from,to\n10.0.0.1,a,,9999-13-31": "line 2: got '9999-13-31' as to, expected a time such as",
+    b"prefix,label,from,to\n10.0.0.1,a,,\n10.0.0.2,a,2262-03-01,": "line 3: got 2262-03-01T00:00:00.000000000 as from",
+    b"prefix,label,fr\xff,to\n10.0.0.1,a,,": "line 1: got bytes that are no text in UTF-8",
+    b'{"prefix": "10.0.0.1", "label": "a", "from": "9999-12-31 00:00:00", "to": null}': "line 1: got 9999-12-31T",
+    b'{"prefix": "10.0.0.1", "label": "2024-01-01", "from": null, "to": null}': "got label of type timestamp[s]",
     b"PAR1 and nothing else": "expected a CSV, NDJSON or Parquet file with the columns",
 }
 
@@ -173,6 +183,64 @@ def test_a_wrong_file_is_refused_with_its_line(data: bytes) -> None:
     with pytest.raises(WatchlistError) as caught:
         read_contents(data, Form.HISTORY)
     assert WRONG[data] in str(caught.value)
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    parquet.write_table(table, sink)
+    return sink.getvalue()
+
+
+FAR = np.datetime64("9999-12-31T23:59:59", "us").astype(np.int64).item()
+ENDLESS = {
+    "csv": b"prefix,label,from,to\n10.0.0.1,a,2024-01-01T00:00:00.123456789Z,9999-12-31T23:59:59.999999999Z\n",
+    "csv of a date": b"prefix,label,from,to\n10.0.0.1,a,2024-01-01,2400-02-29\n",
+    "ndjson": b'{"prefix": "10.0.0.1", "label": "a", "from": "2024-01-01 00:00:00", "to": "9999-12-31 00:00:00"}',
+    "parquet": _parquet(
+        pa.table({"prefix": ["10.0.0.1"], "label": ["a"], "from": [None], "to": pa.array([FAR], pa.timestamp("us"))})
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_an_end_in_a_far_year_is_no_end(name: str) -> None:
+    history = read_contents(ENDLESS[name], Form.HISTORY).history
+    assert history is not None
+    address = np.array([int(ip_address("10.0.0.1"))], np.uint64)
+    assert history.find(np.array([4]), np.zeros(1, np.uint64), address, np.array([2**63 - 2])).tolist() == [0]
+
+
+DAMAGED = {
+    "far start": _parquet(
+        pa.table({"prefix": ["10.0.0.1"], "label": ["a"], "from": pa.array([FAR], pa.timestamp("us")), "to": [None]})
+    ),
+    "column twice": _parquet(
+        pa.table([["10.0.0.1"], ["a"], [None], [None], [None]], ["prefix", "label", "from", "to", "to"])
+    ),
+    "text that is not UTF-8": _parquet(
+        pa.table(
+            {
+                "prefix": ["10.0.0.1"],
+                "label": pa.array([b"\xff"]).view(pa.string()),
+                "from": pa.nulls(1),
+                "to": pa.nulls(1),
+            }
+        )
+    ),
+    **{str(number): data for number, data in enumerate(WRONG)},
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_the_version_in_use_stays_if_the_new_version_is_wrong(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "leases"
+    path.write_bytes(ENDLESS["csv"])
+    watchlist = Watchlist(WatchedFile(str(path), Form.HISTORY), followed=False)
+    version = watchlist.read()
+    path.write_bytes(DAMAGED[name])
+    with pytest.warns(RuntimeWarning, match="the watchlist stays as it was"):
+        assert watchlist.refresh(10.0) is CheckResult.FAILED
+    assert watchlist.version is version
 
 
 def leases(folder: Path, inputs: list[Input]) -> tuple[list[Row], list[dict]]:
