@@ -37,7 +37,20 @@ COLUMNS = "a CSV, NDJSON or Parquet file with the columns prefix, label, from an
 LEASE = re.compile(r"^\s*lease\s+(\S+)\s*\{(.*?)^\s*\}", re.MULTILINE | re.DOTALL)
 """A lease in the file of ISC's DHCP server: its address and its statements (dhcpd.leases(5))."""
 
-TIME_OF_LEASE = r"^\s*{}\s+(?:\d\s+(\d+)/(\d+)/(\d+)\s+([\d:]+)|epoch\s+(\d+)|never)\s*;"
+LEASE_FILE = re.compile(
+    rb"^(?:lease\s|authoring-byte-order\s|server-duid\s|# The format of this file is documented in the dhcpd\.leases)",
+    re.MULTILINE,
+)
+"""A line that only a lease file has, also one without leases."""
+
+LEASE_OF_DHCPV6 = re.compile(r"^ia-(?:na|ta|pd)\b", re.MULTILINE)
+STATE_OF_LEASE = re.compile(r"^\s*binding\s+state\s+([\w-]+)\s*;", re.MULTILINE)
+
+ENDED_STATES = ("free", "expired", "released", "backup")
+"""States of an address whose last lease had a host until `ends`. Without `ends` the address had no lease."""
+
+TIME_OF_LEASE = re.compile(r"\w+\s+(?:\d\s+(\d{4})/(\d\d)/(\d\d)\s+(\d\d:\d\d:\d\d)|epoch\s+(\d{1,11})|never)\s*;")
+TIME_TYPE_OF_LEASE = pa.timestamp("s", "UTC")
 NAME_OF_LEASE = re.compile(
     r'^\s*client-hostname\s+"([^"]*)"\s*;|^\s*hardware\s+\S+\s+([0-9A-Fa-f:]+)\s*;', re.MULTILINE
 )
@@ -170,7 +183,7 @@ def _read_table(data: bytes) -> tuple[pa.Table, int]:
         from pyarrow import json
 
         read, first = (lambda: json.read_json(source)), 1
-    elif b"\nlease " in b"\n" + data:
+    elif LEASE_FILE.search(data):
         return _read_leases(data.decode(errors="replace")), 1
     else:
         from pyarrow import csv
@@ -193,26 +206,52 @@ def _read_table(data: bytes) -> tuple[pa.Table, int]:
 
 
 def _read_leases(text: str) -> pa.Table:
-    """Return the leases of a lease file: the name of the host or its MAC address, and the times, which are UTC."""
-    rows: list[tuple[str, str, str | None, str | None]] = []
+    """Return the leases of a lease file: the name of the host or its MAC address, and the times, which are UTC.
+
+    A record of an address that has no lease is true at no time, but ends the lease before it. An end before the start
+    is the start: the clock of the server was set back. Raises WatchlistError for a wrong time.
+    """
+    if association := LEASE_OF_DHCPV6.search(text):
+        line = text.count("\n", 0, association.start()) + 1
+        raise WatchlistError(f"line {line}: got '{association.group()}' of DHCPv6, expected leases of DHCPv4")
+    rows: list[tuple[str, str, int | None, int | None]] = []
+    line, counted = 1, 0
     for match in LEASE.finditer(text):
         address, statements = match.groups()
+        line, counted = line + text.count("\n", counted, match.start(1)), match.start(1)
         names = [name or mac for name, mac in NAME_OF_LEASE.findall(statements)]
         label = next((name for name in names if ":" not in name), next(iter(names), "unknown"))
-        rows.append((address, label, _time_of_lease(statements, "starts"), _time_of_lease(statements, "ends")))
-    columns = [pa.array([row[place] for row in rows], pa.string()) for place in range(4)]
+        start, end = (_time_of_lease(statements, name, line) for name in ("starts", "ends"))
+        state = STATE_OF_LEASE.search(statements)
+        if state is not None and state[1] != "active" and (end is None or state[1] not in ENDED_STATES):
+            if start is None:
+                continue
+            end = start
+        if start is not None and end is not None:
+            end = max(start, end)
+        rows.append((address, label, start, end))
+    types = (pa.string(), pa.string(), TIME_TYPE_OF_LEASE, TIME_TYPE_OF_LEASE)
+    columns = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(types)]
     return pa.table(columns, [PREFIX, LABEL, FROM, TO])
 
 
-def _time_of_lease(statements: str, name: str) -> str | None:
-    """Return the time of a statement such as `ends 4 2024/05/02 12:00:00;` as text; None without one, and for never."""
-    match = re.search(TIME_OF_LEASE.format(name), statements, re.MULTILINE)
-    if match is None:
+def _time_of_lease(statements: str, name: str, line: int) -> int | None:
+    """Return the time (s) of a statement such as `ends 4 2024/05/02 12:00:00;`; None without one, and for never."""
+    statement = re.search(rf"^\s*({name}\b.*)", statements, re.MULTILINE)
+    if statement is None:
         return None
-    year, month, day, time, epoch = match.groups()
-    if epoch is not None:
-        return f"{np.datetime64(int(epoch), 's')}Z"
-    return None if year is None else f"{year}-{month}-{day}T{time}Z"
+    match = TIME_OF_LEASE.match(statement[1])
+    try:
+        if match is not None:
+            year, month, day, time, epoch = match.groups()
+            if epoch is not None:
+                return int(epoch)
+            text = None if year is None else f"{year}-{month}-{day}T{time}"
+            return None if text is None else int(np.datetime64(text, "s").astype(np.int64))
+    except ValueError:
+        pass  # such as month 13
+    expected = f"'{name} 4 2024/05/02 12:00:00;', '{name} epoch 1714651200;' or '{name} never;'"
+    raise WatchlistError(f"lease in line {line}: got '{statement[1].strip()}', expected {expected}")
 
 
 def _texts(column: pa.Array, name: str, first: int) -> list[str]:

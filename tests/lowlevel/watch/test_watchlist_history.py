@@ -153,7 +153,59 @@ def test_a_lease_file_has_the_last_state_of_each_lease() -> None:
     assert names == [None, "laptop", None, "00:11:22:33:44:66", "00:11:22:33:44:66"]
 
 
+FREED = """# The format of this file is documented in the dhcpd.leases(5) manual page.
+authoring-byte-order little-endian;
+lease 192.0.2.5 {
+  starts 4 2024/05/02 10:00:00;
+  ends never;
+  binding state active;
+  next binding state free;
+  client-hostname "laptop";
+}
+lease 192.0.2.5 {
+  starts 4 2024/05/02 12:00:00;
+  tstp 4 2024/05/02 12:00:00;
+  binding state free;
+}
+lease 192.0.2.6 {
+  binding state backup;
+}
+lease 192.0.2.7 {
+  starts 4 2024/05/02 10:00:00;
+  ends 4 2024/05/02 13:00:00;
+  binding state abandoned;
+}
+lease 192.0.2.8 {
+  starts 4 2024/05/02 10:00:00;
+  ends 4 2024/05/02 09:59:59;
+  binding state active;
+  client-hostname "before a correction of the clock";
+}
+"""
+
+
+def test_records_of_a_lease_file_without_a_lease_give_no_label() -> None:
+    contents = read_contents(FREED.encode(), Form.HISTORY)
+    assert contents.history is not None
+    asked = [(host, hour) for host in (5, 6, 7, 8) for hour in (9, 10, 11, 12)]
+    numbers = np.array([int(ip_address(f"192.0.2.{host}")) for host, _ in asked], np.uint64)
+    times = np.array([np.datetime64(f"2024-05-02T{hour:02}:00:00", "ns").astype(np.int64) for _, hour in asked])
+    found = contents.history.find(np.full(len(asked), 4), np.zeros(len(asked), np.uint64), numbers, times)
+    labels = {pair: contents.labels[label] for pair, label in zip(asked, found.tolist(), strict=True) if label >= 0}
+    assert labels == {(5, 10): "laptop", (5, 11): "laptop"}
+
+
+@pytest.mark.parametrize("line_count", [1, 2])
+def test_a_lease_file_without_leases_is_empty(line_count: int) -> None:
+    header = "\n".join(FREED.splitlines()[:line_count]) + "\n"
+    assert read_contents(header.encode(), Form.HISTORY).line_count == 0
+
+
 WRONG = {
+    b"\nlease 192.0.2.5 {\n starts garbage;\n}\n": "lease in line 2: got 'starts garbage;', expected 'starts 4 2024/",
+    b"lease 192.0.2.5 {\n ends 4 2024/13/02 12:00:00;\n}\n": "lease in line 1: got 'ends 4 2024/13/02 12:00:00;', exp",
+    b"lease 192.0.2.5 {\n starts epoch 99999999999999999999;\n}\n": "lease in line 1: got 'starts epoch 99999999999",
+    b'server-duid "x";\nia-na "y" {\n}\n': "line 2: got 'ia-na' of DHCPv6, expected leases of DHCPv4",
     b"lease 192.0.2.500 {\n}\n": "line 1: got '192.0.2.500', expected an address or a prefix",
     b"prefix,label,from\n10.0.0.1,a,": "got the columns prefix, label, from, expected to too",
     b"prefix,label,from,to\n10.0.0.1,a,soon,": "line 2: got 'soon' as from, expected a time such as 2024-05-01T08:00",
