@@ -107,6 +107,35 @@ def test_a_file_gives_the_answers_of_the_table(
     assert rows(wiretide.query(sql, streams={"EVENTS": [str(path)]}, schema=SCHEMA)) == grouped
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_newlines_in_quotes_end_no_row(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(seed)
+    values = ["", "a", '5" disk', 'x"', "two\nlines", '\n"', 'end"\n', ",\n\n,", '"\n"', "\r\n", "long\n" * 9]
+    users = [random.choice(values) for _ in range(60)]
+    texts = [
+        user if user in ('5" disk', 'x"') else '"' + user.replace('"', '""') + '"' for user in users
+    ]  # a quote inside a value without quotes is a part of the value
+    lines = [f"{text},2024-05-01T08:00:00Z,{number}\n" for number, text in enumerate(texts)]
+    (tmp_path / "t.csv").write_bytes(('"user",ts,n\n' + "".join(lines)).encode())
+    schema = "PROTOCOL t { TIME ts; STRING user; UINT n; }"
+    for size in (1, random.randrange(2, 200), 1 << 20):
+        monkeypatch.setattr("highlevel.inline.table_sources.TEXT_BYTES", size)
+        read = wiretide.query("SELECT n, user FROM t", tmp_path / "t.csv", schema=schema).to_pylist()
+        assert [(row["n"], row["user"]) for row in read] == list(enumerate(users)), (seed, size)
+
+
+def test_a_quote_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("highlevel.inline.table_sources.TEXT_BYTES", 100)
+    monkeypatch.setattr("highlevel.inline.table_sources.MAX_ROW_BYTES", 1000)
+    schema, path = "PROTOCOL t { TIME ts; STRING user; }", tmp_path / "t.csv"
+    path.write_text("ts,user\n" + '2024-05-01T08:00:00Z,"a\n' + "2024-05-01T08:00:00Z,b\n" * 100)
+    with pytest.raises(InputError, match="got a row of more than 1,000 bytes at byte 8; is a quote missing"):
+        wiretide.query("SELECT user FROM t", path, schema=schema)
+    path.write_text('ts,"us\ner"\n2024-05-01T08:00:00Z,b\n')
+    with pytest.raises(InputError, match="the names contain a newline; expected the names in one line"):
+        wiretide.query("SELECT user FROM t", path, schema=schema)
+
+
 def test_rows_outside_the_band_are_counted_as_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "BATCH_ROWS", 10)
     table, sql = events(5), "SELECT count(*) AS n FROM events [RANGE 1 second]"
