@@ -18,6 +18,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from capture import arrow_compute as pc
+from capture.errors import InputError
 from capture.files.blocks import Block, Index
 from capture.files.read_ahead import CHUNK_BYTES
 from capture.lazy_dataclasses import dataclass
@@ -34,13 +35,15 @@ class TableRange:
     """Batches of one input: the complete input of a task.
 
     `first_batch` is the number of the first batch, `start` its first row, and `batch_count` the number of batches of
-    the input. `newest` contains the largest value of each time column before the first batch, in ns.
+    the input. `rows` is the number of rows of the range. `newest` contains the largest value of each time column before
+    the first batch, in ns.
     """
 
     input_number: int
     first_batch: int
     end_batch: int
     batch_count: int
+    rows: int
     start: Position
     newest: Mapping[str, int]
 
@@ -61,7 +64,8 @@ class IndexedTable:
         count = len(self.starts)
         bounds = sorted({start + (end - start) * task // task_count for task in range(task_count + 1)})
         for first, last in itertools.pairwise(bounds):
-            yield TableRange(input_number, first, last, count, self.starts[first], self.newest[first])
+            rows = sum(block.records for block in self.index.blocks[first:last])
+            yield TableRange(input_number, first, last, count, rows, self.starts[first], self.newest[first])
 
 
 def index_table(stream: FileStream) -> IndexedTable:
@@ -86,13 +90,23 @@ def index_table(stream: FileStream) -> IndexedTable:
 
 
 def read_table_range(assignment: InputAssignment, table_range: TableRange) -> Iterator[pa.RecordBatch]:
-    """Run one task of the stream engine: yield the rows of each batch, then the counters."""
+    """Run one task of the stream engine: yield the rows of each batch, then the counters.
+
+    Raises InputError if the range does not have its rows, because a file has changed since it was indexed.
+    """
     stream = _stream_of(assignment, table_range.input_number)
     newest = dict(table_range.newest)
     batch_count = table_range.end_batch - table_range.first_batch
     batches = itertools.islice(stream.rows(table_range.start), batch_count)
+    row_count = 0
     for number, (_, rows, _) in enumerate(batches, table_range.first_batch):
+        row_count += rows.num_rows
         yield make_batch(_arrivals(assignment, table_range.input_number, number, rows, newest))
+    if row_count != table_range.rows:
+        raise InputError(
+            f"{', '.join(map(str, stream.paths))}: a file changed during the run: got {row_count:,} rows from batch "
+            f"{table_range.first_batch} on, expected {table_range.rows:,}"
+        )
     is_last = table_range.end_batch == table_range.batch_count
     readers = assignment.readers(table_range.input_number)
     time = newest.get(next(iter(stream.times), ""), BEGINNING)

@@ -25,7 +25,7 @@ from highlevel.inline.table_files import FileStream
 from highlevel.metrics import LATE_PARTIALS
 from highlevel.plan.plan import Plan
 from highlevel.results.user_types import readable
-from highlevel.spark.table_reading import index_table
+from highlevel.spark.table_reading import index_table, read_table_range
 from queries.gsql import compile_query
 from queries.pipeline.file import parse_pipeline
 from queries.pipeline.sections import PipelineError
@@ -168,6 +168,22 @@ def test_every_batch_can_be_read_from_its_position(tmp_path: Path, monkeypatch: 
         assert [len(rows) for rows in whole] == [7] * 14 + [2]
         for number, start in enumerate(starts):
             assert [rows.to_pylist() for _, rows, _ in source.table.rows(start)] == whole[number:], (seed, number)
+
+
+@pytest.mark.parametrize("count", [20, 24, 26])
+def test_a_file_that_changes_after_the_index_is_refused(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_files, "BATCH_ROWS", 7)
+    table, path = rows_of(Random(2), 26, 1), tmp_path / "e.parquet"
+    parquet.write_table(table.slice(0, 25), path)
+    inputs = inputs_of({"events": [path]})
+    used = spec(inputs, Random(2), [plan_of("rows", inputs)])
+    assert inputs[0].table is not None
+    (whole,) = index_table(inputs[0].table).ranges(0, 0, 4, 1)
+    parquet.write_table(table.slice(0, count), path)
+    with pytest.raises(InputError, match=f"a file changed during the run: got {count} rows from batch 0 on, expected"):
+        list(read_table_range(used.assignment, whole))
 
 
 LARGE = """SELECT user, count(*) AS n, sum(bytes) AS b FROM events [RANGE 1 hour] GROUP BY user"""
