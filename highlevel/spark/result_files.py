@@ -160,7 +160,10 @@ def _delete_old(folder: Path, newest_rows: pa.Table, keep: int, final_until: int
         return
     if time != WINDOW_END and not pa.types.is_timestamp(newest_rows.schema.field(time).type):
         return  # a number of an interval
-    bound = pc.max(newest_rows[time].cast(pa.int64())).as_py() - keep
+    newest = pc.max(newest_rows[time].cast(pa.int64())).as_py()
+    if newest is None:
+        return  # lifetimes without an end
+    bound = newest - keep
     for path in list_files(folder)[:-1]:
         end = largest_time(path, time)
         if end >= bound or end > final_until:

@@ -118,6 +118,16 @@ def test_old_files_are_deleted_by_the_time_of_their_windows(tmp_path: Path, monk
     assert starts(read_results(tmp_path, PLAN)) == [99]
 
 
+def test_lifetimes_without_an_end_delete_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_files, "MAX_BATCHES", 1)
+    endless = window(9).set_column(1, "window_end", pa.nulls(1, pa.int64()))
+    for batch, rows in enumerate((window(1), window(2), endless)):
+        write_results(tmp_path, batch, {"q": rows}, keep=SECOND)
+    assert starts(read_results(tmp_path, PLAN)) == [2, 9]
+    write_results(tmp_path, 3, {"q": window(99)}, keep=SECOND)
+    assert starts(read_results(tmp_path, PLAN)) == [9, 99], "rows without an end are kept"
+
+
 def test_a_file_of_changes_stays_until_its_rows_are_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_files, "MAX_BATCHES", 2)
     plan, keep = compile_query(f"{PLAN.sql} EMIT CHANGES", "q"), 180 * SECOND
