@@ -171,9 +171,7 @@ class FragmentTask:
 
         Rows of files with a schema may be late. Then links advance together, as in `finish`.
         """
-        if self._reads_tables:
-            return self._feed_in_turn(arrivals)
-        return self._feed(arrivals)
+        return self._without_cancelled(self._feed_in_turn(arrivals) if self._reads_tables else self._feed(arrivals))
 
     def _feed_in_turn(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
         """Process the rows of each arrival, then its watermark. The rows that follow the smallest watermark are next.
@@ -202,7 +200,11 @@ class FragmentTask:
                     self.pipeline.links[port], (arrival.watermark, arrival.second_watermark)[:time_count]
                 )
                 output.add(self.pipeline.punctuate(port, punctuation))
-        if self.fragment.has_changes and len(output.batches) > 1:  # a row is corrected at most once in a micro-batch
+        return output
+
+    def _without_cancelled(self, output: FragmentOutput) -> FragmentOutput:
+        """Add up the changes of a micro-batch, so that it corrects a row at most once. Other rows stay as they are."""
+        if self.fragment.has_changes and len(output.batches) > 1:
             (batch,) = pa.Table.from_batches(output.batches).combine_chunks().to_batches() or [output.batches[0]]
             output.batches = list(add_up(batch))
         return output
@@ -239,7 +241,7 @@ class FragmentTask:
         output = self._feed_in_turn(arrivals) if self.fragment.is_by_arrival else self._feed(arrivals)
         for port, link in enumerate(self.pipeline.links):
             output.add(self.pipeline.punctuate(port, Punctuation(link, END)))
-        return output
+        return self._without_cancelled(output)
 
     def repartition(self, output: FragmentOutput, sequence: int) -> Iterator[ArrivalRow]:
         """Yield the output for the fragments that read it: one ArrivalRow for each partition, even without data.

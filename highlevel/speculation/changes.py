@@ -71,19 +71,25 @@ def make_changes(rows: pa.Table, weights: Weights, final: Mask | bool) -> Iterat
 def add_up(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield changes with one weight for equal rows, withdrawn rows first; nothing if all of them cancel each other.
 
-    A row is final if all its changes are final.
+    A row is final if its other changes cancel each other: a provisional row that is withdrawn and inserted again as
+    final is final. If only one of two equal rows is final, neither is returned as final.
+
+    >>> rows = {"n": [5, 5, 5, 6, 6], "weight": [1, -1, 1, 1, 1], "final": [False, False, True, False, True]}
+    >>> (batch,) = add_up(pa.RecordBatch.from_pydict(rows))
+    >>> batch.to_pydict()
+    {'n': [5, 6], 'weight': [1, 2], 'final': [True, False]}
     """
     rows, weights, final = split_changes(batch)
     numbers = number_groups(rows, tuple(rows.schema.names))
     groups = int(numbers.max(initial=-1)) + 1
-    totals, are_final = np.zeros(groups, np.int64), np.ones(groups, np.bool_)
+    totals, provisional = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
     np.add.at(totals, numbers, weights)
-    np.logical_and.at(are_final, numbers, final)
+    np.add.at(provisional, numbers[~final], weights[~final])
     firsts = np.sort(np.unique(numbers, return_index=True)[1])
     firsts = firsts[totals[numbers[firsts]] != 0]
     firsts = firsts[np.argsort(totals[numbers[firsts]] > 0, kind="stable")]
     changed = numbers[firsts]
-    yield from make_changes(pc.take(rows, array_of(firsts)), totals[changed], are_final[changed])
+    yield from make_changes(pc.take(rows, array_of(firsts)), totals[changed], provisional[changed] == 0)
 
 
 def count_withdrawn(batch: pa.RecordBatch) -> int:

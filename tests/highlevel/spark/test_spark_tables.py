@@ -7,6 +7,7 @@ batches of the usual size.
 
 import datetime as dt
 import json
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -154,6 +155,28 @@ def test_micro_batches_have_the_rows_and_the_late_rows_of_the_inline_engine(
         assert totals.samples.total(LATE_PARTIALS, query=name) == late, (name, seed)
         late_rows += late
     assert late_rows > 0 or seed != 0
+
+
+def test_a_row_changes_at_most_once_in_a_micro_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_files, "BATCH_ROWS", 7)
+    sql = "SELECT user, count(*) AS n FROM events [RANGE 10 seconds] GROUP BY user EMIT CHANGES"
+    withdrawn = 0
+    for seed in range(4):
+        random = Random(seed)
+        files = {"events": write(random, rows_of(random, 200, 5), tmp_path, f"e{seed}-")}
+        inputs = inputs_of(files)
+        plan = compile_query(sql, "q", tables=_readable(inputs))
+        content: Counter[tuple] = Counter()
+        for results, _ in steps(spec(inputs, random, [plan]), tmp_path / f"state{seed}", random):
+            changes = [tuple(row.values()) for row in results["q"].to_pylist()] if "q" in results else []
+            assert len({tuple(row) for *row, _, _ in changes}) == len(changes), seed
+            for *row, weight, _ in changes:
+                content[tuple(row)] += weight
+                withdrawn += weight < 0
+        expected, _ = inline(sql.removesuffix(" EMIT CHANGES"), files)
+        assert len(+content) == len(expected), seed
+        assert set(content.values()) <= {0, 1}, seed
+    assert withdrawn > 0
 
 
 def test_every_batch_can_be_read_from_its_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
