@@ -85,7 +85,7 @@ def _check(pipeline: PipelineFile, pods: Pods) -> None:
             'host = "0.0.0.0", for the probes of Kubernetes and for Prometheus'
         )
     paths = [pods.file, pipeline.folder, *(link.spool for link in pipeline.spooled.values())]
-    paths += [Path(path) for links in pipeline.links.values() for path in links]
+    paths += map(Path, pipeline.read_paths)
     for path in paths:
         if not any(folder == path or folder in path.parents for folder in pods.volumes):
             mounted = ", ".join(str(folder) for folder in pods.volumes) or "none"

@@ -28,6 +28,10 @@ ENTRYPOINT = ROOT / "dashboards" / "deployment" / "entrypoint.sh"
 SQL = "SELECT srcIP, count(*) AS packets FROM packets GROUP BY srcIP"
 QUERY = '[queries.q]\nsql = "SELECT count(*) AS n FROM packets [RANGE 1 minute]"\n'
 FILE = f'folder = "/data/results"\n[links]\na = "/data/a.pcap"\n[metrics]\nhost = "0.0.0.0"\n{QUERY}'
+TABLE = """[links.logins]
+table = "/srv/logins/*.csv"
+schema = "PROTOCOL logins { TIME ts (increasing); UINT id; }"
+"""
 PODS = Pods(Path("/data/office.toml"), "registry.example/wiretide:1", "monitoring", {Path("/data"): "captures"}, 3)
 
 
@@ -82,11 +86,12 @@ def test_probes_ask_for_health_unless_the_server_wants_a_password() -> None:
     ("text", "pods", "problem"),
     [
         (FILE.replace("/data/a", "/srv/a"), {}, "/srv/a.pcap is in none of the volumes (/data); expected --volume"),
+        (FILE + TABLE, {}, "/srv/logins/*.csv is in none of the volumes (/data); expected --volume"),
         (FILE.replace("/data/results", "/srv/out"), {}, "/srv/out is in none of the volumes"),
         (FILE.replace("0.0.0.0", "127.0.0.1"), {}, 'expected host = "0.0.0.0"'),
         (FILE, {"file": Path("/data/Office_1.toml")}, "expected a file name of lower-case letters"),
     ],
-    ids=["capture", "results", "loopback", "name"],
+    ids=["capture", "table", "results", "loopback", "name"],
 )
 def test_pipelines_that_cannot_run_there_are_refused(text: str, pods: dict[str, Any], problem: str) -> None:
     settings = {field: getattr(PODS, field) for field in ("file", "image", "namespace", "volumes", "executors")}
