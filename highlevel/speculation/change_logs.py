@@ -23,6 +23,9 @@ from highlevel.speculation.keyed_rows import KeyedRows, Numbers, Settlement
 SUM = ".weight"
 """Column of stored rows: the sum of the weights of equal rows."""
 
+MAX_WEIGHT = 1 << 20
+"""Largest weight of a row. A row is repeated that often, and a wrong column as weight would need all memory."""
+
 INSERTS = ("+", "+i", "+u", "c", "r", "insert", "update_postimage")
 WITHDRAWALS = ("-", "-u", "-d", "d", "delete", "update_preimage")
 """Operations in lower case, as in diff, Flink, Debezium and Delta Lake."""
@@ -39,7 +42,7 @@ class NetRule:
         self._names = list(node.keys)
 
     def prepare(self, batch: pa.RecordBatch) -> pa.Table:
-        """Return rows with weights. Raises InputError for an unknown operation."""
+        """Return rows with weights. Raises InputError for an unknown operation, and a too large weight."""
         weights = _weights(self._change, batch.column(self._change))
         return pa.Table.from_arrays([*map(batch.column, self._names), array_of(weights)], [*self._names, SUM])
 
@@ -88,6 +91,8 @@ def _weights(name: str, changes: pa.Array) -> Numbers:
         raise InputError(f"column {name}: got NULL, expected an operation or a weight in each row")
     if pa.types.is_integer(changes.type):
         weights: Numbers = changes.to_numpy()
+        if (largest := int(weights.max(initial=0))) > MAX_WEIGHT:
+            raise InputError(f"column {name}: got {largest}, expected weights of at most {MAX_WEIGHT:,}")
         return weights
     encoded = changes.dictionary_encode()
     signs = []

@@ -113,3 +113,8 @@ def test_operations_of_other_systems(system: str) -> None:
 def test_unknown_operations_are_errors(operation: str | None, message: str) -> None:
     with pytest.raises(InputError, match=message):
         list(make_operator(NetRows(ROWS, "g")).rows(0, item([(1, 1, operation, 7)], schema_of(ROWS))))
+
+
+def test_a_wrong_column_as_weight_is_an_error() -> None:
+    with pytest.raises(InputError, match="column n: got 10000000000, expected weights of at most 1,048,576"):
+        list(make_operator(NetRows(ROWS, "n")).rows(0, item([(1, 1, "+", 10**10)], schema_of(ROWS))))
