@@ -33,7 +33,8 @@ OUTSIDE_WINDOWS = Metric(
     "counter",
     ("query",),
     "Partials that belong to no window: older than ORIGIN, or between windows if SLIDE is greater than RANGE. "
-    "With LIFETIME: rows without a start, or with an end before it.",
+    "With LIFETIME: rows without a start, or with an end before it; with SLIDE also rows without an end, or in more "
+    "than 10,000 windows.",
 )
 PARTIALS_BEYOND_CAP = Metric(
     "wiretide_partials_beyond_cap_total",

@@ -1,4 +1,4 @@
-"""`[links.NAME]` with `table`: CSV, Parquet or Arrow files with a schema, which Spark reads as a link.
+"""`[links.NAME]` with `table`: CSV, JSON lines, Parquet or Arrow files with a schema, which Spark reads as a link.
 
 [links.logins]
 table = "logins/*.csv"        # a file, a folder or a glob, or a list of them
