@@ -243,7 +243,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     TouchedWindows: Entry(_make_touched_windows, SameRows(), count_outside),
     Snapshots: Entry(_make_snapshots, ByGroups(), count_snapshots),
     ChangingSnapshots: Entry(_make_changing_snapshots, ByGroups(), count_snapshots),
-    ChangingResults: Entry(_make_changing_results, InOnePartition(), count_rows_held),
+    ChangingResults: Entry(_make_changing_results, InOnePartition(), count_sums),
     ChangingJoin: Entry(_make_changing_join, ByJoinKeys(), count_join),
     ChangingUnion: Entry(_make_changing_union, SameRows()),
     ChangingRepeat: Entry(_make_changing_repeat, SameRows()),

@@ -54,6 +54,11 @@ class ChangingHistoryOperator:
         self.late = 0
 
     @property
+    def overflowed_sums(self) -> int:
+        """Sums in final results that are NULL, because they exceed 64 bits."""
+        return int(getattr(self._body, "overflowed_sums", 0))
+
+    @property
     def rows_held(self) -> int:
         """Number of stored rows."""
         return self._rows.num_rows

@@ -62,6 +62,12 @@ class ChangingResultsOperator:
         self.results = 0
         """Changes returned."""
         self.late = 0
+        self._overflowed_sums = 0
+
+    @property
+    def overflowed_sums(self) -> int:
+        """Sums in results that are NULL, because they exceed 64 bits; again at each computation of their window."""
+        return self._overflowed_sums
 
     @property
     def rows_held(self) -> int:
@@ -146,7 +152,9 @@ class ChangingResultsOperator:
         """Compute the results of windows again. Return the results before and now."""
         changed = set(windows)
         panes = [rows for pane, rows in self._panes.items() if not changed.isdisjoint(self._windows.windows(pane))]
-        computed = compute(self._make(), (rows.repeated() for rows in panes), self._schema)
+        operator = self._make()
+        computed = compute(operator, (rows.repeated() for rows in panes), self._schema)
+        self._overflowed_sums += getattr(operator, "overflowed_sums", 0)
         of_rows = self._windows.of_results(times_of(computed.column(self._result_time).combine_chunks()))
         kept = np.flatnonzero(np.isin(of_rows, windows))
         old = [table for window in sorted(windows) if (table := self._results.pop(window, None)) is not None]

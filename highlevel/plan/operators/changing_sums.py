@@ -4,9 +4,10 @@
                                                                           │ when the window is published
     sums of the changed groups, before and after  ◄── sums, per window ◄──┘
 
-A withdrawn row is the negative of its partial, and integers wrap, so the sums are those of all rows in any order. So a
-change costs its own rows and groups, however many rows and groups the window has. A group whose number of rows is 0 is
-in no result. Results follow from sums of integers, so a result that is withdrawn is exactly the returned one.
+A withdrawn row is the negative of its partial. Wide sums are stored as the sums of two halves of each integer
+(`lowlevel.subaggregates`), which do not overflow, so the sums are those of all rows in any order. So a change costs
+its own rows and groups, however many rows and groups the window has. A group whose number of rows is 0 is in no
+result. Results follow from sums of integers, so a result that is withdrawn is exactly the returned one.
 """
 
 from __future__ import annotations
@@ -71,13 +72,18 @@ class ChangingSumsOperator(ChangingResultsOperator):
         assert count is not None, "the rows are counted"
         self._count = count
         self._partial_schema = pa.schema([low.schema.field(name) for name in (*self._groups, *self._values)])
-        self._steps, _ = make_stages(aggregation)
+        self._steps, self._finish = make_stages(aggregation)
         self._sums: dict[int, GroupTable] = {}
         self._counts: dict[int, int] = {}
         """Number of groups with rows in each window."""
         self._stored_sums: dict[int, pa.Table] = {}
         """Sums that have not changed since the last snapshot, so that hosts do not write them again."""
         self._pending: dict[int, list[pa.RecordBatch]] = {}
+
+    @property
+    def overflowed_sums(self) -> int:
+        """Sums in results, also in withdrawn ones, that are NULL, because they exceed 64 bits."""
+        return self._finish.overflowed_sums
 
     @property
     def rows_held(self) -> int:

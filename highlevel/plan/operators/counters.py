@@ -179,6 +179,10 @@ class Snapshots(Holding, Protocol):
         ...
 
 
+class SummingSnapshots(Snapshots, Summing, Protocol):
+    """An operator that aggregates rows with lifetimes."""
+
+
 def count_nothing(samples: Samples, operator: object, query: str, name: str | None) -> None:
     """Add no counters."""
 
@@ -217,9 +221,9 @@ def count_outside(samples: Samples, operator: Snapshots, query: str, name: str |
     _count_operator(samples, operator, query, name, operator.late)
 
 
-def count_snapshots(samples: Samples, operator: Snapshots, query: str, name: str | None) -> None:
+def count_snapshots(samples: Samples, operator: SummingSnapshots, query: str, name: str | None) -> None:
     """Add the counters of snapshots."""
-    count_rows_held(samples, operator, query, name)
+    count_sums(samples, operator, query, name)
     samples.add(OUTSIDE_WINDOWS, operator.outside, query)
 
 

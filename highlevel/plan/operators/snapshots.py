@@ -99,6 +99,11 @@ class SnapshotsOperator:
         """Rows returned, after HAVING."""
         return self.finish.results
 
+    @property
+    def overflowed_sums(self) -> int:
+        """Sums in results, also in withdrawn ones, that are NULL, because they exceed 64 bits."""
+        return self.finish.overflowed_sums
+
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Store rows, and use those that have waited long enough."""
         self.received += batch.num_rows
