@@ -235,6 +235,9 @@ class LateByExport(LateByTime):
     than `delay` before that time (a CTI, current time increment, from outside the stream: ExternalCTI of CEDR). If
     numbers are missing, or an exporter is silent, the watermark waits for them, but not longer than the rule `late`
     with `slack`. It is at most the newest accepted time. Rows without exports have the rule `late`.
+
+    If the clock of an exporter is ahead, its exports have the time of their arrival. So after it is set back, records
+    are late only if they arrive more than `delay` after their end.
     """
 
     def __init__(self, delay: int, slack: int, agreeing_rows: int = AGREEING_ROWS, jump: int = JUMP) -> None:
@@ -249,6 +252,8 @@ class LateByExport(LateByTime):
         """Process rows of a reader, in their order."""
         if rows.exports is not None:
             self._complete_until = rows.exports.complete_until(self.slack)
+            if rows.arrivals is not None and len(rows.arrivals):
+                self._complete_until = min(self._complete_until, int(rows.arrivals.max()))
         super().advance(rows)
 
     def _computed_watermark(self) -> int:

@@ -7,6 +7,9 @@ last few numbers. The last few gaps are stored. A late datagram recovers its uni
 shrinks. So a unit is recovered at most once, and only if it was counted as lost, even if the exporter sends arbitrary
 numbers. Any other number is a reset, and so is the first number after a restart of the exporter. Units lost before a
 reset stay lost. Units lost during a reset are unknown.
+
+The largest time of an export is the time until which exports have arrived. If an exporter sets its clock back, the next
+number in order has an earlier time. Then this largest time is in the future and proves nothing, so it begins again.
 """
 
 from __future__ import annotations
@@ -38,6 +41,9 @@ LATE_DATAGRAMS = 1024
 
 MIN_RESTART_MS = 5_000
 """Minimum shift of an exporter's start time that means a restart. Corrections of its clock shift the time less."""
+
+MAX_CORRECTION = 5_000_000_000
+"""Largest step back of export times, in ns, that has no effect. After a larger one the clock was set back."""
 
 NUMBER_COUNT = 1 << 32
 
@@ -97,13 +103,21 @@ def reset_sequence(sessions, row, export_time):  # type: ignore[no-untyped-def]
 
 
 @outlined
+def begin_export_times(sessions, row, export_time):  # type: ignore[no-untyped-def]
+    """Begin the export times again at `export_time`, after the clock of the exporter was set back. Gaps stay open."""
+    sessions[row + NEWEST_EXPORT] = sessions[row + COMPLETE_SINCE] = export_time
+    for index in range(MAX_OPEN_GAPS):
+        gap = row + FIRST_GAP + GAP_WORDS * index
+        sessions[gap + 2] = min(sessions[gap + 2], export_time)
+
+
+@outlined
 def follow_sequence(sessions, row, version, number, uptime, export_time):  # type: ignore[no-untyped-def]
     """Process a header's sequence number. Return OUT_OF_ORDER for a late datagram, which keeps the expected number.
 
     `row`: offset of the session. `uptime` (ms) and `export_time` (ns): times of the header; IPFIX has no uptime.
     """
     exported = sessions[row + NEWEST_EXPORT]
-    sessions[row + NEWEST_EXPORT] = max(exported, export_time)
     boot = export_time // 1_000_000 - uptime
     moved = boot - sessions[row + BOOT_TIME]
     # An uptime wrap moves the start by NUMBER_COUNT.
@@ -133,6 +147,11 @@ def follow_sequence(sessions, row, version, number, uptime, export_time):  # typ
             reset_sequence(sessions, row, export_time)
     else:
         sessions[row + COMPLETE_SINCE] = export_time
+    if order == IN_ORDER:
+        if export_time < sessions[row + NEWEST_EXPORT] - MAX_CORRECTION:
+            begin_export_times(sessions, row, export_time)
+        else:
+            sessions[row + NEWEST_EXPORT] = max(sessions[row + NEWEST_EXPORT], export_time)
     sessions[row + RECENT + sessions[row + RECENT_INDEX]] = number + 1
     sessions[row + RECENT_INDEX] = (sessions[row + RECENT_INDEX] + 1) % RECENT_NUMBERS
     return order

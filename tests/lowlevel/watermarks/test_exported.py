@@ -31,12 +31,18 @@ Sent = tuple[float, str, int, int, int, bytes]
 """Arrival and export time (s), version, first number, number of units, payload; the sender is its version."""
 
 
-def exports(random: Random, version: int, minutes: int, jitter: float, loss: float) -> Iterator[Sent]:
-    """Datagrams of an exporter, one in five seconds. Their flows ended up to DELAY seconds before."""
+def exports(
+    random: Random, version: int, minutes: int, jitter: float, loss: float, set_back: tuple[int, int] = (0, 0)
+) -> Iterator[Sent]:
+    """Datagrams of an exporter, one in five seconds. Their flows ended up to DELAY seconds before.
+
+    `set_back`: the clock is so many seconds ahead until it is set back after so many minutes.
+    """
     number = 0
-    for seconds in range(START, START + 60 * minutes, 5):
+    for sent_at in range(START, START + 60 * minutes, 5):
+        seconds = sent_at + (set_back[0] if sent_at < START + 60 * set_back[1] else 0)
         ends = [random.randrange(DELAY * 1000) for _ in range(random.randrange(1, 30))]
-        uptime = UPTIME + 1000 * (seconds - START)
+        uptime = UPTIME + 1000 * (sent_at - START)
         if version == 5:
             records = [v5_record(octets=1, first=uptime - end, last=uptime - end) for end in ends]
             payload, units = v5(records, uptime=uptime, seconds=seconds, sequence=number), len(ends)
@@ -49,7 +55,7 @@ def exports(random: Random, version: int, minutes: int, jitter: float, loss: flo
             else:
                 payload, units = v9(sets, uptime=uptime, seconds=seconds, sequence=number), 1
         if random.random() >= loss:
-            yield seconds + random.random() * jitter, seconds, version, number, units, payload
+            yield sent_at + random.random() * jitter, seconds, version, number, units, payload
         number += units
 
 
@@ -153,6 +159,21 @@ def test_after_a_restart_nothing_is_proven_until_earlier_exports_are_lost(tmp_pa
     assert after.rows_below == 0
     assert set(lag[: LATE // 5]) == {LATE * NS}, "nothing is proven"
     assert lag[-1] < (25 + DELAY + 10) * NS
+
+
+@pytest.mark.parametrize("version", [5, 9, 10])
+@pytest.mark.parametrize("ahead", [600, 86_400])
+def test_a_clock_that_is_set_back_makes_no_record_late(version: int, ahead: int, tmp_path: Path) -> None:
+    """The times of the fast clock would prove exports of the future."""
+    random = Random(f"set back {version} {ahead}")
+    sent = list(exports(random, version, 30, 0, 0, (ahead, 12)))
+    found, generator, reader = watermarks(capture_of(tmp_path / "a.pcap", sent), f"exported {DELAY}s late {LATE}s")
+    assert generator.rows_below == 0
+    assert reader.samples().total(FLOW_UNITS_LOST) == 0
+    set_back = 12 * 60 // 5
+    assert {complete for complete, *_ in found[set_back : set_back + LATE // 5]} == {0}, "nothing is proven"
+    assert found[-1][0] == sent[-1][1] * NS, "the new times prove it again"
+    assert found[-1][2] < (DELAY + 10) * NS
 
 
 def test_rows_that_are_no_exports_have_the_rule_late() -> None:
