@@ -84,6 +84,13 @@ WITHDRAWALS_UNMATCHED = Metric(
     ("query",),
     "Rows that a source of CHANGES BY withdrew more often than it inserted them.",
 )
+ROWS_FORGOTTEN = Metric(
+    "wiretide_rows_forgotten_total",
+    "counter",
+    ("query",),
+    "Rows of DISTINCT ON and open flows of MERGE that were forgotten before WITHIN had passed, because 1,048,576 rows"
+    " were stored. A later copy counts as a row, and a later record as another flow.",
+)
 SUMS_OVERFLOWED = Metric(
     "wiretide_sums_overflowed_total",
     "counter",
@@ -286,7 +293,7 @@ FILL_METRICS = (FILL_ROWS_LEFT_OUT, FILL_GROUPS_FORGOTTEN)
 RUNNING_METRICS = (RUNNING_GROUPS_CUT,)
 """Metrics of queries with CLOSING WHEN, on every engine."""
 
-REVISION_METRICS = (COPIES_REMOVED, FLOW_RECORDS_MERGED, WITHDRAWALS_UNMATCHED)
+REVISION_METRICS = (COPIES_REMOVED, FLOW_RECORDS_MERGED, WITHDRAWALS_UNMATCHED, ROWS_FORGOTTEN)
 """Metrics of queries with DISTINCT ON, MERGE or CHANGES BY, on every engine."""
 
 GRAPH_METRICS = (

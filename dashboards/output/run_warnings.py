@@ -15,6 +15,7 @@ from highlevel.metrics import (
     LATE_ROWS,
     PARTIALS_BEYOND_CAP,
     ROWS_BEYOND_CAP,
+    ROWS_FORGOTTEN,
     RUNNING_GROUPS_CUT,
     SUMS_OVERFLOWED,
 )
@@ -77,6 +78,11 @@ def run_warnings(samples: Samples, readings: Sequence[Reading], remedy: str | No
         )
     if forgotten := int(samples.total(FILL_GROUPS_FORGOTTEN)):
         yield f"FILL has forgotten {count(forgotten, 'group')}: it knows the 10,000 groups with the latest rows"
+    if forgotten := int(samples.total(ROWS_FORGOTTEN)):
+        yield (
+            f"DISTINCT ON or MERGE has forgotten {count(forgotten, 'row')} before WITHIN had passed, because it stores at "
+            "most 1,048,576: later copies count as rows, and later records as other flows. Use a shorter WITHIN"
+        )
 
 
 def plan_warnings(plan: Plan) -> Iterator[str]:

@@ -3,7 +3,8 @@
     within 10       times of a key    0   4   12   30      12 is at most 10 later than 4, which is a copy itself
                     copies                *    *
 
-So only the distance to the row before it decides, and a late row affects only the row that follows it.
+So only the distance to the row before it decides, and a late row affects only the row that follows it. Of the rows of a
+key below the watermark, only the newest one can be the row before a later row.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pyarrow as pa
 from capture.arrow_compute import array_of
 from highlevel.plan.revision_nodes import FirstCopies
 from highlevel.speculation.keyed_rows import KeyedRows, Mask, Numbers, Settlement
+from lowlevel.punctuation import END
 
 
 class CopyRule:
@@ -36,9 +38,12 @@ class CopyRule:
         is_first = self._is_first(keyed)
         is_new = (keyed.times >= decided) & (keyed.times < low)
         results = np.flatnonzero(is_first & is_new)
-        remaining = keyed.take(np.flatnonzero(keyed.times >= deadline))
+        is_followed = np.append((keyed.times[1:] < low) & ~keyed.begins_key[1:], False)[: len(keyed.times)]
+        remaining = keyed.take(np.flatnonzero((keyed.times >= deadline) & ~is_followed))
         absorbed = int(np.count_nonzero(is_new & ~is_first))
-        return Settlement(keyed.rows.take(array_of(results)), keyed.times[results], remaining, absorbed)
+        is_forgotten = (keyed.times < deadline) & (keyed.times >= low - self.within) & ~is_followed & (low != END)
+        forgotten = int(np.count_nonzero(is_forgotten))
+        return Settlement(keyed.rows.take(array_of(results)), keyed.times[results], remaining, absorbed, forgotten)
 
     def bound(self, times: Numbers, low: int) -> int:
         """Return the watermark of the rows: a later row affects no earlier one."""

@@ -75,14 +75,17 @@ class FlowRule:
         is_followed = (keyed.keys[following] == keyed.keys[firsts]) & (keyed.times[following] < low)
         is_followed[-1] = False
         last_times = keyed.times[lasts]
-        complete = (last_times < low) & (ended | (last_times < deadline) | is_followed | (low == END))
+        known = (last_times < low) & (ended | (last_times < low - self.within) | is_followed | (low == END))
+        complete = known | (last_times < min(low, deadline))
         of_flows = np.cumsum(begins) - 1
         done = complete[of_flows]
         results = self._merged(keyed.take(np.flatnonzero(done)), begins[done])
         remaining = keyed.take(np.flatnonzero(~done))
         separate = begins[~done] | (remaining.times >= low)
         absorbed = int(results.rows.column(COUNT).to_numpy().sum()) - results.rows.num_rows
-        return Settlement(self._shown(results.rows), results.times, self._merged(remaining, separate), absorbed)
+        forgotten = int(np.count_nonzero(complete & ~known))
+        remaining = self._merged(remaining, separate)
+        return Settlement(self._shown(results.rows), results.times, remaining, absorbed, forgotten)
 
     def bound(self, times: Numbers, low: int) -> int:
         """Return the watermark of the rows: the row of an open flow can be withdrawn."""

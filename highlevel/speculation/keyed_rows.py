@@ -40,15 +40,17 @@ class KeyedRows:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What follows from a watermark: results that cannot change, the rows that remain, and a number for a counter.
+    """The effects of a watermark: results that cannot change, the rows that remain, and numbers for counters.
 
-    `absorbed`: rows that are no longer counted as rows of their own, such as copies.
+    `absorbed`: rows that are no longer counted as rows of their own, such as copies. `forgotten`: rows or flows before
+    the deadline that a later row could have changed, or could be a copy of.
     """
 
     results: pa.Table
     result_times: Numbers
     remaining: KeyedRows
     absorbed: int
+    forgotten: int = 0
 
 
 class Rule(Protocol):
@@ -70,7 +72,8 @@ class Rule(Protocol):
     def settle(self, keyed: KeyedRows, decided: int, low: int, deadline: int) -> Settlement:
         """Process the watermark `low` after the watermark `decided`, for all rows of some keys.
 
-        `deadline`: no later row can follow a row before it, so its result is complete.
+        `deadline`: rows before it are forgotten, and their results are complete. It is at least `low - within`, since
+        no later row can follow an older row. It is later if too many rows are stored.
         """
         ...
 

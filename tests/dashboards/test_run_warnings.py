@@ -13,7 +13,7 @@ from capture.metrics import FILES_REFUSED, FLOW_SESSIONS, FLOW_SETS_WAITING, REC
 from dashboards.output.run_warnings import describe_unsupported, run_warnings
 from highlevel.inline.engine import InlineRun
 from highlevel.inline.readings import Reading
-from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, PARTIALS_BEYOND_CAP, ROWS_BEYOND_CAP
+from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, PARTIALS_BEYOND_CAP, ROWS_BEYOND_CAP, ROWS_FORGOTTEN
 from queries.gsql import compile_query
 from queries.pipeline.inputs import bind_streams
 from tests.references.netflow_bytes import a_set, ipfix, template
@@ -133,3 +133,10 @@ def test_groups_beyond_a_cap_are_told_of_with_their_rows_where_they_are_counted(
     assert list(run_warnings(samples, [])) == [
         "1,234 rows of groups beyond the CAP of RANGE ALL are not in the answer: use a larger CAP"
     ]
+
+
+def test_rows_forgotten_beyond_the_limit_are_told_of() -> None:
+    samples = Samples()
+    samples.add(ROWS_FORGOTTEN, 12, "query")
+    (warning,) = run_warnings(samples, [])
+    assert warning.startswith("DISTINCT ON or MERGE has forgotten 12 rows before WITHIN had passed")

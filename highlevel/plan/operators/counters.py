@@ -23,6 +23,7 @@ from highlevel.metrics import (
     OUTSIDE_WINDOWS,
     PARTIALS_BEYOND_CAP,
     ROWS_BEYOND_CAP,
+    ROWS_FORGOTTEN,
     RUNNING_GROUPS_CUT,
     STATE_BYTES,
     SUMS_OVERFLOWED,
@@ -119,6 +120,11 @@ class Revising(Holding, Protocol):
     @property
     def absorbed(self) -> int:
         """Rows that are no rows of the result: copies, merged records, or unmatched withdrawals."""
+        ...
+
+    @property
+    def forgotten(self) -> int:
+        """Rows and open flows that were forgotten too early, because too many rows were stored."""
         ...
 
 
@@ -239,12 +245,14 @@ def count_copies(samples: Samples, operator: Revising, query: str, name: str | N
     """Add the counters of DISTINCT ON."""
     count_rows_held(samples, operator, query, name)
     samples.add(COPIES_REMOVED, operator.absorbed, query)
+    samples.add(ROWS_FORGOTTEN, operator.forgotten, query)
 
 
 def count_flows(samples: Samples, operator: Revising, query: str, name: str | None) -> None:
     """Add the counters of MERGE."""
     count_rows_held(samples, operator, query, name)
     samples.add(FLOW_RECORDS_MERGED, operator.absorbed, query)
+    samples.add(ROWS_FORGOTTEN, operator.forgotten, query)
 
 
 def count_net_rows(samples: Samples, operator: Revising, query: str, name: str | None) -> None:

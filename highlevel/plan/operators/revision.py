@@ -8,7 +8,8 @@ rows, and the results of their keys are computed again. A watermark settles the 
 their complete results are returned then, and rows that can affect no later result are forgotten.
 
 The number of stored rows is limited, if the input has watermarks before its end. Beyond the limit the older half of the
-rows is settled as if a watermark had passed them, so later rows before this time are late.
+rows is settled as if a watermark had passed them, so later rows before this time are late. These rows are also
+forgotten, although a later row can be their copy, or a record of their flow. They are counted in `forgotten`.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ STORED, WAITING, READY, STATE = "stored", "waiting", "ready", "state"
 COVERED_SHARE = 4
 """The table of keys is made again when 1/4 of its keys have no rows."""
 
+FREED_SHARE = 4
+"""Beyond the limit, 1/4 of the rows are forgotten together, because each time all stored rows are sorted."""
+
 RevisionNode = FirstCopies | FlowMerge | NetRows
 """The nodes whose results depend on the rows of one key."""
 
@@ -75,6 +79,8 @@ class RevisionOperator:
         self.late = 0
         self.absorbed = 0
         """Rows that cannot change any more and are no results: copies, merged records, or unmatched withdrawals."""
+        self.forgotten = 0
+        """Rows and open flows that were forgotten too early, because more than `max_rows` rows were stored."""
 
     @property
     def rows_held(self) -> int:
@@ -103,15 +109,22 @@ class RevisionOperator:
         if self._wait is not None:
             yield from self._returned(*self._change(self._clock - self._wait + 1), BEGINNING)
         if self.rows_held > self._max_rows and self._low != BEGINNING:
-            held = np.append(self._stored.times, self._times_in(self._waiting))
-            self._cut = max(self._cut, int(np.partition(held, len(held) // 2)[len(held) // 2]))
-            yield from self._advance(UNION, max(self._low, self._cut))
+            yield from self._settle_older_half()
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the results, or changes, that follow from a watermark, and then the watermark of the results."""
         (low,) = bounds_of(punctuation, 1)
         if low > self._low:
             yield from self._advance(punctuation.link, low)
+
+    def _settle_older_half(self) -> Iterator[GraphItem]:
+        """Settle the rows before the median time, and also the rows of that time if otherwise too few are forgotten."""
+        held = np.append(self._stored.times, self._times_in(self._waiting))
+        median = int(np.partition(held, len(held) // 2)[len(held) // 2])
+        for cut in (median, median + 1):
+            if self.rows_held > self._max_rows - self._max_rows // FREED_SHARE:
+                self._cut = max(self._cut, cut)
+                yield from self._advance(UNION, max(self._low, self._cut))
 
     def _advance(self, link: str, low: int) -> Iterator[GraphItem]:
         """Process a watermark."""
@@ -167,6 +180,7 @@ class RevisionOperator:
         chosen = stored.take(np.flatnonzero(is_settled))
         settled = self._rule.settle(sort_rows(chosen.rows, chosen.keys, chosen.times), decided, low, deadline)
         self.absorbed += settled.absorbed
+        self.forgotten += settled.forgotten
         self._stored = _united(stored.take(np.flatnonzero(~is_settled)), settled.remaining)
         self._forget_keys()
         return settled.results

@@ -13,17 +13,11 @@ import pytest
 
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import COPIES_REMOVED, CORRECTIONS
-from highlevel.plan.operators.revision import RevisionOperator
-from highlevel.plan.revision_nodes import FirstCopies
-from highlevel.speculation.copies import CopyRule
-from lowlevel.punctuation import END, Punctuation
 from queries.gsql import compile_query
 from queries.text.errors import QueryError
 from tests.harness.live_pipes import START
 from tests.harness.recorded_runs import RecordedRun, rows_in
-from tests.references.graph_streams import item
 from tests.references.pcap_bytes import NS, pcap_bytes
-from tests.references.plan_references import ROWS, schema_of
 from tests.references.small_captures import RAW_IP, udp
 from tests.references.written_exports import write_long_flows
 
@@ -138,22 +132,6 @@ def test_real_packets_that_are_fed_twice_with_jitter(captures: Path, tmp_path: P
     seen, found = ([(row[0], *map(str, row[1:])) for row in rows] for rows in (seen, found))
     assert Counter(found) == Counter(first_copies(seen, 5 * MS))
     assert 0.4 * len(seen) < len(found) < 0.6 * len(seen)
-
-
-def test_the_number_of_stored_rows_is_limited() -> None:
-    node = FirstCopies(ROWS, ("g", "n"), 5)
-    operator = RevisionOperator(node, CopyRule(node), max_rows=100)
-    schema = schema_of(ROWS)
-    list(operator.punctuate(0, Punctuation("link", 0)))
-    for ts in range(1000):
-        rows = [(ts, ts, "a", ts % 7), (ts, ts, "b", ts % 7)]
-        list(operator.rows(0, item(rows, schema)))
-        assert operator.rows_held <= 102
-    late = operator.late
-    list(operator.rows(0, item([(3, 3, "a", 1)], schema)))
-    assert operator.late == late + 1, "a row before the forgotten rows is late"
-    list(operator.punctuate(0, Punctuation("link", END)))
-    assert operator.results == 2000
 
 
 def test_records_of_a_datagram_that_was_recorded_twice_are_removed(tmp_path: Path) -> None:
