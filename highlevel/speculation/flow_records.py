@@ -6,6 +6,9 @@
 Only neighbours in the order of time decide whether a flow continues, so a late record affects its own flow and the next
 one. Records below the watermark are neighbours for ever. So they are merged, and a flow that stays open for days is one
 stored row.
+
+A stored row has two columns for each sum: of the upper halves (x >> 32) and of the lower halves. So no addition wraps,
+and a sum beyond 64 bits is NULL.
 """
 
 from __future__ import annotations
@@ -20,12 +23,17 @@ from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.nodes import macs_of
 from highlevel.plan.revision_nodes import OPEN, RECORDS, FlowMerge, Role
 from highlevel.speculation.keyed_rows import KeyedRows, Mask, Numbers, Settlement
+from lowlevel.expressions.evaluate import sum_halves
 from lowlevel.expressions.predicate import Condition
+from lowlevel.expressions.types import Type
 from lowlevel.punctuation import END
 from lowlevel.subaggregates import INT_MAX, INT_MIN
 
 ENDED, COUNT = ".ended", ".records"
 """Columns of stored rows: whether the last record ends the flow, and the number of merged records."""
+
+UPPER = ".upper "
+"""First part of the name of the column with the upper halves of a sum. The column of the sum has the lower halves."""
 
 _UFUNCS = {
     Role.SUM: (np.add, 0),
@@ -52,8 +60,17 @@ class FlowRule:
         """Return records as flows of one record. Of records with equal times the one that ends the flow is last."""
         ended = self._ended.true_rows(BatchColumns(batch, self._macs), batch.num_rows)
         columns = [array_of(ended), array_of(np.ones(batch.num_rows, np.int64))]
-        names = [*self._names] if self._start in self._names else [*self._names, self._start]
-        return pa.Table.from_arrays([*columns, *map(batch.column, names)], [ENDED, COUNT, *names])
+        names = [ENDED, COUNT]
+        for name in self._names if self._start in self._names else [*self._names, self._start]:
+            column = batch.column(name)
+            if self._roles.get(name) is Role.SUM:
+                values, is_null = column.fill_null(0).to_numpy(), ~column.is_valid().to_numpy(zero_copy_only=False)
+                columns.append(array_of(values >> 32, is_null))
+                names.append(UPPER + name)
+                column = array_of(values & 0xFFFFFFFF, is_null)
+            columns.append(column)
+            names.append(name)
+        return pa.Table.from_arrays(columns, names)
 
     def results(self, keyed: KeyedRows) -> pa.Table:
         """Return the flows."""
@@ -85,7 +102,10 @@ class FlowRule:
         absorbed = int(results.rows.column(COUNT).to_numpy().sum()) - results.rows.num_rows
         forgotten = int(np.count_nonzero(complete & ~known))
         remaining = self._merged(remaining, separate)
-        return Settlement(self._shown(results.rows), results.times, remaining, absorbed, forgotten)
+        shown = self._shown(results.rows)
+        sums = [name for name in self._names if self._roles[name] is Role.SUM]
+        overflows = sum(shown.column(name).null_count - results.rows.column(name).null_count for name in sums)
+        return Settlement(shown, results.times, remaining, absorbed, forgotten, overflows)
 
     def bound(self, times: Numbers, low: int) -> int:
         """Return the watermark of the rows: the row of an open flow can be withdrawn."""
@@ -110,7 +130,8 @@ class FlowRule:
         return KeyedRows(rows, keyed.keys[firsts], keyed.times[lasts])
 
     def _column(self, rows: pa.Table, name: str, firsts: Numbers, lasts: Numbers) -> pa.Array:
-        role = {ENDED: Role.LAST, COUNT: Role.SUM, self._start: Role.LEAST, **self._roles}[name]
+        roles = {ENDED: Role.LAST, COUNT: Role.SUM, self._start: Role.LEAST, **self._roles}
+        role = roles[name.removeprefix(UPPER)]
         column = rows.column(name).combine_chunks()
         if role is Role.LAST:
             return column.take(array_of(lasts))
@@ -125,8 +146,14 @@ class FlowRule:
         """Return stored rows as results."""
         return pa.Table.from_arrays(list(self._shown_columns(rows)), [*self._names, RECORDS, OPEN])
 
-    def _shown_columns(self, rows: pa.Table) -> Iterator[pa.ChunkedArray]:
+    def _shown_columns(self, rows: pa.Table) -> Iterator[pa.Array | pa.ChunkedArray]:
         for name in self._names:
-            yield rows.column(name)
+            yield self._sum(rows, name) if self._roles[name] is Role.SUM else rows.column(name)
         yield rows.column(COUNT)
         yield array_of(~rows.column(ENDED).to_numpy())
+
+    def _sum(self, rows: pa.Table, name: str) -> pa.Array:
+        """Return a column of sums. A sum is NULL if it is beyond 64 bits, or if all its values are NULL."""
+        lower, upper = (rows.column(column).combine_chunks() for column in (name, UPPER + name))
+        sums = sum_halves(upper.fill_null(0).to_numpy(), lower.fill_null(0).to_numpy(), Type.INT)
+        return array_of(sums.data, ~(np.asarray(sums.valid) & lower.is_valid().to_numpy(zero_copy_only=False)))

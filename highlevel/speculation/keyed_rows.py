@@ -43,7 +43,8 @@ class Settlement:
     """The effects of a watermark: results that cannot change, the rows that remain, and numbers for counters.
 
     `absorbed`: rows that are no longer counted as rows of their own, such as copies. `forgotten`: rows or flows before
-    the deadline that a later row could have changed, or could be a copy of.
+    the deadline that a later row could have changed, or could be a copy of. `overflowed_sums`: sums in `results` that
+    are NULL, because they exceed 64 bits.
     """
 
     results: pa.Table
@@ -51,6 +52,7 @@ class Settlement:
     remaining: KeyedRows
     absorbed: int
     forgotten: int = 0
+    overflowed_sums: int = 0
 
 
 class Rule(Protocol):

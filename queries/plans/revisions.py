@@ -106,7 +106,7 @@ class FlowsRelation:
         ended = self._ended
         relation_node = self.inner.make_node(shown | names_in([ended]), self.times[0], below)
         names = {name: relation_node.names[name] for name in sorted(shown)}
-        roles = tuple((physical, _role(name)) for name, physical in names.items())
+        roles = tuple((names[name], Role.LAST if name in self.keys else _role(name)) for name in names)
         keys = tuple(names[key] for key in self.keys)
         ended = renamed(ended, relation_node.names)
         node = FlowMerge(relation_node.node, keys, roles, self.within, self.idle, names[START], ended)

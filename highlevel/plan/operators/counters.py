@@ -127,6 +127,11 @@ class Revising(Holding, Protocol):
         """Rows and open flows that were forgotten too early, because too many rows were stored."""
         ...
 
+    @property
+    def overflowed_sums(self) -> int:
+        """Sums in final results that are NULL, because they exceed 64 bits."""
+        ...
+
 
 class Windows(Protocol):
     """An operator of windows."""
@@ -252,6 +257,7 @@ def count_flows(samples: Samples, operator: Revising, query: str, name: str | No
     """Add the counters of MERGE."""
     count_rows_held(samples, operator, query, name)
     samples.add(FLOW_RECORDS_MERGED, operator.absorbed, query)
+    samples.add(SUMS_OVERFLOWED, operator.overflowed_sums, query)
     samples.add(ROWS_FORGOTTEN, operator.forgotten, query)
 
 

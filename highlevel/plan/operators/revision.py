@@ -81,6 +81,8 @@ class RevisionOperator:
         """Rows that cannot change any more and are no results: copies, merged records, or unmatched withdrawals."""
         self.forgotten = 0
         """Rows and open flows that were forgotten too early, because more than `max_rows` rows were stored."""
+        self.overflowed_sums = 0
+        """Sums in final results that are NULL, because they exceed 64 bits."""
 
     @property
     def rows_held(self) -> int:
@@ -181,6 +183,7 @@ class RevisionOperator:
         settled = self._rule.settle(sort_rows(chosen.rows, chosen.keys, chosen.times), decided, low, deadline)
         self.absorbed += settled.absorbed
         self.forgotten += settled.forgotten
+        self.overflowed_sums += settled.overflowed_sums
         self._stored = _united(stored.take(np.flatnonzero(~is_settled)), settled.remaining)
         self._forget_keys()
         return settled.results

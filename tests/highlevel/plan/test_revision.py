@@ -1,7 +1,7 @@
-"""The limit of the rows that DISTINCT ON, MERGE and CHANGES BY store.
+"""The limit of the rows that DISTINCT ON, MERGE and CHANGES BY store, and sums of MERGE beyond 64 bits.
 
-The tests detect a copy or a second row of a flow that no counter explains, and rows of one time that are never
-forgotten.
+The tests detect a copy or a second row of a flow that no counter explains, rows of one time that are never forgotten,
+and a sum that wraps when records are merged in several steps.
 """
 
 from collections import Counter
@@ -18,6 +18,7 @@ from highlevel.speculation.keyed_rows import Rule
 from lowlevel.expressions.tree import Binary, Literal
 from lowlevel.expressions.types import Op, Type
 from lowlevel.punctuation import END, Punctuation
+from lowlevel.subaggregates import INT_MAX, INT_MIN
 from tests.conftest import Rounds
 from tests.references.graph_streams import item
 from tests.references.plan_references import NUMBER, ROWS, schema_of
@@ -110,3 +111,21 @@ def test_the_number_of_stored_rows_is_limited(rule: str, times: int) -> None:
     list(operator.rows(0, item([(-1, -1, "a", 1)], schema_of(ROWS))))
     list(operator.punctuate(0, Punctuation("link", END)))
     assert operator.results + operator.late == 501
+
+
+def test_sums_of_merged_records_are_exact_or_null(rounds: Rounds) -> None:
+    for seed in rounds(20):
+        random = Random(f"large sums {seed}")
+        values = [INT_MAX, INT_MIN, 2**62, -(2**62), 2**32 - 1, 2**33, 5, -1, 0]
+        rows = [(ts, ts, random.choice("abcdef"), random.choice([*values, None])) for ts in range(40)]
+        operator = RevisionOperator(FLOWS, FlowRule(FLOWS))
+        found = feed(operator, [[row] for row in rows], [random.randrange(ts + 1) for ts in range(40)])
+        expected, overflows = {}, 0
+        for key in {row[2] for row in rows}:
+            known = [n for *_, g, n in rows if g == key and n is not None]
+            fits = INT_MIN <= sum(known) <= INT_MAX
+            overflows += not fits
+            expected[key] = sum(known) if known and fits else None
+        assert {row["g"]: row["n"] for row in found} == expected, seed
+        assert len(found) == len(expected), seed
+        assert operator.overflowed_sums == overflows, seed
