@@ -80,8 +80,8 @@ def run_warnings(samples: Samples, readings: Sequence[Reading], remedy: str | No
         yield f"FILL has forgotten {count(forgotten, 'group')}: it knows the 10,000 groups with the latest rows"
     if forgotten := int(samples.total(ROWS_FORGOTTEN)):
         yield (
-            f"DISTINCT ON or MERGE has forgotten {count(forgotten, 'row')} before WITHIN had passed, because it stores at "
-            "most 1,048,576: later copies count as rows, and later records as other flows. Use a shorter WITHIN"
+            f"DISTINCT ON or MERGE has forgotten {count(forgotten, 'row')} before WITHIN had passed, because it stores "
+            "at most 1,048,576: later copies count as rows, and later records as other flows. Use a shorter WITHIN"
         )
 
 
