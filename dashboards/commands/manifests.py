@@ -38,10 +38,8 @@ def manifests(
     from dashboards.deployment.kubernetes import Pods, make_manifests, parse_volumes
     from queries.pipeline.file import read_pipeline
 
-    settings = read_pipeline(pipeline)
-    settings.plans()  # reports a wrong query now and not when the pod starts
     pods = Pods(pipeline.absolute(), image, namespace, parse_volumes(volume), executors)
-    files = make_manifests(settings, pods)
+    files = make_manifests(read_pipeline(pipeline), pods)
     write_files(files, output, replace=force)
     print("next:")
     for name in files:

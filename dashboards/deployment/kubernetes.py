@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from capture.errors import WiretideError
+from lowlevel.node.watching import find_watched_files
 from queries.pipeline.file import PipelineFile
 
 USER = 10001
@@ -67,7 +68,7 @@ def parse_volumes(texts: Sequence[str]) -> dict[Path, str]:
 
 
 def make_manifests(pipeline: PipelineFile, pods: Pods) -> dict[str, str]:
-    """Return the manifests by the name of their file. Raises ManifestError."""
+    """Return the manifests by the name of their file. Raises ManifestError, and the errors of `pipeline.plans`."""
     _check(pipeline, pods)
     parts = [_account(pods), _service(pipeline, pods), _deployment(pipeline, pods)]
     return {f"{pods.name}.yaml": "---\n".join("".join(part) for part in parts)}
@@ -84,8 +85,10 @@ def _check(pipeline: PipelineFile, pods: Pods) -> None:
             f'got host = "{pipeline.host}" under [metrics], which nothing outside the pod can reach; expected '
             'host = "0.0.0.0", for the probes of Kubernetes and for Prometheus'
         )
-    paths = [pods.file, pipeline.folder, *(link.spool for link in pipeline.spooled.values())]
+    paths = [pods.file, pipeline.folder, *pipeline.functions, *(link.spool for link in pipeline.spooled.values())]
+    paths += filter(None, (pipeline.web_config, pipeline.token_file))
     paths += map(Path, pipeline.read_paths)
+    paths += (Path(file.path) for file in find_watched_files(tuple(pipeline.plans())))
     for path in paths:
         if not any(folder == path or folder in path.parents for folder in pods.volumes):
             mounted = ", ".join(str(folder) for folder in pods.volumes) or "none"

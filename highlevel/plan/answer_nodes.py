@@ -189,7 +189,7 @@ class Sort(Node):
 
 
 class RowFunctionKind(StrEnum):
-    """What a window function of SQL computes."""
+    """The functions of SQL over the rows of an answer (OVER)."""
 
     ROW_NUMBER = "row_number"
     RANK = "rank"

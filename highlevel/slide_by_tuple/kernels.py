@@ -62,13 +62,9 @@ class StoredRows(NamedTuple):
 @helper
 def enter_until(stored: StoredRows, last_time):  # type: ignore[no-untyped-def]
     """Add all rows up to `last_time`, inclusive, to the window."""
-    rows, groups, row_capacity, group_capacity, state = (
-        stored.rows,
-        stored.groups,
-        stored.row_capacity,
-        stored.group_capacity,
-        stored.state,
-    )
+    rows, row_capacity = stored.rows, stored.row_capacity
+    groups, group_capacity = stored.groups, stored.group_capacity
+    state = stored.state
     row = state[ENTERED]
     while row < state[END] and rows[row] <= last_time:
         group = rows[GROUP * row_capacity + row]
@@ -92,13 +88,9 @@ def enter_until(stored: StoredRows, last_time):  # type: ignore[no-untyped-def]
 @helper
 def move_back_to_front(stored: StoredRows, group):  # type: ignore[no-untyped-def]
     """Move all rows of a group from its back to its front, which must be empty."""
-    rows, groups, row_capacity, group_capacity, value_count = (
-        stored.rows,
-        stored.groups,
-        stored.row_capacity,
-        stored.group_capacity,
-        stored.value_count,
-    )
+    rows, row_capacity = stored.rows, stored.row_capacity
+    groups, group_capacity = stored.groups, stored.group_capacity
+    value_count = stored.value_count
     after = NONE
     row = groups[NEWEST * group_capacity + group]
     while row != NONE:
@@ -124,13 +116,9 @@ def move_back_to_front(stored: StoredRows, group):  # type: ignore[no-untyped-de
 @helper
 def leave_until(stored: StoredRows, last_time):  # type: ignore[no-untyped-def]
     """Remove all rows up to `last_time`, inclusive, and count the rows that were in no window."""
-    rows, groups, row_capacity, group_capacity, state = (
-        stored.rows,
-        stored.groups,
-        stored.row_capacity,
-        stored.group_capacity,
-        stored.state,
-    )
+    rows, row_capacity = stored.rows, stored.row_capacity
+    groups, group_capacity = stored.groups, stored.group_capacity
+    state = stored.state
     row = state[BEGIN]
     while row < state[END] and rows[row] <= last_time:
         if row == state[ENTERED]:
@@ -160,14 +148,9 @@ def sweep(stored: StoredRows, wids, wid_count, window_range, out, out_float, out
     RESULT_GROUP, values… x out_capacity. If it is full, the state contains the position: call again until
     state[WINDOW] is wid_count.
     """
-    rows, groups, row_capacity, group_capacity, state = (
-        stored.rows,
-        stored.groups,
-        stored.row_capacity,
-        stored.group_capacity,
-        stored.state,
-    )
-    value_count = stored.value_count
+    rows, row_capacity = stored.rows, stored.row_capacity
+    groups, group_capacity = stored.groups, stored.group_capacity
+    state, value_count = stored.state, stored.value_count
     written = 0
     while state[WINDOW] < wid_count:
         wid = wids[state[WINDOW]]

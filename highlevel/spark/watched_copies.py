@@ -19,11 +19,12 @@ from pathlib import Path
 from capture.errors import InputError
 from capture.private_files import make_private_folder, replace_file
 from highlevel.plan.plan import Plan
-from highlevel.spark.checked_files import read_document, write_document
+from highlevel.spark.checked_files import REMEDY, read_document, write_document
+from highlevel.spark.errors import FolderError
 from lowlevel.node.watching import find_watched_files, replace_watched_files
 from lowlevel.watch.contents import read_contents
 from lowlevel.watch.errors import WatchlistError
-from lowlevel.watch.watched_file import WatchedFile
+from lowlevel.watch.watched_file import Identity, WatchedFile, find_identity, read_version
 
 FOLDER = "watched"
 """Name of the folder of the copies in the folder of a run."""
@@ -39,7 +40,7 @@ class WatchedCopies:
         self._files: dict[str, list[WatchedFile]] = {}
         for file in find_watched_files(tuple(plans)):
             self._files.setdefault(file.path, []).append(file)
-        self._seen: dict[str, tuple[int, int, int] | None] = {}
+        self._seen: dict[str, Identity | None] = {}
 
     def open(self) -> None:
         """Copy the files that have no valid copy. Raises InputError for a file that is missing or invalid."""
@@ -47,10 +48,9 @@ class WatchedCopies:
             return
         make_private_folder(self._folder)
         for path in self._files:
-            try:
-                self._read(path, self._copy_of(path))
-            except InputError:  # no copy, or other bounds in the present queries
-                replace_file(self._copy_of(path), self._read(path, Path(path)))
+            copy = self._copy_of(path)
+            if not copy.exists() or not self._is_valid(path, read_copy(copy)):
+                replace_file(copy, self._read(path))
 
     def bind(self, plans: Iterable[Plan]) -> tuple[Plan, ...]:
         """Return plans that read the copies. They are equal to `plans`."""
@@ -73,42 +73,53 @@ class WatchedCopies:
             return -1
 
     def _refresh(self, path: str, noun: str) -> None:
-        identity = _identity(path)
+        identity = find_identity(Path(path))
         if path in self._seen and self._seen[path] == identity:
             return
         self._seen[path] = identity
         copy = self._copy_of(path)
         try:
-            data = self._read(path, Path(path))
+            data = self._read(path)
         except InputError as error:
             self._say(f"warning: {error}; the {noun} stays as it was")
             return
-        if data != copy.read_bytes():
+        if data != read_copy(copy):
             replace_file(copy, data)
             self._say(f"{path}: the new {noun} is used from this micro-batch on")
 
-    def _read(self, path: str, source: Path) -> bytes:
-        """Return the bytes of a file, or of its copy, if they are valid. Raises InputError."""
+    def _read(self, path: str) -> bytes:
+        """Return the bytes of a file. Raises InputError if it cannot be read, is invalid, or changes meanwhile."""
         file = self._files[path][0]
         try:
-            data = source.read_bytes()
-            for watched in self._files[path]:
-                read_contents(data, watched.form)
+            data = read_version(Path(path))
+            self._check(path, data)
         except OSError as error:
             raise InputError(f"{path}: cannot be read as a {file.noun}: {error.strerror}") from error
         except WatchlistError as error:
             raise InputError(f"{path}: {error}") from None
         return data
 
+    def _check(self, path: str, data: bytes) -> None:
+        """Raise WatchlistError if `data` are invalid for one of the queries that read the file."""
+        for watched in self._files[path]:
+            read_contents(data, watched.form)
+
+    def _is_valid(self, path: str, data: bytes) -> bool:
+        """Return whether the present queries accept a copy: their settings may have other bounds than before."""
+        try:
+            self._check(path, data)
+        except WatchlistError:
+            return False
+        return True
+
     def _copy_of(self, path: str) -> Path:
         digest = hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
         return self._folder / f"{digest}-{Path(path).name}"
 
 
-def _identity(path: str) -> tuple[int, int, int] | None:
-    """Return the time, size and inode of a file, None if it is missing."""
+def read_copy(copy: Path) -> bytes:
+    """Return the bytes of a copy. Raises FolderError if it cannot be read: another version would change the results."""
     try:
-        status = Path(path).stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+        return copy.read_bytes()
+    except OSError as error:
+        raise FolderError(f"{copy}: cannot be read: {error.strerror}; {REMEDY}") from error

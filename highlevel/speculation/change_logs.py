@@ -57,9 +57,8 @@ class NetRule:
         final = summed.take(np.flatnonzero(is_final))
         results = self._repeated(final)
         weights = self._weights_in(final)
-        times = np.repeat(final.times, np.maximum(weights, 0))
         unmatched = -int(weights[weights < 0].sum())
-        return Settlement(results, times, summed.take(np.flatnonzero(~is_final)), unmatched)
+        return Settlement(results, summed.take(np.flatnonzero(~is_final)), unmatched)
 
     def bound(self, times: Numbers, low: int) -> int:
         """Return the watermark of the rows: changes of a row have its time."""
@@ -81,8 +80,8 @@ class NetRule:
         return KeyedRows(rows, taken.keys, taken.times)
 
     def _repeated(self, summed: KeyedRows) -> pa.Table:
-        times = np.maximum(self._weights_in(summed), 0)
-        return summed.rows.select(self._names).take(array_of(np.repeat(np.arange(len(times)), times)))
+        counts = np.maximum(self._weights_in(summed), 0)
+        return summed.rows.select(self._names).take(array_of(np.repeat(np.arange(len(counts)), counts)))
 
 
 def _weights(name: str, changes: pa.Array) -> Numbers:

@@ -43,7 +43,7 @@ class CopyRule:
         absorbed = int(np.count_nonzero(is_new & ~is_first))
         is_forgotten = (keyed.times < deadline) & (keyed.times >= low - self.within) & ~is_followed & (low != END)
         forgotten = int(np.count_nonzero(is_forgotten))
-        return Settlement(keyed.rows.take(array_of(results)), keyed.times[results], remaining, absorbed, forgotten)
+        return Settlement(keyed.rows.take(array_of(results)), remaining, absorbed, forgotten)
 
     def bound(self, times: Numbers, low: int) -> int:
         """Return the watermark of the rows: a later row affects no earlier one."""

@@ -85,7 +85,7 @@ class FlowRule:
         begins = self._begins_flow(keyed)
         firsts = np.flatnonzero(begins)
         if not len(firsts):
-            return Settlement(self._shown(keyed.rows), keyed.times, keyed, 0)
+            return Settlement(self._shown(keyed.rows), keyed, 0)
         lasts = np.append(firsts[1:], len(begins)) - 1
         ended = keyed.rows.column(ENDED).to_numpy()[lasts]
         following = np.append(firsts[1:], 0)
@@ -105,7 +105,7 @@ class FlowRule:
         shown = self._shown(results.rows)
         sums = [name for name in self._names if self._roles[name] is Role.SUM]
         overflows = sum(shown.column(name).null_count - results.rows.column(name).null_count for name in sums)
-        return Settlement(shown, results.times, remaining, absorbed, forgotten, overflows)
+        return Settlement(shown, remaining, absorbed, forgotten, overflows)
 
     def bound(self, times: Numbers, low: int) -> int:
         """Return the watermark of the rows: the row of an open flow can be withdrawn."""

@@ -48,7 +48,6 @@ class Settlement:
     """
 
     results: pa.Table
-    result_times: Numbers
     remaining: KeyedRows
     absorbed: int
     forgotten: int = 0

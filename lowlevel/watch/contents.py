@@ -1,7 +1,7 @@
 """The format of watchlist files. All lines are read and checked.
 
 There are six forms of files: addresses and prefixes, integers, prefixes with labels, vendors of MAC addresses
-(`lowlevel.watch.vendors`), and prefixes with a lifetime, without or with labels (`lowlevel.watch.history`).
+(`lowlevel.watch.vendors`), and prefixes with a lifetime, without or with labels (`lowlevel.watch.timed_files`).
 The kernels are functions that numba compiles to machine code.
 """
 
@@ -19,9 +19,10 @@ from capture.lazy_dataclasses import dataclass
 from capture.native import helper, kernel
 from lowlevel.expressions.address_constants import WIDTH
 from lowlevel.watch.errors import WatchlistError
-from lowlevel.watch.history import COLUMNS, History, read_rows
+from lowlevel.watch.history import History
 from lowlevel.watch.ranges import AddressRanges, Halves, Numbers, Prefixes
 from lowlevel.watch.settings import Setting
+from lowlevel.watch.timed_files import COLUMNS, read_rows
 
 # A line is a word and a label:
 #

@@ -150,10 +150,7 @@ class Watchlist:
 
     def _check(self) -> CheckResult:
         """Read the file if its identity has changed since the last check."""
-        try:
-            identity: Identity | None = _identity(self._file.location.stat())
-        except OSError:
-            identity = None
+        identity = find_identity(self._file.location)
         if identity == self._last_identity:
             return CheckResult.SAME
         self._last_identity = identity
@@ -174,7 +171,7 @@ class Watchlist:
     def _load(self) -> tuple[Identity, Contents]:
         """Return the identity and the contents of the file. Raises InputError if it cannot be read."""
         try:
-            identity = _identity(self._file.location.stat())
+            identity = _make_identity(self._file.location.stat())
             return identity, _contents(str(self._file.location), self._file.form, identity)
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read as a {self._file.noun}: {error.strerror}") from error
@@ -224,15 +221,32 @@ def read_watchlist(file: WatchedFile) -> Contents:
     return Watchlists().open(file).version.contents
 
 
-def _identity(status: os.stat_result) -> Identity:
+def find_identity(path: Path) -> Identity | None:
+    """Return the identity of the present version of a file, None if the file is missing or not accessible."""
+    try:
+        return _make_identity(path.stat())
+    except OSError:
+        return None
+
+
+def read_version(path: Path) -> bytes:
+    """Return the bytes of one version of a file. Raises OSError, or WatchlistError if it changes during the read."""
+    return _read_version(path, _make_identity(path.stat()))
+
+
+def _make_identity(status: os.stat_result) -> Identity:
     return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _read_version(path: Path, identity: Identity) -> bytes:
+    with path.open("rb") as file:
+        data = file.read()
+        if _make_identity(os.fstat(file.fileno())) != identity or len(data) != identity[1]:
+            raise WatchlistError("changed while it was read; write another file and rename it")
+    return data
 
 
 @lru_cache(CACHED_VERSIONS)
 def _contents(path: str, form: Form | Setting, identity: Identity) -> Contents:
     """Read one version of a file. Raises OSError, or WatchlistError if it is invalid or changes during the read."""
-    with Path(path).open("rb") as file:
-        data = file.read()
-        if _identity(os.fstat(file.fileno())) != identity or len(data) != identity[1]:
-            raise WatchlistError("changed while it was read; write another file and rename it")
-    return read_contents(data, form)
+    return read_contents(_read_version(Path(path), identity), form)

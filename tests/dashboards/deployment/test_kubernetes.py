@@ -88,16 +88,28 @@ def test_probes_ask_for_health_unless_the_server_wants_a_password() -> None:
         (FILE.replace("/data/a", "/srv/a"), {}, "/srv/a.pcap is in none of the volumes (/data); expected --volume"),
         (FILE + TABLE, {}, "/srv/logins/*.csv is in none of the volumes (/data); expected --volume"),
         (FILE.replace("/data/results", "/srv/out"), {}, "/srv/out is in none of the volumes"),
+        (FILE.replace("host =", 'token_file = "/srv/token"\nhost ='), {}, "/srv/token is in none of the volumes"),
         (FILE.replace("0.0.0.0", "127.0.0.1"), {}, 'expected host = "0.0.0.0"'),
         (FILE, {"file": Path("/data/Office_1.toml")}, "expected a file name of lower-case letters"),
     ],
-    ids=["capture", "table", "results", "loopback", "name"],
+    ids=["capture", "table", "results", "token", "loopback", "name"],
 )
 def test_pipelines_that_cannot_run_there_are_refused(text: str, pods: dict[str, Any], problem: str) -> None:
     settings = {field: getattr(PODS, field) for field in ("file", "image", "namespace", "volumes", "executors")}
     with pytest.raises(ManifestError) as raised:
         make_manifests(parse_pipeline(text, Path("/data")), Pods(**settings | pods))
     assert problem in str(raised.value)
+
+
+def test_watchlists_and_functions_must_be_in_a_volume(tmp_path: Path) -> None:
+    watchlist, functions = tmp_path / "bad.txt", tmp_path / "functions.py"
+    watchlist.write_text("192.0.2.1\n")
+    functions.write_text("")
+    named = FILE.replace("minute]", f"minute] WHERE in_list(srcIP, '{watchlist}')")
+    for text, path in ((named, watchlist), (f'functions = "{functions}"\n{FILE}', functions)):
+        with pytest.raises(ManifestError) as raised:
+            manifests(text)
+        assert f"{path} is in none of the volumes" in str(raised.value)
 
 
 def test_the_command_writes_the_manifests(tmp_path: Path) -> None:

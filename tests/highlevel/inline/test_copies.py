@@ -37,7 +37,7 @@ def packets(random: Random, number: int) -> list[tuple[int, bytes]]:
 
 
 def tap(random: Random, sent: list[tuple[int, bytes]], jitter: int, loss: float) -> list[tuple[int, bytes]]:
-    """What a tap records: each packet up to `jitter` ns later, in this order, except for those that it loses."""
+    """The packets that a tap records, in this order: each is up to `jitter` ns later, and the tap loses some."""
     seen = [(ts + random.randrange(jitter), frame) for ts, frame in sent if random.random() >= loss]
     return sorted(seen, key=lambda each: each[0])
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from highlevel.inline.engine import InlineRun, Input
+from highlevel.spark.errors import FolderError
 from highlevel.spark.watched_copies import WatchedCopies
 from lowlevel.node.watching import find_watched_files
 from lowlevel.watch import watched_file
@@ -96,6 +97,34 @@ def test_copies_change_between_micro_batches_and_not_for_a_repeated_one(tmp_path
     limits.unlink()
     again.refresh(4)
     assert "cannot be read as a setting: No such file or directory; the setting stays as it was" in said[-1]
+
+
+def test_a_copy_that_cannot_be_read_is_not_replaced_by_a_newer_version(tmp_path: Path) -> None:
+    """A repeated micro-batch would have another value than its first attempt."""
+    limits = tmp_path / "limits.toml"
+    put(limits, "least = 5")
+    (tmp_path / "run").mkdir(mode=0o700)
+    plan = plan_of(limits, "1 s")
+    copies = WatchedCopies([plan], tmp_path / "run", lambda _: None)
+    copies.open()
+    (copy,) = {file.location for file in find_watched_files(tuple(copies.bind([plan])))}
+    copy.unlink()
+    copy.mkdir()
+    with pytest.raises(FolderError, match=r"limits\.toml: cannot be read: Is a directory; restore it from a copy"):
+        WatchedCopies([plan], tmp_path / "run", lambda _: None).open()
+
+
+def test_a_copy_that_the_present_query_refuses_is_replaced(tmp_path: Path) -> None:
+    limits = tmp_path / "limits.toml"
+    put(limits, "least = 5")
+    (tmp_path / "run").mkdir(mode=0o700)
+    plan = plan_of(limits, "1 s")
+    copies = WatchedCopies([plan], tmp_path / "run", lambda _: None)
+    copies.open()
+    (copy,) = {file.location for file in find_watched_files(tuple(copies.bind([plan])))}
+    copy.write_text("least = 500")
+    WatchedCopies([plan], tmp_path / "run", lambda _: None).open()
+    assert copy.read_text() == "least = 5"
 
 
 @pytest.mark.spark
