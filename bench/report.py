@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import operator
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+LINE = 100
+"""Maximum number of characters in a line of Markdown that is no row of a table."""
 
 COMPARE: dict[str, Callable[[float, float], bool]] = {">=": operator.ge, "<=": operator.le}
 
@@ -106,7 +110,8 @@ class Report:
         for title, columns, rows in self.tables:
             cells = [columns, tuple("---" for _ in columns), *rows]
             lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
-            parts.append("\n".join([f"{title}:", "", *lines]))
+            parts.append("\n".join([textwrap.fill(f"{title}:", LINE), "", *lines]))
         lines = [f"* {note}" for note in self.notes]
         lines += [f"* information, not judged: {name}: {measured}" for name, measured in self.information]
+        lines = [textwrap.fill(line, LINE, subsequent_indent="  ", break_on_hyphens=False) for line in lines]
         return "\n\n".join([*parts, *(["\n".join(lines)] if lines else [])])
