@@ -7,21 +7,21 @@ from tests.references.lifetimes import C, I, R, inf, sync
 
 
 def altered(events, start, length, *, defects=()):
-    """AlterLifetime with the functions `start(vs)` and `length(vs, ve)`."""
+    """AlterLifetime with the functions `start(vs, ve)` and `length(vs, ve)`. A CTI is a row without length."""
     out, promised = [], -inf
     for event in events:
         if event[0] == "I":
             _, vs, ve, p = event
-            out.append(I(start(vs), start(vs) + length(vs, ve), p))
+            out.append(I(start(vs, ve), start(vs, ve) + length(vs, ve), p))
         elif event[0] == "R":
             _, vs, ve, vnew, p = event
-            begin = start(vs)
+            begin = start(vs, ve)
             old = begin + length(vs, ve)
             new = begin if vnew == vs else begin + length(vs, vnew)
             if new < old or "B4" in defects:
                 out.append(R(begin, old, new, p))
         else:
-            promised_now = inf if event[1] == inf else start(event[1])
+            promised_now = inf if event[1] == inf else start(event[1], event[1])
             if promised_now > promised:
                 promised = promised_now
                 out.append(C(promised))
@@ -29,7 +29,7 @@ def altered(events, start, length, *, defects=()):
 
 
 class AlignTwin:
-    """Align with release by CTIs only, by ends ("ve") or by sync times."""
+    """Align with release by CTIs only, by ends or by sync times."""
 
     def __init__(self, release="ends", *, defects=()) -> None:
         self.release, self.defects = release, frozenset(defects)
@@ -59,7 +59,12 @@ class AlignTwin:
             return event[2] if event[0] == "I" and self.release == "ends" else sync(event)
 
         strict = self.release != "ends"
-        out = sorted((each for each in self.stored if key(each) < t or (key(each) == t and not strict)), key=key)
+        until = -inf if "B8 field" in self.defects else t  # a CTI has no Ve
+        out = sorted(
+            (each for each in self.stored if key(each) < until or (key(each) == until and not strict)), key=key
+        )
+        if "B8 guard" in self.defects and len({event[0] for event in out}) < 2:
+            out = []  # "a and (b or c) and d": both queues must have a change that is due
         self.stored = [each for each in self.stored if each not in out]
         promised = min([t, *(each[1] for each in self.stored)])
         if promised > self.promised:
@@ -69,11 +74,11 @@ class AlignTwin:
 
 
 class FinalizeTwin:
-    """Finalize by value, with counts ('X', a, b, n) and without forced CTIs."""
+    """Finalize by value, with counts ('X', a, b, n) and CTIs that are forced `remember` below the newest start."""
 
-    def __init__(self, *, defects=()) -> None:
-        self.defects = frozenset(defects)
-        self.promised = 0
+    def __init__(self, remember=inf, *, defects=()) -> None:
+        self.remember, self.defects = remember, frozenset(defects)
+        self.promised, self.newest = 0, -inf
         self.counts, self.received, self.live, self.broken = [], [], [], []
 
     def process(self, event):
@@ -91,9 +96,16 @@ class FinalizeTwin:
         self._advance(out)
         return out
 
+    def _receive(self, time, sync):
+        """Count a change whose sync time is `sync`; return whether it is late."""
+        is_late = time < self.promised
+        if not (is_late and "B15" in self.defects):
+            self.received.append(sync)
+        return is_late
+
     def _insert(self, vs, ve, p, out):
-        self.received.append(vs)
-        if vs < self.promised:
+        self.newest = max(self.newest, vs)
+        if self._receive(vs, vs):
             return
         for broken in self.broken:
             if broken[:2] == (vs, ve) and broken[3] == p:
@@ -105,8 +117,7 @@ class FinalizeTwin:
             out.append(I(vs, ve, p))
 
     def _retract(self, vs, ve, vnew, p, out):
-        self.received.append(vnew)
-        if vnew < self.promised:
+        if self._receive(vnew, vnew):
             return
         for broken in self.broken:
             if (broken[0], broken[2], broken[3]) == (vs, ve, p):
@@ -116,6 +127,8 @@ class FinalizeTwin:
         for broken in self.broken:
             if (broken[0], broken[1], broken[3]) == (vs, vnew, p):
                 self.broken.remove(broken)
+                if "B14" in self.defects:
+                    self.received[self.received.index(vnew)] = broken[2]
                 vnew = broken[2]
                 break
         if (vs, ve, p) in self.live:
@@ -129,13 +142,16 @@ class FinalizeTwin:
     def _advance(self, out):
         t = self.promised
         for a, b, n in sorted(self.counts):
-            if a > t or sum(a <= time < b for time in self.received) < n:
+            is_gap = a > t and "B12" not in self.defects
+            if is_gap or sum(a <= time < b or (time == b and "B9" in self.defects) for time in self.received) < n:
                 break
             t = max(t, b)
             if "B13" in self.defects:
                 break
         if "B11" not in self.defects:
             t = min([t, *(broken[2] for broken in self.broken)])
+        forced = self.newest - self.remember
+        t = max(t, next((a for a, b, _ in self.counts if a <= forced < b), forced))
         if t > self.promised:
             self.promised = t
             out.append(C(t))
@@ -147,7 +163,7 @@ class FinalizeTwin:
 
 
 class JoinTwin:
-    """The join on equal payloads, with closed lifetimes if `B2` is a defect."""
+    """The join on equal payloads, with closed lifetimes if `B2` is a defect, and without `B3` few stored rows."""
 
     def __init__(self, *, defects=()) -> None:
         self.defects = frozenset(defects)
@@ -157,9 +173,10 @@ class JoinTwin:
         other = self.stored[1 - side]
         if event[0] == "C":
             self.promised[side] = max(self.promised[side], event[1])
-            self.stored[1 - side][:] = [row for row in other if row[1] > event[1]]
+            kept = "B3" in self.defects
+            self.stored[1 - side][:] = [row for row in other if row[1] > event[1] or (kept and row[1] == event[1])]
             promised = min(self.promised)
-            if promised <= self.out_promised:
+            if promised < self.out_promised or promised == (-inf if kept else self.out_promised):
                 return []
             self.out_promised = promised
             return [C(promised)]
@@ -177,6 +194,7 @@ class JoinTwin:
         if kind == "R" and (vs, ve, p) in self.stored[side]:
             self.stored[side].remove((vs, ve, p))
         last = ve if kind == "I" else rest[0]
-        if last > vs and last > self.promised[1 - side]:
+        needed = last > self.promised[1 - side] or (last == self.promised[1 - side] and "B3" in self.defects)
+        if last > vs and needed:
             self.stored[side].append((vs, last, p))
         return out

@@ -11,11 +11,11 @@ from tests.references.lifetimes import C, I, R, inf
 class Rows:
     """State: the payloads that are true. `results` maps sorted payloads to the rows of the result."""
 
-    def __init__(self, results, payloads=()) -> None:
-        self.results, self.payloads = results, list(payloads)
+    def __init__(self, results, payloads=(), *, of_nothing=False) -> None:
+        self.results, self.payloads, self.of_nothing = results, list(payloads), of_nothing
 
     def copy(self):
-        return Rows(self.results, self.payloads)
+        return Rows(self.results, self.payloads, of_nothing=self.of_nothing)
 
     def add(self, payload) -> None:
         insort(self.payloads, payload)
@@ -24,7 +24,7 @@ class Rows:
         self.payloads.remove(payload)
 
     def out(self) -> list:
-        return list(self.results(self.payloads)) if self.payloads else []
+        return list(self.results(self.payloads)) if self.payloads or self.of_nothing else []
 
 
 class Entry:
@@ -38,7 +38,7 @@ class SnapshotTwin:
         self.pending = []
         self.promised = -inf
         self.times = [-inf]
-        self.entries = {-inf: Entry(Rows(results))}
+        self.entries = {-inf: Entry(Rows(results, of_nothing="A11" in self.defects))}
         self.newest = -inf  # only with the defect A7
 
     @property
@@ -83,9 +83,9 @@ class SnapshotTwin:
         if end is not None and max(time, new) < end:
             out += [R(time, end, max(time, new), row) for row in self.entries[of or time].state.out()]
 
-    def drain(self, until, out, at=None):
+    def drain(self, until, out, at=None, *, strict=False):
         ended = []
-        while self.pending and self.pending[0][0] <= until:
+        while self.pending and (self.pending[0][0] < until or (self.pending[0][0] == until and not strict)):
             ended.append(self.pending.pop(0))
         edges = [time for time, _, _ in ended] + ([at] if at is not None else [])
         if not edges or min(edges) <= self.last:
@@ -96,6 +96,8 @@ class SnapshotTwin:
             self.split(time, again="A2" in self.defects)
             self.entries[time].state.remove(payload)
             self.entries[time].ends += 1
+            if "A1 removal" in self.defects and not self.entries[time].state.payloads:
+                self.drop(time)
         if at is not None:
             self.split(at)
         for time in self.hit(old, inf):
@@ -123,8 +125,6 @@ class SnapshotTwin:
             self.entries[ve].ends += 1
         else:
             insort(self.pending, (ve, vs, payload))
-        if "A1" in self.defects and fresh and not self.entries[ve].state.payloads:
-            fresh = False
         for time in self.hit(vs, ve):
             self.entries[time].state.add(payload)
             self.publish(time, out)
@@ -143,6 +143,9 @@ class SnapshotTwin:
                 if "A4" in self.defects:
                     self.entries[self.times[-1]].state.remove(payload)
                 return out
+
+        if "A5" in self.defects and vnew <= self.last and vnew not in self.entries:
+            raise KeyError(vnew)  # SearchEQ finds no entry
 
         def dies(time):
             return self.entries[time].starts + self.entries[time].ends == 1
@@ -180,7 +183,7 @@ class SnapshotTwin:
     def cti(self, t):
         out = []
         if self.variant != "EARLIEST":
-            self.drain(t, out)
+            self.drain(t, out, strict="A12" in self.defects)
         while len(self.times) > 1 and self.times[1] < t:
             self.drop(self.times[0])
         first = self.times[0]
