@@ -13,6 +13,7 @@ from capture.lazy_dataclasses import dataclass
 from dashboards.page.history import History
 from dashboards.tables import Tables, tables_by_name
 from highlevel.inline.tables import Stream, TableStream
+from highlevel.plan.lifetime_nodes import OverlapJoin
 from highlevel.plan.nodes import Join, Leaf
 from highlevel.plan.plan import Plan
 from highlevel.results.stored_columns import times_of
@@ -123,7 +124,7 @@ class _BoundedTable(TableStream):
 
 def _refuse_joins(sql: str, plan: Plan) -> None:
     """Raise QueryError for a join: a few rows of input can have any number of pairs, and no batch ends."""
-    if any(isinstance(node, Join) for node in plan.nodes):
+    if any(isinstance(node, Join | OverlapJoin) for node in plan.nodes):
         problem = "a join on the page, because its time has no bound"
         raise QueryError(problem, sql, 0, "a query of one table, a UNION, or the join as a query of the pipeline")
 

@@ -23,7 +23,7 @@ from typing import Self
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
-from highlevel.plan.lifetime_nodes import ChangingSnapshots, Snapshots
+from highlevel.plan.lifetime_nodes import ChangingOverlapJoin, ChangingSnapshots, OverlapJoin, Snapshots
 from highlevel.plan.nodes import (
     CHANGE_COLUMNS,
     Apply,
@@ -171,6 +171,8 @@ def without_changes(node: Node) -> Node:
             return Windowed(source, replace(aggregation, low=low), node.time)
         case ChangingSnapshots():
             return Snapshots(node.input, node.aggregation, node.time, node.end, node.late_by)
+        case ChangingOverlapJoin():
+            return OverlapJoin(node.left, node.right, node.sides, node.keys, node.time)
         case ChangingResults(body=body):
             return body.with_inputs(body.inputs[0].inputs)
         case ChangingJoin():

@@ -17,6 +17,7 @@ from highlevel.operators.window_operator import WINDOW_END
 from highlevel.plan.answer_nodes import Fill, Over, Running
 from highlevel.plan.answer_nodes import Sort as SortNode
 from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges
+from highlevel.plan.lifetime_nodes import OverlapJoin
 from highlevel.plan.nodes import Apply, Distinct, Join, Node, Repeat, Subset, TimeGroups, Windowed
 from lowlevel.expressions.tree import Column
 
@@ -60,6 +61,8 @@ def key_of(node: Node) -> Key | None:
             return key_of(node.input)
         case Join():
             return _of_join(node)
+        case OverlapJoin():
+            return _of_overlap_join(node)
         case _:
             return None
 
@@ -81,6 +84,17 @@ def _of_join(node: Join) -> Key | None:
     elif spec.kind is JoinKind.RIGHT:
         left = _without(left, _equal_columns(node, Port.LEFT))
     first, second = _renamed(left, spec.left.columns), _renamed(right, spec.right.columns)
+    if first is None or second is None:
+        return None
+    return Key((*first.columns, *second.columns), (*first.missing, *second.missing))
+
+
+def _of_overlap_join(node: OverlapJoin) -> Key | None:
+    """Return the keys of both sides. Columns of the right side that a join key makes equal are left out."""
+    left, right = key_of(node.left), key_of(node.right)
+    equal = {key.name for _, key in node.keys if isinstance(key, Column)}
+    first = _renamed(left, node.sides[0].columns)
+    second = _renamed(_without(right, equal), node.sides[1].columns)
     if first is None or second is None:
         return None
     return Key((*first.columns, *second.columns), (*first.missing, *second.missing))

@@ -1,8 +1,10 @@
 """Nodes over rows with lifetimes (LIFETIME): a row is true from a start until an end.
 
-    Snapshots           groups of the rows that are true at each instant
-    ChangingSnapshots   the same, with provisional results and their corrections
-    TouchedWindows      a row for each window of a fixed length that its lifetime touches
+    Snapshots             groups of the rows that are true at each instant
+    ChangingSnapshots     the same, with provisional results and their corrections
+    OverlapJoin           pairs of rows, true while both rows are true
+    ChangingOverlapJoin   the same, with changes of pairs
+    TouchedWindows        a row for each window of a fixed length that its lifetime touches
 
 The start of a row may be another column than the time of the input: a flow record arrives after the flow has ended.
 `late_by` states how much earlier a row may begin than the watermark of the input.
@@ -13,14 +15,32 @@ from __future__ import annotations
 from dataclasses import replace
 
 from capture.lazy_dataclasses import dataclass
-from highlevel.operators.window_operator import WINDOW_END
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.nodes import CHANGE_COLUMNS, Node, Windowed
 from highlevel.speculation.consistency import Consistency
-from lowlevel.expressions.tree import Column
+from lowlevel.expressions.tree import Column, Expression
 from lowlevel.expressions.types import Type
 
 TOUCHED = ".touched"
 """The time column of TouchedWindows: the start of the window. No column of a query begins with a dot."""
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """The lifetime of the rows of a node: from the column `start` until the column `end`, or for `length` ns.
+
+    NULL as end: the row is true without an end. No row begins more than `late_by` ns below the watermark of the node;
+    None: this is not known, so results follow at the end of the input.
+    """
+
+    start: str
+    end: str | None = None
+    length: int | None = None
+    late_by: int | None = 0
+
+    def waits_for_end(self, source: Node) -> bool:
+        """Return True if no start is certain before the end of the input `source`."""
+        return self.late_by is None or len(source.time_columns) != 1
 
 
 @dataclass(frozen=True)
@@ -49,7 +69,13 @@ class Snapshots(Windowed):
     @property
     def waits_for_end(self) -> bool:
         """Return True if no result is final before the end of the input."""
-        return self.late_by is None or len(self.input.time_columns) != 1
+        return self.lifetime.waits_for_end(self.input)
+
+    @property
+    def lifetime(self) -> Lifetime:
+        """The lifetime of the rows of the input."""
+        window = self.aggregation.window
+        return Lifetime(self.time, self.end, None if self.end is not None else getattr(window, "length", None), self.late_by)
 
 
 @dataclass(frozen=True)
@@ -61,6 +87,63 @@ class ChangingSnapshots(Snapshots):
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns of Snapshots, `weight` and `final`."""
+        return (*super().columns, *CHANGE_COLUMNS)
+
+
+@dataclass(frozen=True)
+class JoinedSide:
+    """One input of OverlapJoin: its lifetime, and its result columns as (column, name in the result)."""
+
+    lifetime: Lifetime
+    columns: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class OverlapJoin(Node):
+    """Pairs of rows with equal values of `keys`, true while both rows are true (CEDR, §3.4).
+
+    The lifetime of a pair is `[window_start, window_end)`, the intersection of those of both rows; NULL as
+    `window_end`: both rows are true without an end. Rows that only meet are no pair. `keys` are pairs of expressions
+    over the columns of the left and the right input. NULL equals no value. `time` is the column of the watermark,
+    `window_start` or `window_end`.
+    """
+
+    left: Node
+    right: Node
+    sides: tuple[JoinedSide, JoinedSide]
+    keys: tuple[tuple[Expression, Expression], ...]
+    time: str = WINDOW_START
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """`window_start`, `window_end`, and the result columns of both sides."""
+        endless = all(side.lifetime.end is not None for side in self.sides)
+        columns = [Column(WINDOW_START, Type.TIME), Column(WINDOW_END, Type.TIME, nullable=endless)]
+        for source, side in zip((self.left, self.right), self.sides, strict=True):
+            of_source = {column.name: column for column in source.columns}
+            columns += [replace(of_source[name], name=output) for name, output in side.columns]
+        return tuple(columns)
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """Return `time`."""
+        return (self.time,)
+
+    @property
+    def waits_for_end(self) -> bool:
+        """Return True if the only watermark is the end of the inputs."""
+        return any(side.lifetime.waits_for_end(source) for source, side in zip(self.inputs, self.sides, strict=True))
+
+
+@dataclass(frozen=True)
+class ChangingOverlapJoin(OverlapJoin):
+    """The changes of the pairs of OverlapJoin. `consistency` states when a row is used."""
+
+    consistency: Consistency = Consistency()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of OverlapJoin, `weight` and `final`."""
         return (*super().columns, *CHANGE_COLUMNS)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import LINK, Output
 from highlevel.joins.spec import JoinKind, Side
+from highlevel.plan.lifetime_nodes import JoinedSide, OverlapJoin
 from highlevel.plan.nodes import Distinct, Join, Node, TimeGroups, Windowed
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of, transform
 from lowlevel.expressions.types import INTEGERS, Op, Type
@@ -68,11 +69,7 @@ class ByJoinKeys:
 
     def required(self, node: Join, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
         """The keys of the sides."""
-        keys = node.spec.keys
-        return [
-            plain(comparable(left, right) for left, right in keys),
-            plain(comparable(right, left) for left, right in keys),
-        ]
+        return _keys_of_sides(node.spec.keys)
 
     def provided(
         self, node: Join, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
@@ -85,6 +82,31 @@ class ByJoinKeys:
         if right is not None and spec.kind not in (JoinKind.LEFT, JoinKind.FULL) and not spec.kind.is_left_only:
             keys.append(in_join(right, spec.right))
         return tuple(key for key in keys if key is not None)
+
+
+@dataclass(frozen=True)
+class ByOverlapKeys:
+    """Two inputs with lifetimes that are matched by keys: both must be partitioned by exactly these keys."""
+
+    exact: bool = True
+
+    def required(self, node: OverlapJoin, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
+        """The keys of the sides."""
+        return _keys_of_sides(node.keys)
+
+    def provided(
+        self, node: OverlapJoin, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
+    ) -> Sequence[PartitionKey]:
+        """The keys of each side."""
+        keys = [in_join(key, side) for key, side in zip(_keys_of_sides(node.keys), node.sides, strict=True)]
+        return tuple(key for key in keys if key is not None)
+
+
+def _keys_of_sides(keys: Sequence[tuple[Expression, Expression]]) -> list[PartitionKey]:
+    return [
+        plain(comparable(left, right) for left, right in keys),
+        plain(comparable(right, left) for left, right in keys),
+    ]
 
 
 @dataclass(frozen=True)
@@ -138,7 +160,7 @@ def in_outputs(key: PartitionKey, outputs: Sequence[Output]) -> PartitionKey | N
     return tuple(Column(out.name, out.expression.type) for out in parts if out is not None)
 
 
-def in_join(key: PartitionKey, side: Side) -> PartitionKey | None:
+def in_join(key: PartitionKey, side: Side | JoinedSide) -> PartitionKey | None:
     """Return a key of a join's side over the join's columns, or None if the join does not return a column."""
     names = dict(side.columns)
     if any(column.name not in names for part in key for column in columns_of(part)):

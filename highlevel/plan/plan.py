@@ -14,7 +14,7 @@ from highlevel.aggregation import Aggregation
 from highlevel.operators.window_operator import WINDOW_END
 from highlevel.plan.answer_nodes import Fill, Over, RowFunction, Running, Sort
 from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges, is_changing, without_changes
-from highlevel.plan.lifetime_nodes import Snapshots, TouchedWindows
+from highlevel.plan.lifetime_nodes import OverlapJoin, Snapshots, TouchedWindows
 from highlevel.plan.nodes import Join, Leaf, Node, Windowed, nodes_of
 from highlevel.plan.sample_node import Sample
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow, LifetimeWindow
@@ -83,9 +83,10 @@ class Plan:
         return tuple(dict.fromkeys(stream for leaf in self.leaves for stream in leaf.names))
 
     @property
-    def joins_without_key(self) -> tuple[Join, ...]:
+    def joins_without_key(self) -> tuple[Join | OverlapJoin, ...]:
         """The joins without an equality between their sides. They test every pair of rows in each other's windows."""
-        return tuple(node for node in self.nodes if isinstance(node, Join) and not node.spec.keys)
+        joins = (node for node in self.nodes if isinstance(node, Join | OverlapJoin))
+        return tuple(join for join in joins if not (join.spec.keys if isinstance(join, Join) else join.keys))
 
     @property
     def aggregation(self) -> Aggregation | None:
@@ -172,7 +173,7 @@ class Plan:
         """Return why results are final only at the end of the input, or None if they do not wait for it."""
         for node in self.nodes:
             finishes = (isinstance(node, Sort) and node.passes_through) or (isinstance(node, Over) and node.final_by)
-            if isinstance(node, Snapshots | TouchedWindows) and node.waits_for_end:
+            if isinstance(node, OverlapJoin | Snapshots | TouchedWindows) and node.waits_for_end:
                 return "reads lifetimes without REMEMBER"
             if not node.time_columns and not finishes:
                 reason = WAITING_REASONS.get(type(node))

@@ -20,7 +20,13 @@ from highlevel.plan.change_nodes import (
     NetChanges,
     WatchedColumns,
 )
-from highlevel.plan.lifetime_nodes import ChangingSnapshots, Snapshots, TouchedWindows
+from highlevel.plan.lifetime_nodes import (
+    ChangingOverlapJoin,
+    ChangingSnapshots,
+    OverlapJoin,
+    Snapshots,
+    TouchedWindows,
+)
 from highlevel.plan.nodes import (
     Apply,
     ChangingWindows,
@@ -43,6 +49,7 @@ from highlevel.plan.operators.counters import (
     count_net_rows,
     count_nothing,
     count_outside,
+    count_overlaps,
     count_rows_held,
     count_running,
     count_snapshots,
@@ -57,6 +64,7 @@ from highlevel.plan.partitioning import (
     ByDistinctKeys,
     ByGroups,
     ByJoinKeys,
+    ByOverlapKeys,
     InOnePartition,
     Partitioning,
     SameRows,
@@ -110,6 +118,18 @@ def _make_changing_snapshots(node: ChangingSnapshots) -> NodeOperator:
     from highlevel.plan.operators.snapshots import ChangingSnapshotsOperator
 
     return ChangingSnapshotsOperator(node)
+
+
+def _make_overlap_join(node: OverlapJoin) -> NodeOperator:
+    from highlevel.plan.operators.overlap_join import OverlapJoinOperator
+
+    return OverlapJoinOperator(node)
+
+
+def _make_changing_overlap_join(node: ChangingOverlapJoin) -> NodeOperator:
+    from highlevel.plan.operators.overlap_join import ChangingOverlapJoinOperator
+
+    return ChangingOverlapJoinOperator(node)
 
 
 def _make_changing_results(node: ChangingResults) -> NodeOperator:
@@ -243,6 +263,8 @@ REGISTRY: Mapping[type[Node], Entry] = {
     TouchedWindows: Entry(_make_touched_windows, SameRows(), count_outside),
     Snapshots: Entry(_make_snapshots, ByGroups(), count_snapshots),
     ChangingSnapshots: Entry(_make_changing_snapshots, ByGroups(), count_snapshots),
+    OverlapJoin: Entry(_make_overlap_join, ByOverlapKeys(), count_overlaps),
+    ChangingOverlapJoin: Entry(_make_changing_overlap_join, ByOverlapKeys(), count_overlaps),
     ChangingResults: Entry(_make_changing_results, InOnePartition(), count_sums),
     ChangingJoin: Entry(_make_changing_join, ByJoinKeys(), count_join),
     ChangingUnion: Entry(_make_changing_union, SameRows()),

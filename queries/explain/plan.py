@@ -9,7 +9,14 @@ from highlevel.aggregation import Aggregation
 from highlevel.joins.spec import Band, JoinKind, WatermarkForm
 from highlevel.plan.answer_nodes import Fill, Frame, Over, RowFunctionKind, Running, Sort, SortKey
 from highlevel.plan.change_nodes import ChangingJoin, ChangingResults, NetChanges, WatchedColumns
-from highlevel.plan.lifetime_nodes import TOUCHED, ChangingSnapshots, Snapshots, TouchedWindows
+from highlevel.plan.lifetime_nodes import (
+    TOUCHED,
+    ChangingOverlapJoin,
+    ChangingSnapshots,
+    OverlapJoin,
+    Snapshots,
+    TouchedWindows,
+)
 from highlevel.plan.nodes import (
     PANE,
     Apply,
@@ -151,6 +158,8 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
                 yield from _waiting_join(node)
         case Snapshots():
             yield from _snapshots(node)
+        case OverlapJoin():
+            yield from _overlap_join(node, names)
         case TouchedWindows():
             yield from _touched_windows(node)
         case Windowed():
@@ -307,7 +316,7 @@ def _snapshots(node: Snapshots) -> Iterator[str]:
     yield line("lifetime", f"a row is true from {_spelled(node.time)} until {length or _spelled(str(node.end))}")
     yield from _of_rows(node.aggregation)
     yield from list(high_lines(node.aggregation))[1:]
-    yield from _late_by(node)
+    yield from _late_by(node.late_by)
     if not isinstance(node, ChangingSnapshots) or node.consistency.wait is None:
         yield line("wait (B)", "a row is used when no earlier row can follow, so no result is corrected")
     else:
@@ -316,18 +325,39 @@ def _snapshots(node: Snapshots) -> Iterator[str]:
     yield line("state", "rows that wait, and the snapshots that a later row can change")
 
 
+def _overlap_join(node: OverlapJoin, names: dict[Node, str]) -> Iterator[str]:
+    yield line("kind", f"pairs, true while both rows are true; left is {names[node.left]}, right {names[node.right]}")
+    for name, side in zip(("left", "right"), node.sides, strict=True):
+        lifetime = side.lifetime
+        length = f"{duration_text(lifetime.length)} later" if lifetime.length is not None else ""
+        until = length or _spelled(str(lifetime.end))
+        yield line("lifetime", f"a row of the {name} is true from {_spelled(lifetime.start)} until {until}")
+        yield from _late_by(lifetime.late_by)
+    for one, other in node.keys:
+        yield line("key", f"{_text(one)} of the left = {_text(other)} of the right")
+    if not node.keys:
+        yield line("key", "none: every row is compared with every row of the other side")
+    yield line("columns", ", ".join(column.name for column in node.columns))
+    if isinstance(node, ChangingOverlapJoin) and node.consistency.wait is not None:
+        yield line("wait (B)", f"a row is used when the newest row begins {length_text(node.consistency.wait)} later")
+        yield line("correct", "a row that is withdrawn withdraws its pairs")
+    elif isinstance(node, ChangingOverlapJoin):
+        yield line("wait (B)", "a row is used when no earlier row can follow, so no result is corrected")
+    yield line("state", "rows of a side until no row of the other side can begin before their end")
+
+
 def _touched_windows(node: TouchedWindows) -> Iterator[str]:
     length = f"{duration_text(node.length)} later" if node.length is not None else ""
     yield line("lifetime", f"a row is true from {_spelled(node.start)} until {length or _spelled(str(node.end))}")
     yield line("repeat", f"each row once for each window of {duration_text(node.unit)} that its lifetime touches")
-    yield from _late_by(node)
+    yield from _late_by(node.late_by)
 
 
-def _late_by(node: Snapshots | TouchedWindows) -> Iterator[str]:
-    if node.late_by is None:
+def _late_by(late_by: int | None) -> Iterator[str]:
+    if late_by is None:
         yield line("remember (M)", "all rows: without REMEMBER any row may begin earlier than the rows before it")
-    elif node.late_by:
-        yield line("remember (M)", f"rows that begin up to {duration_text(node.late_by)} below the watermark")
+    elif late_by:
+        yield line("remember (M)", f"rows that begin up to {duration_text(late_by)} below the watermark")
 
 
 def _groups(node: TimeGroups) -> Iterator[str]:
@@ -423,7 +453,7 @@ def _sort(node: Sort) -> Iterator[str]:
 def _watermark(node: Node, plan: Plan) -> str:
     """Return the times of a node's watermarks and, for a join, the nodes that need them."""
     times = " and ".join(_spelled(name) for name in node.time_columns)
-    if not times or (isinstance(node, Snapshots | TouchedWindows) and node.waits_for_end):
+    if not times or (isinstance(node, OverlapJoin | Snapshots | TouchedWindows) and node.waits_for_end):
         return "none before the end"
     if not isinstance(node, Join):
         return times

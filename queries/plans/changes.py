@@ -3,8 +3,10 @@
     Leaf of partials ► Windowed             Leaf of provisional partials ► ChangingWindows
     Leaf ► Windowed, with look-ups at times rows ► WatchedColumns [► Filter] ► ChangingResults
     rows ► Windowed                         rows ► ChangingWindows
-    rows ► Snapshots                        rows ► ChangingSnapshots
+    rows, or changes ► Snapshots            the same ► ChangingSnapshots
+    rows, or changes ► OverlapJoin          the same ► ChangingOverlapJoin
     rows ► TouchedWindows                   the same
+    changes ► TouchedWindows                the same ► Apply
     changes ► Filter, Apply                 the same [► NetChanges]
     changes ► Repeat                        ChangingRepeat
     changes ► Union                         ChangingUnion
@@ -37,7 +39,7 @@ from highlevel.plan.change_nodes import (
     is_changing,
     time_step,
 )
-from highlevel.plan.lifetime_nodes import ChangingSnapshots, Snapshots, TouchedWindows
+from highlevel.plan.lifetime_nodes import ChangingOverlapJoin, ChangingSnapshots, OverlapJoin, Snapshots, TouchedWindows
 from highlevel.plan.nodes import (
     CHANGE_COLUMNS,
     PANE,
@@ -127,9 +129,11 @@ class PlanChanges:
         inputs = tuple(self._convert(each) for each in node.inputs)
         if isinstance(node, Snapshots):
             return self._snapshots(with_remember(node, self._consistency.remember), inputs[0])
+        if isinstance(node, OverlapJoin):
+            return self._overlaps(with_remember(node, self._consistency.remember), inputs)
         if isinstance(node, TouchedWindows):
-            self._check_rows(inputs[0])
-            return with_remember(node, self._consistency.remember).with_inputs(inputs)
+            touched = with_remember(node, self._consistency.remember).with_inputs(inputs)
+            return _changes_last(touched) if is_changing(inputs[0]) else touched
         if any(is_changing(each) for each in inputs):
             self._check_names(node)
             return self._over_changes(
@@ -202,17 +206,25 @@ class PlanChanges:
         return ChangingResults(body, self._consistency.early is not None)
 
     def _snapshots(self, node: Snapshots, source: Node) -> ChangingSnapshots:
-        self._check_rows(source)
         if self._consistency.early is not None:
             raise self._error("EARLY of lifetimes", "WAIT and REMEMBER only: a snapshot is returned when it has ended")
         self._check_select(node.aggregation)
         parameters = (node.aggregation, node.time, node.end, node.late_by)
-        return ChangingSnapshots(source, *parameters, self._consistency)
+        return ChangingSnapshots(source, *parameters, self._after([source]))
 
-    def _check_rows(self, source: Node) -> None:
-        """Raise QueryError for lifetimes of rows that may be withdrawn."""
-        if is_changing(source):
-            raise self._error("LIFETIME of provisional results", "LIFETIME of rows")
+    def _overlaps(self, node: OverlapJoin, inputs: Sequence[Node]) -> ChangingOverlapJoin:
+        if self._consistency.early is not None:
+            raise self._error("EARLY of lifetimes", "WAIT and REMEMBER only: a pair is returned when both rows are known")
+        self._check_names(node)
+        left, right = (
+            each if is_changing(each) or not any(map(is_changing, inputs)) else changes_of_rows(each) for each in inputs
+        )
+        return ChangingOverlapJoin(left, right, node.sides, node.keys, node.time, self._after(inputs))
+
+    def _after(self, inputs: Sequence[Node]) -> Consistency:
+        """Return the consistency of a node over rows, or over changes, which have waited. WAIT FOREVER remains."""
+        has_waited = any(map(is_changing, inputs)) and self._consistency.wait is not None
+        return replace(self._consistency, wait=0) if has_waited else self._consistency
 
     def _provisional(self, aggregation: Aggregation) -> Aggregation:
         """Return an aggregation with the newest time of its rows. Raises QueryError if it cannot be provisional."""
@@ -332,6 +344,13 @@ def _timed_lookups(aggregation: Aggregation) -> list[Expression]:
     parts = (part for tree in aggregation.low.trees for part in parts_of(tree))
     lookups = (part for part in parts if isinstance(part, InWatchlist | LongestPrefix) and part.time is not None)
     return list(dict.fromkeys(lookups))
+
+
+def _changes_last(node: TouchedWindows) -> Apply:
+    """Return the windows that changes touch, with `weight` and `final` as the last columns."""
+    *columns, _, _, touched = node.columns
+    outputs = (*(Output(column.name, column) for column in (*columns, touched)), WEIGHT_OUTPUT)
+    return Apply(node, (*outputs, Output(FINAL, Literal(False, Type.BOOL))), _same_times(node))
 
 
 def _has_limit(node: Sort) -> bool:

@@ -4,6 +4,7 @@
     FROM links, without                        Leaf of rows ► Apply
     FROM a query, a union, a join, with        … ► [Filter] ► Windowed, or TimeGroups
     FROM … [LIFETIME …]                        … ► Snapshots
+    FROM … [LIFETIME …] a JOIN … [LIFETIME …]  … ► OverlapJoin ► [Filter] ► Snapshots, or Apply
     FROM a query, a union, a join, without     … ► [Filter] ► Apply
     DISTINCT                                   … ► Distinct
     WHERE EXISTS (correlated query)            … ► Join
@@ -30,7 +31,7 @@ from capture.flows.sampling import FixedRates
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Aggregation, Output
 from highlevel.joins.spec import JoinKind
-from highlevel.operators.window_operator import WINDOW_END
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.nodes import PANE, Apply, Distinct, Leaf, Node, TimeGroups, TimeOutput, Windowed
 from highlevel.plan.plan import Plan
 from highlevel.windows.kind import SlidingWindow
@@ -91,7 +92,8 @@ class Compiler:
             expected = "no DISTINCT: rows of groups are always different"
             raise QueryError("DISTINCT together with groups", self.sql, query.distinct.start, expected)
         if len(query.tables) > 1:
-            return self._of_join(query)
+            of_lifetimes = any(each.window is not None and each.window.has_lifetime for each in query.tables)
+            return self._of_overlaps(query) if of_lifetimes else self._of_join(query)
         item = query.tables[0]
         query = _without_name(query, item.name)
         relation = self._tables.relation(item.table)
@@ -281,6 +283,28 @@ class Compiler:
             return tree.make_node(needed, times), {}
 
         return self._over(replace(query, where=None), names, make_source)
+
+    def _of_overlaps(self, query: Query) -> ReadableQuery:
+        """Compile a join of items with lifetimes."""
+        from queries.plans.lifetime_joins import lifetime_items, with_bounds_as_lifetime
+
+        joins = lifetime_items(self.sql, query.tables, self._tables.relation)
+        positions: dict[str, Word] = {}
+        for number, item in enumerate(query.tables):
+            if item.join is not None and item.join.on is not None:
+                visible = joins.names(number)
+                joins.add(self._condition(item.join.on, visible))
+                positions |= visible.first_uses
+        names = joins.names()
+        if query.where is not None:
+            joins.add(self._condition(query.where, names))
+
+        def make_source(needed: set[str], times: Sequence[str]) -> tuple[Node, dict[str, str]]:
+            joins.set_first_uses(positions | names.first_uses)
+            return joins.make_node(needed, next(iter(times), WINDOW_START)), {}
+
+        query = replace(query, where=None)
+        return self._over(with_bounds_as_lifetime(query) if has_groups(query) else query, names, make_source)
 
     # --- the select list over tables ---
 

@@ -62,7 +62,8 @@ class GroupTimes:
         """Find the time column of the window."""
         attribute, known = self._window.time, [column.name for column in self._times]
         if self._window.lifetime:
-            self.time, self.end = (self._time_column(name) for name in self._window.lifetime)
+            lifetime = self._window.lifetime
+            self.time, self.end = (lifetime_column(self._sql, self._names, name) for name in lifetime)
         elif attribute is not None:
             table, name = attribute
             found = self._names.column(name, table)
@@ -79,16 +80,6 @@ class GroupTimes:
             self.time = self._names.time
         elif self._links is None:
             self._of_groups(in_group_by)
-
-    def _time_column(self, name: Name) -> Column:
-        """Return a column of LIFETIME. Raises QueryError for a column that is no time."""
-        found = self._names.column(name.word, name.table)
-        if found is None:
-            raise self._names.unknown(name.word, name.table, ())
-        if found.type is not Type.TIME:
-            expected = "a column of times, for example LIFETIME start_ts TO end_ts"
-            raise self._error(f"LIFETIME of {found.name}, which is {found.type}", name.word.start, expected)
-        return found
 
     def _of_groups(self, in_group_by: Resolve) -> None:
         """Find time columns in GROUP BY: one by intervals makes windows, others are groups themselves."""
@@ -113,6 +104,17 @@ class GroupTimes:
 
     def _error(self, problem: str, start: int, expected: str) -> QueryError:
         return QueryError(problem, self._sql, start, expected)
+
+
+def lifetime_column(sql: str, names: Names, name: Name) -> Column:
+    """Return a column of LIFETIME. Raises QueryError for a column that is no time."""
+    found = names.column(name.word, name.table)
+    if found is None:
+        raise names.unknown(name.word, name.table, ())
+    if found.type is not Type.TIME:
+        expected = "a column of times, for example LIFETIME start_ts TO end_ts"
+        raise QueryError(f"LIFETIME of {found.name}, which is {found.type}", sql, name.word.start, expected)
+    return found
 
 
 def interval_of(expression: Expression, time: Column) -> int | None:

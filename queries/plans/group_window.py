@@ -111,6 +111,11 @@ def bind_group_window(query: Query, of_links: bool) -> GroupWindow:
     return GroupWindow() if query.window is None else _ClauseBinder(query.sql, query.window, of_links).bind()
 
 
+def bind_window_clause(sql: str, clause: Window) -> GroupWindow:
+    """Return the window of a clause after a table."""
+    return _ClauseBinder(sql, clause, of_links=False).bind()
+
+
 def window_of_quotient(expression: Expression, ts: Column = TS) -> tuple[SlidingWindow, Expression] | None:
     """Return the window that GROUP BY `ts/n` means, and the number of a window in it; None for another expression.
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from highlevel.aggregation import Aggregation, DetailFunction, Output
-from highlevel.plan.lifetime_nodes import TOUCHED, Snapshots, TouchedWindows
+from highlevel.plan.lifetime_nodes import TOUCHED, OverlapJoin, Snapshots, TouchedWindows
 from highlevel.plan.nodes import Apply, Leaf, Node, TimeOutput, Windowed
 from highlevel.speculation.consistency import FOREVER
 from highlevel.windows.kind import SlidingWindow
@@ -25,7 +25,7 @@ from queries.binding.binder import known_aggregates
 from queries.text.errors import QueryError
 from queries.text.tree import Call, Query, calls_in
 
-Timed = TypeVar("Timed", bound=Snapshots | TouchedWindows)
+Timed = TypeVar("Timed", bound=OverlapJoin | Snapshots | TouchedWindows)
 
 AGGREGATES = ("count", "sum", "avg", "min", "max", "count_distinct", "median", "quantile")
 """Aggregates of the rows that are true at an instant."""
@@ -60,11 +60,25 @@ def make_windows(
 
 def with_remember(node: Timed, remember: int | None) -> Timed:
     """Return a node whose rows begin at most `remember` ns before the newest row of their link."""
-    if node.late_by == 0 or remember in (None, FOREVER):
+    if remember in (None, FOREVER):
         return node
-    below = node.input.input if isinstance(node.input, Apply) else node.input
+    if isinstance(node, OverlapJoin):
+        sides = zip(node.inputs, node.sides, strict=True)
+        left, right = (
+            replace(side, lifetime=replace(side.lifetime, late_by=_late_by(source, side.lifetime.late_by, remember)))
+            for source, side in sides
+        )
+        return replace(node, sides=(left, right))
+    return replace(node, late_by=_late_by(node.input, node.late_by, remember))
+
+
+def _late_by(source: Node, late_by: int | None, remember: int | None) -> int | None:
+    """Return how much earlier than the watermark of `source` a row may begin."""
+    if late_by == 0:
+        return late_by
+    below = source.input if isinstance(source, Apply) else source
     is_link = isinstance(below, Leaf) and below.low.kind != TABLE
-    return replace(node, late_by=0 if is_link else remember)
+    return 0 if is_link else remember
 
 
 def _check_aggregates(query: Query, aggregation: Aggregation) -> None:

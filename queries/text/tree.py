@@ -322,6 +322,11 @@ class Window:
     start: int = field(compare=False, repr=False)
     first: int = field(compare=False, repr=False)
 
+    @property
+    def has_lifetime(self) -> bool:
+        """True if the clause contains LIFETIME."""
+        return any(parameter.name == "LIFETIME" for parameter in self.parameters)
+
 
 @dataclass(frozen=True, slots=True)
 class WindowCall:
@@ -578,7 +583,7 @@ class Query:
     @property
     def reads_lifetimes(self) -> bool:
         """True if the window clause contains LIFETIME."""
-        return self.window is not None and any(each.name == "LIFETIME" for each in self.window.parameters)
+        return self.window is not None and self.window.has_lifetime
 
     @property
     def selects_all(self) -> bool:

@@ -24,13 +24,27 @@ from highlevel.plan.change_nodes import (
     changes_of_rows,
     is_changing,
 )
+from highlevel.plan.lifetime_nodes import ChangingOverlapJoin, ChangingSnapshots
 from highlevel.plan.nodes import Apply, Distinct, Node, TimeGroups, Windowed
 from highlevel.plan.result_windows import result_windows
 from highlevel.speculation.consistency import Consistency
 from lowlevel.expressions.tree import Binary, Literal
 from lowlevel.expressions.types import Op, Type
 from tests.references.graph_streams import added_up
-from tests.references.plan_references import GROUP, LEAF, NUMBER, ROWS, TS, Reference, made_rows, schema_of
+from tests.references.plan_references import (
+    GROUP,
+    LEAF,
+    NUMBER,
+    ROWS,
+    TS,
+    Reference,
+    at_each_instant,
+    made_rows,
+    overlap_join,
+    overlapping,
+    schema_of,
+    snapshots,
+)
 from tests.references.plan_references import REFERENCES as ROW_REFERENCES
 from tests.references.revision_references import REFERENCES as REVISION_REFERENCES
 
@@ -144,6 +158,34 @@ def _in_changing_join(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[
     return found
 
 
+def _changing_snapshots(random: Random) -> ChangingSnapshots:
+    """Draw snapshots of rows, or of changes."""
+    node = snapshots(random)
+    source = random.choice([ROWS, CHANGES])
+    consistency = Consistency(random.choice([0, 0, 5, 40, None]))
+    return ChangingSnapshots(source, node.aggregation, node.time, node.end, node.late_by, consistency)
+
+
+def _in_changing_snapshots(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
+    return at_each_instant(node, [_rows(below, rows) for below, rows in zip(node.inputs, inputs, strict=True)])
+
+
+def _changing_overlap_join(random: Random) -> ChangingOverlapJoin:
+    """Draw a join of rows, or of changes."""
+    node = overlap_join(random, random.choice([ROWS, CHANGES]))
+    consistency = Consistency(random.choice([0, 0, 5, 40, None]))
+    return ChangingOverlapJoin(node.left, node.right, node.sides, node.keys, node.time, consistency)
+
+
+def _in_changing_overlap_join(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
+    return overlapping(node, [_rows(below, rows) for below, rows in zip(node.inputs, inputs, strict=True)])
+
+
+def _rows(node: Node, rows: Sequence[tuple]) -> Sequence[tuple]:
+    """Return the rows of an input that may have changes."""
+    return content_of(rows) if is_changing(node) else rows
+
+
 def _watched_columns(random: Random) -> WatchedColumns:
     twice = Output("twice", Binary(Op.MUL, NUMBER, Literal(2, Type.INT)))
     return WatchedColumns(ROWS, (twice,), Consistency(random.choice([0, 0, 7, 40, None])))
@@ -168,6 +210,8 @@ REFERENCES = {
     ChangingJoin: Reference(_changing_join, _in_changing_join),
     ChangingUnion: Reference(lambda random: ChangingUnion((CHANGES,) * random.randint(1, 4)), _all_changes),
     ChangingRepeat: Reference(lambda random: ChangingRepeat(CHANGES, "n"), _repeated_changes),
+    ChangingSnapshots: Reference(_changing_snapshots, _in_changing_snapshots),
+    ChangingOverlapJoin: Reference(_changing_overlap_join, _in_changing_overlap_join),
     WatchedColumns: Reference(_watched_columns, _with_watched_columns),
     NetChanges: Reference(lambda random: NetChanges(CHANGES), _all_changes),
 }

@@ -28,7 +28,13 @@ from highlevel.plan.answer_nodes import (
     Sort,
     SortKey,
 )
-from highlevel.plan.lifetime_nodes import ChangingSnapshots, Snapshots, TouchedWindows
+from highlevel.plan.lifetime_nodes import (
+    JoinedSide,
+    Lifetime,
+    OverlapJoin,
+    Snapshots,
+    TouchedWindows,
+)
 from highlevel.plan.nodes import (
     Apply,
     ChangingWindows,
@@ -203,7 +209,7 @@ def _in_final_changes(node: Node, inputs: Inputs) -> Counter[tuple]:
     return _in_windows(node, inputs)
 
 
-def _snapshots(random: Random) -> Snapshots:
+def snapshots(random: Random) -> Snapshots:
     """Rows that are true for a length from ts, or from ts to `other`; some are not used because they end too early."""
     window = LifetimeWindow(random.choice([None, random.randint(1, 30)]))
     subs = (SubAggregate("c", Kind.COUNT), SubAggregate("s", Kind.SUM, NUMBER), SubAggregate("m", Kind.MIN, NUMBER))
@@ -217,7 +223,7 @@ def _snapshots(random: Random) -> Snapshots:
     return Snapshots(ROWS, aggregation, "ts", end, random.choice([0, 0, 5, None]))
 
 
-def _at_each_instant(node: Node, inputs: Inputs) -> Counter[tuple]:
+def at_each_instant(node: Node, inputs: Inputs) -> Counter[tuple]:
     """Look at the rows of a group that are true between two neighbouring starts or ends."""
     assert isinstance(node, Snapshots)
     window, groups = node.aggregation.window, dict[str | None, list[tuple[int, int, int]]]()
@@ -254,10 +260,37 @@ def _in_each_touched_window(node: Node, inputs: Inputs) -> Counter[tuple]:
     return +found
 
 
-def _changing_snapshots(random: Random) -> ChangingSnapshots:
-    node = _snapshots(random)
-    consistency = Consistency(random.choice([0, 0, 5, 40, None]))
-    return ChangingSnapshots(node.input, node.aggregation, node.time, node.end, node.late_by, consistency)
+def overlap_join(random: Random, source: Node) -> OverlapJoin:
+    """A side is true for a length from ts, or from ts to `other`. Sometimes there is no key."""
+
+    def side(name: str) -> JoinedSide:
+        length = random.choice([None, random.randint(1, 30)])
+        lifetime = Lifetime("ts", "other" if length is None else None, length, random.choice([0, 0, 5, None]))
+        return JoinedSide(lifetime, tuple((column, f"{name}.{column}") for column in ("ts", "g", "n")))
+
+    keys = random.choice([((GROUP, GROUP),), ((GROUP, GROUP), (NUMBER, NUMBER)), ()])
+    return OverlapJoin(source, source, (side("l"), side("r")), keys, random.choice(["window_start", "window_end"]))
+
+
+def overlapping(node: Node, inputs: Inputs) -> Counter[tuple]:
+    """Compare every row with every row of the other side."""
+    assert isinstance(node, OverlapJoin)
+    columns = [{GROUP: 2, NUMBER: 3}[key] for key, _ in node.keys]
+
+    def ends(row: tuple, lifetime: Lifetime) -> int:
+        if lifetime.length is not None:
+            return row[0] + lifetime.length
+        return row[0] + 1 if row[1] == row[0] else row[1]
+
+    found: Counter[tuple] = Counter()
+    for one in inputs[0]:
+        for other in inputs[1]:
+            lifetimes = [(row[0], ends(row, side.lifetime)) for row, side in zip((one, other), node.sides, strict=True)]
+            start, end = max(start for start, _ in lifetimes), min(end for _, end in lifetimes)
+            is_equal = all(one[column] is not None and one[column] == other[column] for column in columns)
+            if is_equal and start < end and all(first < last for first, last in lifetimes):
+                found[(start, end, one[0], *one[2:], other[0], *other[2:])] += 1
+    return found
 
 
 def _time_groups(random: Random) -> TimeGroups:
@@ -533,8 +566,8 @@ REFERENCES: Mapping[type[Node], Reference] = {
     Windowed: Reference(_windowed, _in_windows),
     ChangingWindows: Reference(_changing, _in_final_changes),
     TouchedWindows: Reference(_touched_windows, _in_each_touched_window),
-    Snapshots: Reference(_snapshots, _at_each_instant),
-    ChangingSnapshots: Reference(_changing_snapshots, _at_each_instant),
+    Snapshots: Reference(snapshots, at_each_instant),
+    OverlapJoin: Reference(lambda random: overlap_join(random, ROWS), overlapping),
     TimeGroups: Reference(_time_groups, _in_time_groups),
     Over: Reference(_over, _in_over),
     Sample: Reference(_sample, _in_samples),

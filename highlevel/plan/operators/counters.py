@@ -181,7 +181,7 @@ class Windows(Protocol):
         ...
 
 
-class Snapshots(Holding, Protocol):
+class ReadingLifetimes(Holding, Protocol):
     """An operator of rows with lifetimes."""
 
     @property
@@ -190,8 +190,12 @@ class Snapshots(Holding, Protocol):
         ...
 
 
-class SummingSnapshots(Snapshots, Summing, Protocol):
+class SummingLifetimes(ReadingLifetimes, Summing, Protocol):
     """An operator that aggregates rows with lifetimes."""
+
+
+class JoiningLifetimes(ReadingLifetimes, Joining, Protocol):
+    """A join of rows with lifetimes."""
 
 
 def count_nothing(samples: Samples, operator: object, query: str, name: str | None) -> None:
@@ -226,13 +230,13 @@ def count_running(samples: Samples, operator: Closing, query: str, name: str | N
     samples.add(RUNNING_GROUPS_CUT, operator.cut, query)
 
 
-def count_outside(samples: Samples, operator: Snapshots, query: str, name: str | None) -> None:
+def count_outside(samples: Samples, operator: ReadingLifetimes, query: str, name: str | None) -> None:
     """Add the counters of an operator that stores no rows, and leaves out rows that are in no window."""
     samples.add(OUTSIDE_WINDOWS, operator.outside, query)
     _count_operator(samples, operator, query, name, operator.late)
 
 
-def count_snapshots(samples: Samples, operator: SummingSnapshots, query: str, name: str | None) -> None:
+def count_snapshots(samples: Samples, operator: SummingLifetimes, query: str, name: str | None) -> None:
     """Add the counters of snapshots."""
     count_sums(samples, operator, query, name)
     samples.add(OUTSIDE_WINDOWS, operator.outside, query)
@@ -244,6 +248,12 @@ def count_join(samples: Samples, operator: Joining, query: str, name: str | None
     if name is not None:
         samples.add(JOIN_ROWS_STORED, operator.stored, query, name)
         samples.add(JOIN_PAIRS, operator.pairs, query, name)
+
+
+def count_overlaps(samples: Samples, operator: JoiningLifetimes, query: str, name: str | None) -> None:
+    """Add the counters of a join of lifetimes."""
+    count_join(samples, operator, query, name)
+    samples.add(OUTSIDE_WINDOWS, operator.outside, query)
 
 
 def count_copies(samples: Samples, operator: Revising, query: str, name: str | None) -> None:

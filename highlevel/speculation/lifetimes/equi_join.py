@@ -49,6 +49,9 @@ CHANGE, OTHER, PAIR_START, PAIR_END, PAIR_NEW_END, PAIR_WORDS = range(6)
 
 MIN_ROOM = 4_096
 
+SIDES, CTIS = ("left", "right"), "ctis"
+"""Tables of a snapshot: the stored rows of each side, and the CTIs of the sides and of the pairs."""
+
 
 class Store(NamedTuple):
     """The rows of a side, for kernels. `heads`: the first row of each key. `state`: the list of rows (`records`)."""
@@ -275,8 +278,23 @@ class LifetimeJoin:
 
     def process(self, port: int, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Process changes of the left side (port 0) or the right side (port 1). Return the changes of pairs."""
-        kind, start, stop, new_stop = times_of(changes)
+        kind, start, _, _ = times_of(changes)
         own, other = self._sides[port], self._sides[1 - port]
+        joined = self._numbered(own, changes)
+        parts = []
+        begin = 0
+        for end in [*np.flatnonzero(kind == CTI).tolist(), len(kind)]:
+            parts += self._pairs(port, joined, begin, end)
+            if end < len(kind):
+                own.cti = max(own.cti, int(start[end]))
+                parts += self._advance()
+            begin = end + 1
+        self._forget(other, own.cti)
+        return concat(parts, self.schema)
+
+    def _numbered(self, own: Side, changes: pa.RecordBatch) -> JoinChanges:
+        """Return changes of a side for kernels, and make room for them. A row with a NULL in its key is skipped."""
+        kind, start, stop, new_stop = times_of(changes)
         has_key = kind != CTI
         for name in own.on:
             has_key &= changes.column(name).is_valid().to_numpy(zero_copy_only=False)
@@ -289,17 +307,7 @@ class LifetimeJoin:
         row = own.numbers(changes, has_key)
         for side in self._sides:
             side.reserve(len(kind), self._keys.count)
-        joined = JoinChanges(np.where(has_key, kind, CTI), start, stop, new_stop, row, key)
-        parts = []
-        begin = 0
-        for end in [*np.flatnonzero(kind == CTI).tolist(), len(kind)]:
-            parts += self._pairs(port, joined, begin, end)
-            if end < len(kind):
-                own.cti = max(own.cti, int(start[end]))
-                parts += self._advance()
-            begin = end + 1
-        self._forget(other, own.cti)
-        return concat(parts, self.schema)
+        return JoinChanges(np.where(has_key, kind, CTI), start, stop, new_stop, row, key)
 
     def _pairs(self, port: int, changes: JoinChanges, begin: int, end: int) -> list[pa.RecordBatch]:
         own, other = self._sides[port], self._sides[1 - port]
@@ -334,6 +342,33 @@ class LifetimeJoin:
         nothing = np.zeros(1, np.int64)
         rows = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in self._payload], schema=self._payload)
         return [make_changes(nothing + CTI, nothing + cti, nothing, nothing, rows)]
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return the stored rows of each side as inserts, and the CTIs."""
+        tables = {name: self._stored_rows(side) for name, side in zip(SIDES, self._sides, strict=True)}
+        ctis = [*(side.cti for side in self._sides), self._cti]
+        return {**tables, CTIS: pa.table({CTIS: pa.array(ctis, pa.int64())})}
+
+    def _stored_rows(self, side: Side) -> pa.Table:
+        rows = side.rows[: side.state[USED_RECORDS]]
+        rows = rows[rows[:, KEY] != NONE]
+        nothing = np.zeros(len(rows), np.int64)
+        payload = pa.RecordBatch.from_arrays(side.columns(rows[:, ROW]), schema=side.payload)
+        times = (rows[:, VS].copy(), rows[:, VE].copy(), nothing)
+        return pa.Table.from_batches([make_changes(nothing + INSERT, *times, payload)])
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Load the state of a snapshot, before the first change."""
+        for name, side in zip(SIDES, self._sides, strict=True):
+            for batch in tables[name].to_batches():
+                changes = self._numbered(side, batch)
+                # The other side is hidden, so no pair is returned a second time.
+                hidden = Side(side.payload, side.on)
+                hidden.reserve(0, self._keys.count)
+                nothing = Pairs(self._out.reshape(-1), 0, np.zeros(1, np.int64), np.full(1, NONE, np.int64))
+                join_changes(side.store(), hidden.store(), changes, 0, batch.num_rows, BEGINNING, nothing)
+        one, other = self._sides
+        one.cti, other.cti, self._cti = tables[CTIS][CTIS].to_pylist()
 
     def _forget(self, side: Side, until: int) -> None:
         """Remove the rows of a side that end by the CTI `until` of the other, if they may be most of its rows."""
