@@ -92,7 +92,7 @@ def plan_warnings(plan: Plan) -> Iterator[str]:
         verb = "has" if len(plan.joins_without_key) == 1 else "have"
         yield (
             f"{joins} of {plan.name} {verb} no equality between both sides, so every pair of rows within the windows "
-            "is tested. Add an equality, such as a.srcIP = b.destIP, or choose a smaller RANGE"
+            "is tested. Add an equality, such as a.srcIP = b.destIP, or shorter windows"
         )
 
 

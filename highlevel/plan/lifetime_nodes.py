@@ -75,7 +75,9 @@ class Snapshots(Windowed):
     def lifetime(self) -> Lifetime:
         """The lifetime of the rows of the input."""
         window = self.aggregation.window
-        return Lifetime(self.time, self.end, None if self.end is not None else getattr(window, "length", None), self.late_by)
+        return Lifetime(
+            self.time, self.end, None if self.end is not None else getattr(window, "length", None), self.late_by
+        )
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,11 @@ class WaitingRows:
                 due.append((rows.slice(0, count), times[:count]))
                 # A slice keeps the memory of all rows, so the remaining rows are copied when they are at most half.
                 is_small = len(times) <= 2 * count
-                rows = pa.concat_tables([rows.slice(count)]).take(_range(len(times) - count)) if is_small else rows.slice(count)
+                rows = (
+                    pa.concat_tables([rows.slice(count)]).take(_range(len(times) - count))
+                    if is_small
+                    else rows.slice(count)
+                )
                 times = times[count:].copy() if is_small else times[count:]
             if len(times):
                 runs.append((rows, times))

@@ -214,7 +214,9 @@ class PlanChanges:
 
     def _overlaps(self, node: OverlapJoin, inputs: Sequence[Node]) -> ChangingOverlapJoin:
         if self._consistency.early is not None:
-            raise self._error("EARLY of lifetimes", "WAIT and REMEMBER only: a pair is returned when both rows are known")
+            raise self._error(
+                "EARLY of lifetimes", "WAIT and REMEMBER only: a pair is returned when both rows are known"
+            )
         self._check_names(node)
         left, right = (
             each if is_changing(each) or not any(map(is_changing, inputs)) else changes_of_rows(each) for each in inputs

@@ -159,8 +159,8 @@ class LifetimeJoins:
         right, right_side, right_names = self._side(index, columns, of_keys)
         pairs = tuple((renamed(one, left_names), renamed(other, right_names)) for one, other in keys)
         node: Node = OverlapJoin(left, right, (left_side, right_side), pairs, time)
-        condition = conjunction(residuals)
-        return node if condition is None else Filter(node, condition)
+        residual = conjunction(residuals)
+        return node if residual is None else Filter(node, residual)
 
     def _left(self, index: int, columns: set[str], of_keys: set[str]) -> tuple[Node, JoinedSide, dict[str, str]]:
         if index == 0:
@@ -216,7 +216,9 @@ def _item(sql: str, item: FromItem, table: NamedTable) -> LifetimeItem:
     window = bind_window_clause(sql, item.window)
     if not isinstance(window.kind, LifetimeWindow):
         keyword = next(each.keyword for each in item.window.parameters if each.name == "SLIDE")
-        expected = "SLIDE in the query with groups: SELECT count(*) [LIFETIME window_start TO window_end, SLIDE 1 minute]"
+        expected = (
+            "SLIDE in the query with groups: SELECT count(*) [LIFETIME window_start TO window_end, SLIDE 1 minute]"
+        )
         raise QueryError("SLIDE in an item of a join", sql, keyword.start, expected)
     names = TableNames(sql, [table], qualify=False)
     if window.lifetime:

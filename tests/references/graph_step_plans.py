@@ -4,6 +4,7 @@ from queries.gsql import compile_query
 
 PAIR = "FROM Main1 S [RANGE 3 s, WA ts], Main2 A [RANGE 2 s, WA ts] WHERE S.srcIP = A.srcIP"
 
+OVERLAPS = "Main1 [LIFETIME 3 s] S JOIN Main2 [LIFETIME 2 s] A ON S.srcIP = A.srcIP"
 
 QUERIES = {
     "rows": "SELECT ts, srcIP, len FROM Main1 WHERE len > 40",
@@ -64,6 +65,10 @@ QUERIES = {
     "[LIFETIME 5 s] WHERE len > 40 GROUP BY srcIP HAVING n > 1",
     "lifetimes in windows": "SELECT srcIP, count(*) AS n, sum(len) AS s FROM packets [LIFETIME 5 s, SLIDE 3 s] "
     "GROUP BY srcIP ORDER BY n DESC LIMIT 3",
+    "lifetimes of first copies": "SELECT srcIP, count(*) AS n FROM packets DISTINCT ON (srcIP, len) WITHIN 2 s "
+    "[LIFETIME 4 s] GROUP BY srcIP",
+    "overlaps": f"SELECT window_start, window_end, S.srcIP, S.len, A.ts FROM {OVERLAPS} AND S.len > A.len",
+    "groups of overlaps": f"SELECT S.len, count(*) AS n, sum(A.len) AS s FROM {OVERLAPS} GROUP BY S.len",
     "no graph": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY srcIP",
 }
 

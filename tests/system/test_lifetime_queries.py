@@ -190,7 +190,6 @@ REFUSED = [
     ("len FROM M [LIFETIME 5 s] GROUP BY len HAVING top(1, count(*))", "top over windows that differ between groups"),
     ("rank() OVER (ORDER BY count(*)) FROM M [LIFETIME 5 s]", "OVER in a query with sessions, PA or LIFETIME"),
     ("count(*) FROM M [LIFETIME 5 s] WITH CONSISTENCY (EARLY 1 s) EMIT CHANGES", "together with EARLY of lifetimes"),
-    ("count(*) FROM (SELECT count(*) AS n [RANGE 1 s] FROM M) [LIFETIME 5 s, WA ts] EMIT CHANGES", "LIFETIME of prov"),
 ]
 
 

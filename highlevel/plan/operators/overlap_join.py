@@ -22,7 +22,6 @@ import pyarrow as pa
 from capture.arrow_compute import array_of
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.operators.meld import UNION
-from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.change_nodes import is_changing
 from highlevel.plan.lifetime_nodes import ChangingOverlapJoin, OverlapJoin
 from highlevel.plan.nodes import Node, macs_of
@@ -85,9 +84,8 @@ class OverlapJoinOperator:
         """Store no rows yet."""
         self._sides = [OverlapSide(node, port) for port in range(2)]
         left, right = self._sides
-        self._join = LifetimeJoin(
-            *(change_schema(side.payload) for side in self._sides), list(zip(left.on, right.on, strict=True))
-        )
+        on = list(zip(left.on, right.on, strict=True))
+        self._join = LifetimeJoin(change_schema(left.payload), change_schema(right.payload), on)
         self._values = [*left.values, *right.values]
         self._time = node.time
         self._schema = _schema_of(node)

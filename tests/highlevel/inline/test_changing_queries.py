@@ -19,6 +19,8 @@ LONG = "packets [RANGE 2 seconds] WHERE len > 400"
 BOTH = f"({SENT}) a [RANGE 0 s, WA window_end] %s ({RECEIVED}) b [RANGE 0 s, WA window_end] ON a.srcIP = b.destIP"
 SAME_END = f"(SELECT %s FROM ({RECEIVED}) b WHERE b.window_end = a.window_end%s)"
 ANSWERED = "packets p [RANGE 2 seconds] %s packets q [RANGE 0 s] ON q.srcIP = p.destIP AND q.destIP = p.srcIP"
+COPIES = "packets DISTINCT ON (srcIP, len) WITHIN 1 second"
+OVERLAPS = "packets [LIFETIME 2 seconds] p JOIN packets [LIFETIME 3 seconds] q ON p.srcIP = q.destIP"
 COUNTS = f"SELECT window_end, n FROM ({SENT}) %s SELECT window_end, n FROM ({RECEIVED})"
 
 QUERIES = {
@@ -63,6 +65,13 @@ QUERIES = {
     "LIFETIME": "SELECT srcIP, count(*) AS n, max(len) AS m FROM packets [LIFETIME 3 seconds] GROUP BY srcIP",
     "LIFETIME with SLIDE": "SELECT count(DISTINCT srcIP) AS hosts, avg(len) AS a FROM packets "
     "[LIFETIME 10 seconds, SLIDE 2 seconds] HAVING count(*) > 20",
+    "LIFETIME of first copies": f"SELECT srcIP, count(*) AS n FROM {COPIES} [LIFETIME 3 seconds] GROUP BY srcIP",
+    "LIFETIME of first copies with SLIDE": f"SELECT count(*) AS n FROM {COPIES} [LIFETIME 5 seconds, SLIDE 2 seconds]",
+    "LIFETIME of groups": f"SELECT n, count(*) AS hosts FROM ({SENT}) [LIFETIME 8 seconds, WA window_end] GROUP BY n",
+    "overlaps": f"SELECT window_start, window_end, p.srcIP, p.len, q.len AS other FROM {OVERLAPS} AND p.len >= q.len",
+    "overlaps of first copies": f"SELECT p.len, count(*) AS n, sum(q.len) AS s FROM {COPIES} [LIFETIME 2 seconds] p "
+    f"JOIN {COPIES} [LIFETIME 3 seconds] q ON p.srcIP = q.destIP GROUP BY p.len",
+    "overlaps in windows": f"SELECT count(*) AS n [RANGE 10 seconds, WA window_start] FROM {OVERLAPS}",
     "busiest instant": "SELECT max(n) AS most FROM (SELECT count(*) AS n FROM packets [LIFETIME 2 seconds]) "
     "[RANGE 10 seconds]",
     "two outer joins": "SELECT p.ts, p.srcIP, q.len, r.len AS other FROM packets p [RANGE 2 seconds] "
