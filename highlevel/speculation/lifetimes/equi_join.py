@@ -37,6 +37,7 @@ from highlevel.speculation.lifetimes.model import (
     concat,
     make_changes,
     payload_schema,
+    storable,
     times_of,
 )
 from lowlevel.punctuation import BEGINNING, END
@@ -187,7 +188,7 @@ class Side:
     def __init__(self, schema: pa.Schema, on: Sequence[str]) -> None:
         self.payload = payload_schema(schema)
         self.on = list(on)
-        self.values = Keys([_storable(field) for field in self.payload])
+        self.values = Keys([storable(field) for field in self.payload])
         self.rows: Words = np.empty((0, ROW_WORDS), np.int64)
         self.heads: Words = np.empty(0, np.int64)
         self.state = np.zeros(LIST_WORDS, np.int64)
@@ -262,7 +263,7 @@ class LifetimeJoin:
             raise LifetimeError(f"got the column {min(equal)!r} on both sides, expected other names (select)")
         self._payload = pa.schema([*one.payload, *self._right_fields])
         self.schema = change_schema(self._payload)
-        self._keys = Keys([_storable(one.payload.field(a)) for a, _ in on])
+        self._keys = Keys([storable(one.payload.field(a)) for a, _ in on])
         self._out: Words = np.empty((MIN_ROOM, PAIR_WORDS), np.int64)
         self._cti = BEGINNING
 
@@ -405,15 +406,3 @@ class LifetimeJoin:
             heads = np.full(max(MIN_ROOM, len(kept)), NONE, np.int64)
             heads[: len(kept)] = side.heads[kept]
             side.heads = heads
-
-
-def _storable(field: pa.Field) -> pa.DataType:
-    """Return the type in which values of a column are stored. Raises LifetimeError if they cannot be."""
-    kind = field.type
-    if pa.types.is_timestamp(kind) or pa.types.is_integer(kind):
-        return pa.int64()
-    if pa.types.is_floating(kind):
-        return pa.float64()
-    if pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return kind
-    raise LifetimeError(f"got the column {field.name} of type {kind}, expected numbers, times, bool, text or bytes")

@@ -72,6 +72,18 @@ def payload_of(changes: pa.RecordBatch) -> pa.RecordBatch:
     return changes.select(payload_schema(changes.schema).names)
 
 
+def storable(field: pa.Field) -> pa.DataType:
+    """Return the type in which values of a column are stored. Raises LifetimeError if they cannot be."""
+    kind = field.type
+    if pa.types.is_timestamp(kind) or pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return kind
+    raise LifetimeError(f"got the column {field.name} of type {kind}, expected numbers, times, bool, text or bytes")
+
+
 def times_of(changes: pa.RecordBatch) -> tuple[Words, Words, Words, Words]:
     """Return types, starts, ends and new ends. A time that a change does not have is 0."""
     kind = changes.column(TYPE).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -1,0 +1,138 @@
+"""Augmented finite automata: states, arcs and a register (Chandramouli, Goldstein and Maier, 2010, Definition 1).
+
+A run begins in the state `start` with the initial register, and consumes rows that follow each other in time. An arc
+leads from one state to another. Its fence is a condition over the row and the register, its transfer computes the new
+register from both. A silent arc (an epsilon arc) consumes no row: its fence and transfer read only the register.
+
+The automaton accepts a sequence of rows if a run over all of them ends in a final state. The result is the register,
+true in the intersection of the lifetimes of the rows. A row that fits no arc ends the run, so a pattern that skips rows
+has an arc from a state to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+from capture.errors import WiretideError
+from capture.lazy_dataclasses import dataclass
+from lowlevel.expressions.tree import Column, Expression, Literal, columns_of
+from lowlevel.expressions.types import Type, key_type
+from lowlevel.punctuation import BEGINNING, END
+
+Transfer = tuple[tuple[str, Expression], ...]
+"""Names of fields of the register, each with its new value. Other fields keep their values."""
+
+
+class PatternError(WiretideError, ValueError):
+    """An automaton that contradicts itself or its rows."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of the register, with its value before the first row."""
+
+    name: str
+    initial: Literal
+
+    @property
+    def column(self) -> Column:
+        """The field in expressions."""
+        return Column(self.name, self.initial.type, nullable=True)
+
+
+@dataclass(frozen=True)
+class Arc:
+    """An arc. It applies to rows with a time in `[begin, end)`, in ns."""
+
+    source: str
+    target: str
+    fence: Expression = Literal(True, Type.BOOL)
+    transfer: Transfer = ()
+    is_silent: bool = False
+    begin: int = BEGINNING
+    end: int = END
+
+    @property
+    def expressions(self) -> Iterator[Expression]:
+        """The fence and the new values."""
+        yield self.fence
+        yield from (value for _, value in self.transfer)
+
+
+@dataclass(frozen=True)
+class Automaton:
+    """States, arcs and a register. Validated on construction (PatternError).
+
+    `window`: a run spans less than this time, in ns; None for no limit. Arcs with one source are in the order of
+    preference.
+    """
+
+    start: str
+    finals: tuple[str, ...]
+    arcs: tuple[Arc, ...]
+    register: tuple[Field, ...] = ()
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check names and types."""
+        if self.window is not None and self.window <= 0:
+            raise PatternError(f"got a window of {self.window} ns, expected more than 0: a run has at least one row")
+        fields = {field.name: field.initial.type for field in self.register}
+        if len(fields) < len(self.register):
+            raise PatternError("got two fields of the register with one name, expected different names")
+        for name in self.finals:
+            if name not in self.states:
+                raise PatternError(f"got the final state {name!r} without an arc, expected {', '.join(self.states)}")
+        for arc in self.arcs:
+            _check_arc(arc, fields)
+        self._check_silent_arcs()
+
+    @cached_property
+    def states(self) -> tuple[str, ...]:
+        """The names of the states: the start, and then those of the arcs in their order."""
+        names = [self.start, *(name for arc in self.arcs for name in (arc.source, arc.target))]
+        return tuple(dict.fromkeys(names))
+
+    def _check_silent_arcs(self) -> None:
+        """Raise PatternError for a cycle of silent arcs that changes the register: a run would never consume a row."""
+        targets: dict[str, set[str]] = {}
+        for arc in self.arcs:
+            if arc.is_silent:
+                targets.setdefault(arc.source, set()).add(arc.target)
+        for arc in self.arcs:
+            if arc.is_silent and arc.transfer and arc.source in _reachable(targets, arc.target):
+                way = f"{arc.source} to {arc.target}"
+                raise PatternError(
+                    f"got a silent arc from {way} that changes the register in a cycle of silent arcs, expected an arc "
+                    "of the cycle that consumes a row, or no change of the register"
+                )
+
+
+def _check_arc(arc: Arc, fields: Mapping[str, Type]) -> None:
+    way = f"the arc from {arc.source} to {arc.target}"
+    if arc.begin >= arc.end:
+        raise PatternError(f"got {way} with the lifetime [{arc.begin}, {arc.end}), expected begin < end")
+    if arc.fence.type is not Type.BOOL:
+        raise PatternError(f"got a fence of type {arc.fence.type} at {way}, expected a condition")
+    for name, value in arc.transfer:
+        if name not in fields:
+            known = ", ".join(fields) or "no field: the register is empty"
+            raise PatternError(f"got a new value of {name!r} at {way}, expected a field of the register: {known}")
+        if value.type is not fields[name] and key_type(fields[name], value.type) is not fields[name]:
+            raise PatternError(f"got {name} of type {value.type} at {way}, expected {fields[name]}")
+    if arc.is_silent:
+        for expression in arc.expressions:
+            for column in columns_of(expression):
+                if column.name not in fields:
+                    raise PatternError(f"got the column {column.name!r} at {way}, which consumes no row; expected fields")
+
+
+def _reachable(targets: Mapping[str, set[str]], state: str) -> set[str]:
+    """Return the states that edges lead to from a state, and the state itself."""
+    reached, waiting = {state}, [state]
+    while waiting:
+        for target in targets.get(waiting.pop(), set()) - reached:
+            reached.add(target)
+            waiting.append(target)
+    return reached

@@ -1,0 +1,132 @@
+"""Rows of a batch as the words that arcs read, and fields of registers as Arrow columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
+from highlevel.groups.keys import Keys
+from highlevel.operators.batch_columns import BatchColumns
+from highlevel.patterns.compilation import BITS, NUMBERED, CompiledAutomaton, Floats, Words
+from highlevel.patterns.expression_kernels import NAN, NULL
+from lowlevel.expressions.arrow import arrow_column, macs_to_arrow
+from lowlevel.expressions.columns import Columns, Vector
+from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.tree import Expression
+from lowlevel.expressions.types import Type
+from lowlevel.plan import ARROW_TYPES
+
+
+class ValueNumbers:
+    """Numbers for texts, addresses and byte strings. Equal values of a type have equal numbers."""
+
+    def __init__(self) -> None:
+        """Know no value."""
+        self._keys = {kind: Keys([ARROW_TYPES[kind]]) for kind in NUMBERED}
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the values."""
+        return sum(keys.bytes for keys in self._keys.values())
+
+    def numbers(self, values: pa.Array, kind: Type) -> Words:
+        """Return the number of each value; NULL for a NULL."""
+        numbers = self._keys[kind].find_or_insert([values], len(values))
+        return np.where(np.asarray(pc.is_valid(values)), numbers, NULL) if values.null_count else numbers
+
+    def values(self, numbers: Words, kind: Type) -> pa.Array:
+        """Return the values of numbers."""
+        if not self._keys[kind].count:
+            return pa.nulls(len(numbers), ARROW_TYPES[kind])
+        (values,) = self._keys[kind].columns(np.where(numbers == NULL, 0, numbers))
+        return pc.if_else(array_of(numbers != NULL), values, pa.scalar(None, values.type))
+
+
+class RowWords:
+    """Evaluates the expressions over rows that a compiled automaton reads."""
+
+    def __init__(self, compiled: CompiledAutomaton, numbers: ValueNumbers, macs: Sequence[str] = ()) -> None:
+        """Evaluate for an automaton. `macs`: the columns of MAC addresses."""
+        self._compiled = compiled
+        self._numbers = numbers
+        self._macs = macs
+
+    def words(self, batch: pa.RecordBatch) -> tuple[Words, Floats]:
+        """Return the words of each row, `[rows, words]`."""
+        compiled, rows = self._compiled, batch.num_rows
+        columns = BatchColumns(batch, self._macs)
+        words = np.zeros((rows, compiled.bit_words + len(compiled.row_integers)), np.int64)
+        for index, condition in enumerate(compiled.conditions):
+            words[:, index // BITS] |= self._is_true(condition, columns).astype(np.int64) << (index % BITS)
+        for index, expression in enumerate(compiled.row_integers):
+            words[:, compiled.bit_words + index] = self._integers(expression, columns, rows)
+        floats = np.empty((rows, len(compiled.row_floats)), np.float64)
+        for index, expression in enumerate(compiled.row_floats):
+            vector = evaluate(expression, columns)
+            assert isinstance(vector, Vector)
+            floats[:, index] = vector.data if vector.valid is None else np.where(vector.valid, vector.data, NAN)
+        return words, floats
+
+    def _is_true(self, condition: Expression, columns: Columns) -> npt.NDArray[np.bool_]:
+        vector = evaluate(condition, columns)
+        assert isinstance(vector, Vector)
+        return vector.data if vector.valid is None else vector.data & vector.valid
+
+    def _integers(self, expression: Expression, columns: Columns, rows: int) -> Words:
+        vector = evaluate(expression, columns)
+        if expression.type in NUMBERED:
+            return self._numbers.numbers(arrow_column(vector, rows, expression.type), expression.type)
+        assert isinstance(vector, Vector)
+        data = vector.data.astype(np.int64)
+        return data if vector.valid is None else np.where(vector.valid, data, NULL)
+
+
+class RegisterColumns:
+    """Converts fields of registers to Arrow columns."""
+
+    def __init__(self, compiled: CompiledAutomaton, numbers: ValueNumbers) -> None:
+        """Convert the registers of an automaton."""
+        self._compiled = compiled
+        self._numbers = numbers
+        self._types = {field.name: field.initial.type for field in compiled.automaton.register}
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The fields of the register, in the order of the automaton."""
+        return pa.schema([pa.field(name, ARROW_TYPES[kind]) for name, kind in self._types.items()])
+
+    def initial(self) -> tuple[Words, Floats]:
+        """Return the words of the register before the first row."""
+        literals = {field.name: field.initial for field in self._compiled.automaton.register}
+        words = [self._word(literals[name].value, literals[name].type) for name in self._compiled.integers]
+        floats = [literals[name].value for name in self._compiled.floats]
+        return np.array(words, np.int64), np.array([NAN if each is None else each for each in floats], np.float64)
+
+    def _word(self, value: object, kind: Type) -> int:
+        if value is None:
+            return NULL
+        if kind in NUMBERED:
+            return int(self._numbers.numbers(pa.array([value], ARROW_TYPES[kind]), kind)[0])
+        return int(value)  # type: ignore[call-overload, no-any-return]
+
+    def columns(self, words: Words, floats: Floats) -> list[pa.Array]:
+        """Return the columns of registers: `words` is `[rows, integer fields]`, `floats` is `[rows, float fields]`."""
+        return [self._column(name, kind, words, floats) for name, kind in self._types.items()]
+
+    def _column(self, name: str, kind: Type, words: Words, floats: Floats) -> pa.Array:
+        if kind is Type.FLOAT:
+            values = np.ascontiguousarray(floats[:, self._compiled.floats.index(name)])
+            return pa.array(values, mask=np.isnan(values))
+        numbers = np.ascontiguousarray(words[:, self._compiled.integers.index(name)])
+        if kind in NUMBERED:
+            return self._numbers.values(numbers, kind)
+        valid = numbers != NULL
+        if kind is Type.MAC:
+            return macs_to_arrow(numbers, None if valid.all() else valid)
+        column = pa.array(np.where(valid, numbers, 0), mask=None if valid.all() else ~valid)
+        return pc.cast(column, ARROW_TYPES[kind])

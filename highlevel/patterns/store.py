@@ -1,0 +1,204 @@
+"""The memory of partial matches, which grows as kernels need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.lazy_dataclasses import dataclass
+from highlevel.patterns import entry_kernels as kernels
+from highlevel.patterns.automaton import PatternError
+from highlevel.patterns.compilation import CompiledAutomaton, Floats, Words
+from highlevel.patterns.entry_kernels import (
+    ENTRIES,
+    ENTRY_WORDS,
+    NODE_RECORDS,
+    NODE_WORDS,
+    PARTITION_WORDS,
+    RESULT_COUNT,
+    RESULT_WORDS,
+    STATE_WORDS,
+    Automata,
+    Rows,
+    Store,
+)
+from highlevel.speculation.lifetimes.kernels.records import FREE_RECORD, LIVE_RECORDS, NONE, USED_RECORDS
+
+MIN_ROOM = 4_096
+
+MAX_NODES = 2**25
+"""Runs in memory at most. More are an error, because a match that is left out would go unnoticed."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """Results of runs: `words` has RESULT_WORDS and the integer fields of the register per result, `floats` the rest."""
+
+    words: Words
+    floats: Floats
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs: partition, times of the first and the last row, state, and the register as in Results."""
+
+    partitions: Words
+    starts: Words
+    lasts: Words
+    states: list[str]
+    words: Words
+    floats: Floats
+
+
+class PartialMatches:
+    """Partial matches of an automaton in numbered partitions. Not thread safe."""
+
+    def __init__(self, compiled: CompiledAutomaton, initial: tuple[Words, Floats]) -> None:
+        """Begin without rows. `initial`: the words of the register before the first row."""
+        self.compiled = compiled
+        self._automata = Automata(
+            compiled.arcs.reshape(-1),
+            compiled.first_arcs,
+            compiled.first_silent,
+            compiled.is_final,
+            np.append(initial[0], 0),
+            np.append(initial[1], 0.0),
+            len(compiled.integers),
+            len(compiled.floats),
+            compiled.bit_words + len(compiled.row_integers),
+            len(compiled.row_floats),
+        )
+        self._entry_width = ENTRY_WORDS + self._automata.row_words
+        self._node_width = NODE_WORDS + self._automata.fields
+        self._entries: Words = np.zeros((MIN_ROOM, self._entry_width), np.int64)
+        self._float_rows: Floats = np.zeros((MIN_ROOM, self._automata.float_row_words), np.float64)
+        self._nodes: Words = np.zeros((MIN_ROOM, self._node_width), np.int64)
+        self._float_nodes: Floats = np.zeros((MIN_ROOM, self._automata.float_fields), np.float64)
+        self._partitions: Words = np.full((MIN_ROOM, PARTITION_WORDS), NONE, np.int64)
+        self._results: Words = np.zeros((MIN_ROOM, RESULT_WORDS + self._automata.fields), np.int64)
+        self._float_results: Floats = np.zeros((MIN_ROOM, self._automata.float_fields), np.float64)
+        self.state: Words = np.zeros(STATE_WORDS, np.int64)
+        for records in (ENTRIES, NODE_RECORDS):
+            self.state[records + FREE_RECORD] = NONE
+
+    @property
+    def entry_count(self) -> int:
+        """Number of rows with partial matches in memory."""
+        return int(self.state[ENTRIES + LIVE_RECORDS])
+
+    @property
+    def node_count(self) -> int:
+        """Number of runs in memory."""
+        return int(self.state[NODE_RECORDS + LIVE_RECORDS])
+
+    @property
+    def bytes(self) -> int:
+        """Memory of rows and runs."""
+        arrays = (self._entries, self._float_rows, self._nodes, self._float_nodes, self._partitions)
+        return sum(array.nbytes for array in arrays)
+
+    def apply(self, rows: Rows, partitions: int) -> Iterator[Results]:
+        """Add and retract rows; partitions are below `partitions`. Yield the changes of results."""
+        if partitions > len(self._partitions):
+            self._partitions = _longer(self._partitions, 2 * partitions, NONE)
+        begin, end = 0, len(rows.kind)
+        while begin < end:
+            store = self._store()
+            begin = kernels.apply_rows(self._automata, self.compiled.machine, store, rows, begin, end)
+            if self.state[RESULT_COUNT]:
+                yield self._take_results()
+            elif begin < end:
+                self._grow()
+
+    def forget(self, partitions: int, watermark: int) -> int:
+        """Remove what rows from the watermark on do not need. Return the number of partitions with entries."""
+        known = min(partitions, len(self._partitions))
+        return int(kernels.forget_entries(self._automata, self._store(), known, watermark))
+
+    def renumber(self, kept: Words) -> None:
+        """Give the partitions `kept` the numbers 0, 1, 2, …; the others have no entries."""
+        partitions = self._partitions[kept]
+        self._partitions = _longer(partitions, max(MIN_ROOM, 2 * len(kept)), NONE)
+
+    def used_partitions(self, partitions: int) -> Words:
+        """Return the partitions with entries."""
+        return np.flatnonzero(self._partitions[:partitions, kernels.FIRST] != NONE)
+
+    def stored_rows(self) -> Words:
+        """Return the numbers of the values of all rows in memory, as an array that can be written to."""
+        used = self._entries[: self.state[ENTRIES + USED_RECORDS]]
+        return used[:, kernels.ROW]
+
+    def runs(self, partitions: int) -> Runs:
+        """Return all runs, ordered by partition, last row and first row."""
+        places = [
+            (partition, int(self._entries[entry, kernels.TIME]), node)
+            for partition in range(min(partitions, len(self._partitions)))
+            for entry in self._chain(self._entries, int(self._partitions[partition, kernels.FIRST]), kernels.AFTER)
+            for node in self._chain(self._nodes, int(self._entries[entry, kernels.NODES]), kernels.NEXT_NODE)
+        ]
+        partition, last, node = np.array(places, np.int64).reshape(-1, 3).T
+        words = self._nodes[node]
+        names = np.array(self.compiled.states)[words[:, kernels.STATE]]
+        return Runs(
+            partition, words[:, kernels.START], last, names.tolist(), words[:, NODE_WORDS:], self._float_nodes[node]
+        )
+
+    @staticmethod
+    def _chain(records: Words, record: int, link: int) -> Iterator[int]:
+        """Yield the records of a list."""
+        while record != NONE:
+            yield record
+            record = int(records[record, link])
+
+    def _store(self) -> Store:
+        return Store(
+            self._entries.reshape(-1),
+            _flat(self._float_rows),
+            self._nodes.reshape(-1),
+            _flat(self._float_nodes),
+            self._partitions.reshape(-1),
+            self._results.reshape(-1),
+            _flat(self._float_results),
+            self.state,
+            len(self._entries),
+            len(self._nodes),
+            len(self._results),
+        )
+
+    def _take_results(self) -> Results:
+        count = int(self.state[RESULT_COUNT])
+        self.state[RESULT_COUNT] = 0
+        return Results(self._results[:count].copy(), self._float_results[:count].copy())
+
+    def _grow(self) -> None:
+        """Make room for entries or nodes. The room for results is that for nodes, so it is sufficient for each list."""
+        if self.entry_count == len(self._entries):
+            self._entries = _longer(self._entries, 2 * len(self._entries), 0)
+            self._float_rows = _longer(self._float_rows, len(self._entries), 0)
+            return
+        if 2 * len(self._nodes) > MAX_NODES:
+            raise PatternError(
+                f"got more than {MAX_NODES} partial matches, expected fewer: a shorter window (WITHIN), narrower "
+                "conditions, or more partitions"
+            )
+        self._nodes = _longer(self._nodes, 2 * len(self._nodes), 0)
+        self._float_nodes = _longer(self._float_nodes, len(self._nodes), 0)
+        self._results = np.zeros((len(self._nodes), self._results.shape[1]), np.int64)
+        self._float_results = np.zeros((len(self._nodes), self._float_results.shape[1]), np.float64)
+
+
+def _longer(array: npt.NDArray[Any], rows: int, fill: int) -> npt.NDArray[Any]:
+    """Return a copy with more rows."""
+    longer = np.full((rows, array.shape[1]), fill, array.dtype)
+    longer[: len(array)] = array
+    return longer
+
+
+def _flat(array: Floats) -> Floats:
+    """Return the words of an array, which has an address also without words."""
+    return array.reshape(-1) if array.size else np.zeros(1)

@@ -1,0 +1,1 @@
+"""Tests of patterns over disordered streams."""

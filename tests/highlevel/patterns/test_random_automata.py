@@ -1,0 +1,141 @@
+"""Random automata over rows in any order, compared with the definition: results and lists of runs.
+
+Finds: a run that a late row should have ended, a run that is missing after a retraction, results that are withdrawn too
+often, a removal by a watermark that a later row still needed, and wrong NULLs in fences and transfers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from highlevel.patterns.automaton import Automaton
+from highlevel.patterns.operator import PatternOperator
+from highlevel.speculation.lifetimes.model import change_schema, weighted
+from lowlevel.punctuation import BEGINNING
+from tests.references.automata import Row, Run, random_automaton, random_row, results, runs_by_row
+
+PAYLOAD = pa.schema([("part", pa.string()), ("kind", pa.string()), ("size", pa.int64()), ("level", pa.float64())])
+CHANGES = change_schema(PAYLOAD)
+PARTITIONS = ["x", "y"]
+
+
+class Comparison:
+    """A run of an operator and the rows that are true, with its results so far."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.automaton: Automaton = random_automaton(self.draw)
+        self.operator = PatternOperator(CHANGES, self.automaton, by=["part"])
+        self.rows: dict[str, list[Row]] = {name: [] for name in PARTITIONS}
+        self.all_rows: dict[str, list[Row]] = {name: [] for name in PARTITIONS}
+        self.order: list[str] = []
+        self.watermark = BEGINNING
+        self.changes: Counter[tuple[Any, ...]] = Counter()
+        self.ties = 0
+
+    def step(self) -> None:
+        """Apply one batch of changes, and compare."""
+        batch = [self._change() for _ in range(self.draw.randint(1, 4))]
+        changes = self.operator.process(pa.RecordBatch.from_pylist([each for each in batch if each], CHANGES))
+        for row in weighted(changes).to_pylist():
+            register = tuple(row[field.name] for field in self.automaton.register)
+            self.changes[row["part"], row["vs"], row["ve"], register] += row["weight"]
+        expected = Counter(
+            (part, start, stop, register)
+            for part, rows in self.all_rows.items()
+            for start, stop, register, _ in results(self.automaton, rows)
+        )
+        assert +self.changes == expected
+        assert not -self.changes
+        for part in PARTITIONS:
+            self._compare_runs(part)
+
+    def _change(self) -> dict[str, Any]:
+        draw, part = self.draw, self.draw.choice(PARTITIONS)
+        choice = draw.random()
+        above = [row for row in self.rows[part] if row.start >= self.watermark]
+        if choice < 0.2 and above:
+            row = draw.choice(above)
+            # Of rows that are equal within the window the last is retracted, as the operator does.
+            row = [each for each in above if self._identity(each) == self._identity(row)][-1]
+            self.rows[part].remove(row)
+            self.all_rows[part].remove(row)
+            new_stop = row.start
+            if draw.random() < 0.3 and row.stop > row.start + 1:
+                new_stop = draw.randint(row.start + 1, min(row.stop - 1, row.start + 20))
+                if new_stop >= self.watermark:
+                    self._keep(part, Row(row.start, self._tie(), new_stop, row.values))
+                else:
+                    new_stop = row.start
+            return {"type": 1, "vs": row.start, "ve": row.stop, "vnew": new_stop, "part": part, **row.values}
+        if choice < 0.35:
+            self.watermark = max(self.watermark, draw.randint(0, 30))
+            return {"type": 2, "vs": self.watermark}
+        row = random_row(draw, draw.randint(max(self.watermark, 0), max(self.watermark, 0) + 30), self._tie())
+        self._keep(part, row)
+        return {"type": 0, "vs": row.start, "ve": row.stop, "part": part, **row.values}
+
+    def _identity(self, row: Row) -> tuple[Any, ...]:
+        window = self.automaton.window
+        return row.start, row.stop if window is None else min(row.stop, row.start + window), row.values
+
+    def _tie(self) -> int:
+        self.ties += 1
+        return self.ties
+
+    def _keep(self, part: str, row: Row) -> None:
+        self.rows[part].append(row)
+        self.all_rows[part].append(row)
+        if part not in self.order:
+            self.order.append(part)
+
+    def _compare_runs(self, part: str) -> None:
+        """Compare the runs of each entry. Below the watermark, the operator keeps those that a new row can extend."""
+        if part not in self.order:
+            return
+        expected = []
+        for row, runs in runs_by_row(self.automaton, self.all_rows[part]):
+            expected.append((row.start, Counter(_visible(run) for run, _ in runs), runs))
+        # Rows with equal times are one entry here, and rows without runs are left out.
+        below = [entry for entry in expected if entry[0] < self.watermark]
+        kept = [(time, runs) for time, runs, _ in expected if time >= self.watermark]
+        if below:
+            cover = Counter(_visible(run) for run, stop in below[-1][2] if stop > self.watermark)
+            kept = [(below[-1][0], cover), *kept]
+        kept = _unite(kept)
+        names = [field.name for field in self.automaton.register]
+        found: list[tuple[int, Counter[Any]]] = []
+        runs = self.operator.partial_matches()
+        for run in runs.filter(pc.equal(runs["part"], part)).to_pylist():
+            if not found or found[-1][0] != run["last"]:
+                found.append((run["last"], Counter()))
+            found[-1][1][run["first"], run["state"], tuple(run[name] for name in names)] += 1
+        assert found == kept
+
+
+def _visible(run: Run) -> tuple[int, str, tuple[Any, ...]]:
+    """Return the first row's time, the state and the register of a run."""
+    start, _, state, register = run
+    return start, state, register
+
+
+def _unite(entries: list[tuple[int, Counter[Any]]]) -> list[tuple[int, Counter[Any]]]:
+    united: dict[int, Counter[Any]] = {}
+    for time, runs in entries:
+        united.setdefault(time, Counter()).update(runs)
+    return [(time, runs) for time, runs in united.items() if runs]
+
+
+def test_random_automata_give_the_results_and_runs_of_the_definition_in_every_order(soak: bool) -> None:
+    for seed in range(50_000 if soak else 2_000):
+        comparison = Comparison(seed)
+        try:
+            for _ in range(5):
+                comparison.step()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {comparison.automaton}") from error

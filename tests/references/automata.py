@@ -1,0 +1,245 @@
+"""Automata by the definition (Chandramouli et al., 2010, Definitions 1 and 2), and random automata.
+
+The accepted runs of each contiguous sequence of rows, by trying all of them. Slow. Expressions are evaluated one value
+at a time, with None for NULL.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from highlevel.patterns.automaton import Arc, Automaton, Field
+from lowlevel.expressions.tree import Binary, Column, Conditional, Expression, IsNull, Literal, Unary
+from lowlevel.expressions.types import Op, Type
+from lowlevel.punctuation import END
+
+Run = tuple[int, int, str, tuple[Any, ...]]
+"""Time and tie of the first row, state, register."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row with its lifetime and its order among rows of its time."""
+
+    start: int
+    tie: int
+    stop: int
+    values: Mapping[str, Any]
+
+
+def value_of(expression: Expression, values: Mapping[str, Any]) -> Any:
+    """Return the value of an expression, None for NULL."""
+    match expression:
+        case Column(name=name):
+            return values[name]
+        case Literal(value=value):
+            return value
+        case Unary(Op.NOT, operand):
+            value = value_of(operand, values)
+            return None if value is None else not value
+        case Unary(Op.NEG, operand):
+            value = value_of(operand, values)
+            return None if value is None else -value
+        case IsNull(operand):
+            return value_of(operand, values) is None
+        case Conditional(condition, value, otherwise):
+            return value_of(value if value_of(condition, values) is True else otherwise, values)
+        case Binary(op, left, right):
+            return _operation(op, value_of(left, values), value_of(right, values))
+    raise TypeError(expression)
+
+
+def _operation(op: Op, left: Any, right: Any) -> Any:
+    if op is Op.AND:
+        return False if left is False or right is False else None if None in (left, right) else True
+    if op is Op.OR:
+        return True if left is True or right is True else None if None in (left, right) else False
+    if left is None or right is None:
+        return None
+    match op:
+        case Op.ADD:
+            return left + right
+        case Op.SUB:
+            return left - right
+        case Op.MUL:
+            return left * right
+        case Op.DIV | Op.MOD if right == 0:
+            return None
+        case Op.DIV if isinstance(left, float) or isinstance(right, float):
+            return left / right
+        case Op.DIV:
+            return int(left / right)
+        case Op.MOD:
+            return left - int(left / right) * right
+    return {
+        Op.EQ: left == right, Op.NE: left != right, Op.LT: left < right, Op.LE: left <= right, Op.GT: left > right,
+        Op.GE: left >= right,
+    }[op]  # fmt: skip
+
+
+def runs_by_row(automaton: Automaton, rows: Iterable[Row]) -> list[tuple[Row, set[tuple[Run, int]]]]:
+    """Return the rows in their order, each with the runs that end with it: start, state, register, and end."""
+    ordered = sorted(rows, key=lambda row: (row.start, row.tie))
+    ending: list[set[tuple[Run, int]]] = [set() for _ in ordered]
+    for index, first in enumerate(ordered):
+        initial = tuple(field.initial.value for field in automaton.register)
+        runs = _close(automaton, {(automaton.start, initial)}, first)
+        stop = END
+        for end in range(index, len(ordered)):
+            row = ordered[end]
+            stop = min(stop, row.stop, END if automaton.window is None else row.start + automaton.window)
+            if row.start >= stop:
+                break
+            runs = _close(automaton, set(_step(automaton, runs, row, is_silent=False)), row)
+            if not runs:
+                break
+            ending[end] |= {((first.start, first.tie, state, register), stop) for state, register in runs}
+    return list(zip(ordered, ending, strict=True))
+
+
+def results(automaton: Automaton, rows: Iterable[Row]) -> set[tuple[int, int, tuple[Any, ...], int]]:
+    """Return the results: start, end, register, and the tie of the last row."""
+    return {
+        (row.start, stop, register, row.tie)
+        for row, runs in runs_by_row(automaton, rows)
+        for (_, _, state, register), stop in runs
+        if state in automaton.finals
+    }
+
+
+def _step(
+    automaton: Automaton, runs: set[tuple[str, tuple[Any, ...]]], row: Row, *, is_silent: bool
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    names = [field.name for field in automaton.register]
+    for state, register in runs:
+        values = dict(row.values) | dict(zip(names, register, strict=True))
+        for arc in automaton.arcs:
+            is_possible = arc.source == state and arc.is_silent is is_silent and arc.begin <= row.start < arc.end
+            if is_possible and value_of(arc.fence, values) is True:
+                changed = values | {name: value_of(value, values) for name, value in arc.transfer}
+                yield arc.target, tuple(_typed(changed[field.name], field) for field in automaton.register)
+
+
+def _typed(value: Any, field: Field) -> Any:
+    return float(value) if field.initial.type is Type.FLOAT and value is not None else value
+
+
+def _close(
+    automaton: Automaton, runs: set[tuple[str, tuple[Any, ...]]], row: Row
+) -> set[tuple[str, tuple[Any, ...]]]:
+    """Add the runs that silent arcs lead to."""
+    while True:
+        added = set(_step(automaton, runs, row, is_silent=True)) - runs
+        if not added:
+            return runs
+        runs = runs | added
+
+
+KIND, SIZE, LEVEL = (
+    Column("kind", Type.TEXT, nullable=True),
+    Column("size", Type.INT, nullable=True),
+    Column("level", Type.FLOAT, nullable=True),
+)
+"""The columns of rows for random automata."""
+
+
+def random_automaton(draw: random.Random) -> Automaton:
+    """Return an automaton with 2 to 4 states, 3 to 7 arcs and up to two fields."""
+    states = [f"q{number}" for number in range(draw.randint(2, 4))]
+    fields = draw.sample(
+        [
+            Field("count", Literal(0, Type.INT)),
+            Field("most", Literal(draw.choice([0, None]), Type.INT)),
+            Field("share", Literal(draw.choice([0.5, None]), Type.FLOAT)),
+            Field("seen", Literal(draw.choice(["a", None]), Type.TEXT)),
+        ],
+        draw.randint(0, 2),
+    )
+    arcs = []
+    for number in range(draw.randint(3, 7)):
+        source = states[0] if number == 0 else draw.choice(states)
+        is_silent = number > 0 and draw.random() < 0.15
+        target = draw.choice(states)
+        if is_silent and target == source:
+            is_silent = False
+        fence = _random_fence(draw, fields, is_silent=is_silent)
+        changed = [field for field in fields if draw.random() < 0.4] if not is_silent else []
+        transfer = tuple((field.name, _random_value(draw, field)) for field in changed)
+        arcs.append(Arc(source, target, fence, transfer, is_silent))
+    if draw.random() < 0.5 and fields and fields[0].name == "count":  # a silent arc to a state of its own changes it
+        arcs.append(
+            Arc(states[0], "last", _random_fence(draw, fields, is_silent=True), (("count", _more(fields[0])),), True)
+        )
+    reached = dict.fromkeys(name for arc in arcs for name in (arc.source, arc.target))
+    finals = tuple(draw.sample(list(reached), draw.randint(1, min(2, len(reached)))))
+    return Automaton(states[0], finals, tuple(arcs), tuple(fields), draw.choice([None, 3, 8, 30]))
+
+
+def _random_fence(draw: random.Random, fields: list[Field], *, is_silent: bool) -> Expression:
+    parts: list[Expression] = []
+    if not is_silent and draw.random() < 0.7:
+        parts.append(
+            draw.choice(
+                [
+                    Binary(Op.EQ, KIND, Literal(draw.choice("abc"), Type.TEXT)),
+                    Binary(Op.NE, KIND, Literal(draw.choice("abc"), Type.TEXT)),
+                    Binary(Op.GT, SIZE, Literal(draw.randint(0, 3), Type.INT)),
+                    Unary(Op.NOT, Binary(Op.LE, SIZE, Literal(draw.randint(0, 3), Type.INT))),
+                    Binary(Op.LT, LEVEL, Literal(draw.choice([0.25, 0.75]), Type.FLOAT)),
+                    Binary(Op.OR, IsNull(KIND), Binary(Op.EQ, SIZE, Literal(1, Type.INT))),
+                ]
+            )
+        )
+    for field in fields:
+        if draw.random() < 0.5:
+            parts.append(_random_condition(draw, field, is_silent=is_silent))
+    fence: Expression = Literal(True, Type.BOOL)
+    for part in parts:
+        op = Op.OR if draw.random() < 0.15 else Op.AND
+        fence = part if fence == Literal(True, Type.BOOL) else Binary(op, fence, part)
+    return fence
+
+
+def _random_condition(draw: random.Random, field: Field, *, is_silent: bool) -> Expression:
+    column = field.column
+    if column.type is Type.TEXT:
+        other: Expression = Literal("a", Type.TEXT) if is_silent else draw.choice([KIND, Literal("b", Type.TEXT)])
+        return draw.choice([Binary(Op.EQ, column, other), Unary(Op.NOT, IsNull(column)), Binary(Op.NE, column, other)])
+    if column.type is Type.FLOAT:
+        limit: Expression = Literal(0.5, Type.FLOAT) if is_silent else draw.choice([LEVEL, SIZE])
+        return draw.choice([Binary(Op.LE, column, limit), IsNull(column), Binary(Op.GT, column, limit)])
+    bound: Expression = Literal(draw.randint(0, 3), Type.INT)
+    if not is_silent and draw.random() < 0.5:
+        bound = Binary(Op.SUB, SIZE, Literal(1, Type.INT))
+    op = draw.choice([Op.LT, Op.LE, Op.EQ, Op.NE, Op.GE])
+    return draw.choice([Binary(op, column, bound), Unary(Op.NOT, Binary(op, column, bound)), IsNull(column)])
+
+
+def _more(field: Field) -> Expression:
+    return Binary(Op.ADD, field.column, Literal(1, Type.INT))
+
+
+def _random_value(draw: random.Random, field: Field) -> Expression:
+    column = field.column
+    if column.type is Type.TEXT:
+        return draw.choice([KIND, Literal("b", Type.TEXT), Literal(None, Type.TEXT)])
+    if column.type is Type.FLOAT:
+        half = Binary(Op.DIV, column, Literal(2.0, Type.FLOAT))
+        return draw.choice([LEVEL, half, SIZE, Binary(Op.MUL, LEVEL, column), Binary(Op.DIV, SIZE, column)])
+    larger = Conditional(Binary(Op.GT, SIZE, column), SIZE, column)
+    quotient = Binary(draw.choice([Op.DIV, Op.MOD]), column, Binary(Op.SUB, SIZE, Literal(2, Type.INT)))
+    return draw.choice([_more(field), SIZE, larger, Binary(Op.MUL, column, SIZE), Unary(Op.NEG, column), quotient])
+
+
+def random_row(draw: random.Random, time: int, tie: int) -> Row:
+    """Return a row with some NULLs, and a lifetime that may end before those of earlier rows."""
+    values = {
+        "kind": draw.choice(["a", "b", "c", "a", "b", None]),
+        "size": draw.choice([0, 1, 2, 3, 4, None]),
+        "level": draw.choice([0.0, 0.25, 0.5, 1.0, None]),
+    }
+    stop = draw.choice([END, END, time + draw.randint(1, 25)])
+    return Row(time, tie, stop, values)
