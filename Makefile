@@ -84,7 +84,7 @@ SEED =
 
 soak: setup java servers ## Kill processes at every moment, and those of a cluster in ROUNDS rounds (50); long random streams and queries
 	@$(PYTEST) --soak tests/highlevel/spark/test_spark_crash.py tests/dashboards/alerts/test_alerts_run.py \
-	  tests/highlevel/speculation/lifetimes tests/highlevel/plan/test_revision_properties.py \
+	  tests/highlevel/speculation/lifetimes tests/highlevel/patterns tests/highlevel/plan/test_revision_properties.py \
 	  tests/dashboards/changes/test_killed_runs.py tests/conformance/test_duckdb.py
 	@$(PY) -m tests.harness.cluster_rounds --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 

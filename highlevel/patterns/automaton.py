@@ -125,7 +125,7 @@ def _check_arc(arc: Arc, fields: Mapping[str, Type]) -> None:
         for expression in arc.expressions:
             for column in columns_of(expression):
                 if column.name not in fields:
-                    raise PatternError(f"got the column {column.name!r} at {way}, which consumes no row; expected fields")
+                    raise PatternError(f"got the column {column.name!r} at {way} without a row, expected a field")
 
 
 def _reachable(targets: Mapping[str, set[str]], state: str) -> set[str]:

@@ -62,19 +62,17 @@ NUMBERED = (Type.TEXT, Type.ADDRESS, Type.BYTES)
 
 @dataclass(frozen=True)
 class CompiledAutomaton:
-    """An automaton as arrays. `integers` and `floats` are the fields of the register, fields of fences first.
+    """An automaton as arrays. `integers` and `floats` are the fields of the register.
 
     * `conditions`: expressions over a row, whose values are bits.
     * `row_integers`, `row_floats`: expressions over a row, whose values are words after those with the bits.
     * `arcs`: ARC_WORDS per arc, ordered by source; those of a state begin at `first_arcs[state]`. Silent arcs follow
       in the same form, from `first_silent[state]` on.
-    * `compared`: how many fields of each kind fences read, directly or through transfers.
     """
 
     automaton: Automaton
     integers: tuple[str, ...]
     floats: tuple[str, ...]
-    compared: tuple[int, int]
     conditions: tuple[Expression, ...]
     row_integers: tuple[Expression, ...]
     row_floats: tuple[Expression, ...]
@@ -99,11 +97,8 @@ class _Compiler:
     def __init__(self, automaton: Automaton) -> None:
         self._automaton = automaton
         types = {field.name: field.initial.type for field in automaton.register}
-        read = _fields_of_fences(automaton)
-        ordered = sorted(types, key=lambda name: name not in read)
-        self.integers = tuple(name for name in ordered if types[name] is not Type.FLOAT)
-        self.floats = tuple(name for name in ordered if types[name] is Type.FLOAT)
-        self.compared = (len(read.intersection(self.integers)), len(read.intersection(self.floats)))
+        self.integers = tuple(name for name, kind in types.items() if kind is not Type.FLOAT)
+        self.floats = tuple(name for name, kind in types.items() if kind is Type.FLOAT)
         self._types = types
         self.conditions: list[Expression] = []
         self.row_integers: list[Expression] = []
@@ -128,23 +123,31 @@ class _Compiler:
         bits = -(-len(self.conditions) // BITS)
         instructions = np.array(self._code, np.int64).reshape(-1, 2)
         instructions[instructions[:, 0] == code.ROW_I, 1] += bits
-        stack = np.zeros(STACK_WORDS, np.int64)
         machine = Machine(
             _not_empty(instructions.reshape(-1)),
             _not_empty(np.array(self._constants, np.int64)),
             _not_empty(np.array(self._float_constants, np.float64)),
-            stack,
+            np.zeros(STACK_WORDS, np.int64),
             np.zeros(STACK_WORDS, np.float64),
         )
         is_final = np.array([name in automaton.finals for name in automaton.states], np.int64)
         arcs_array = np.array(words, np.int64).reshape(-1, ARC_WORDS)
-        rows = (tuple(self.conditions), tuple(self.row_integers), tuple(self.row_floats))
         return CompiledAutomaton(
-            automaton, self.integers, self.floats, self.compared, *rows, arcs_array, *firsts, is_final, machine
+            automaton,
+            self.integers,
+            self.floats,
+            tuple(self.conditions),
+            tuple(self.row_integers),
+            tuple(self.row_floats),
+            arcs_array,
+            firsts[0],
+            firsts[1],
+            is_final,
+            machine,
         )
 
     def _arc(self, arc: Arc, target: int) -> list[int]:
-        of_row, of_both = [], []
+        of_row, of_both = list[Expression](), list[Expression]()
         for part in _conjuncts(arc.fence):
             if part == Literal(True, Type.BOOL):
                 continue
@@ -270,23 +273,6 @@ NUMBERED_TYPES = frozenset(NUMBERED)
 def compile_automaton(automaton: Automaton) -> CompiledAutomaton:
     """Translate an automaton. Raises PatternError for an expression that needs a function of the register."""
     return _Compiler(automaton).compile()
-
-
-def _fields_of_fences(automaton: Automaton) -> set[str]:
-    """Return the fields that decide which arcs apply: those of fences, and those from which they are computed."""
-    names = {field.name for field in automaton.register}
-    read = {column.name for arc in automaton.arcs for column in columns_of(arc.fence)} & names
-    while True:
-        added = {
-            column.name
-            for arc in automaton.arcs
-            for name, value in arc.transfer
-            if name in read
-            for column in columns_of(value)
-        } & names - read
-        if not added:
-            return read
-        read |= added
 
 
 def _conjuncts(expression: Expression) -> list[Expression]:

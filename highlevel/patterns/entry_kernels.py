@@ -4,7 +4,7 @@
                     │       │       │
                   nodes   nodes   nodes        the runs that end with the row: start, state, register
 
-A **node** is a run: it is in the list of its last row. The lists are ordered by the start of the runs. Three invariants:
+A **node** is a run, in the list of its last row. Three invariants:
 
 * Content: for each range of neighbouring rows there is a node for each state and register that a run over them reaches.
 * Ordering: the nodes of a list ascend by start, and those of one start are neighbours.
@@ -237,11 +237,11 @@ def fire(automata: Automata, store: Store, machine: Machine, arc, node, entry, f
             entries, words, store.float_rows, float_word, to + NODE_WORDS, added * automata.float_fields,
         )  # fmt: skip
     while first != NONE:
-        if nodes[node_at(automata, first) + STATE] == nodes[to + STATE]:
-            if have_equal_registers(automata, store, first, added):
-                free_record(nodes, store.state, NODE_RECORDS, NODE_WORDS + automata.fields, NEXT_NODE, added)
-                return NONE
-        first = nodes[node_at(automata, first) + NEXT_NODE]
+        other = node_at(automata, first)
+        if nodes[other + STATE] == nodes[to + STATE] and have_equal_registers(automata, store, first, added):
+            free_record(nodes, store.state, NODE_RECORDS, NODE_WORDS + automata.fields, NEXT_NODE, added)
+            return NONE
+        first = nodes[other + NEXT_NODE]
     return added
 
 
@@ -264,8 +264,7 @@ def close_group(automata: Automata, store: Store, machine: Machine, first, entry
 @outlined
 def extend(automata: Automata, store: Store, machine: Machine, node, count, entry):  # type: ignore[no-untyped-def]
     """Append the extensions of `count` nodes with the row of an entry to the list. Return 0 without room."""
-    nodes, state = store.nodes, store.state
-    time = store.entries[entry_at(automata, entry) + TIME]
+    nodes, time = store.nodes, store.entries[entry_at(automata, entry) + TIME]
     first, start, start_tie = NONE, 0, 0
     for _ in range(count):
         at = node_at(automata, node)
@@ -401,9 +400,9 @@ def invalidate(automata: Automata, store: Store, entry, time, tie, partition):  
         if start > time or (start == time and store.nodes[of_node + START_TIE] > tie):
             break
         following = store.nodes[of_node + NEXT_NODE]
-        if automata.is_final[store.nodes[of_node + STATE]]:
-            if has_equal_result(automata, store, node, following) == 0:
-                write_result(automata, store, node, entry, partition, -1)
+        is_final = automata.is_final[store.nodes[of_node + STATE]]
+        if is_final and has_equal_result(automata, store, node, following) == 0:
+            write_result(automata, store, node, entry, partition, -1)
         store.entries[at + NODES] = following
         store.entries[at + NODE_COUNT] -= 1
         free_record(store.nodes, store.state, NODE_RECORDS, NODE_WORDS + automata.fields, NEXT_NODE, node)
@@ -529,9 +528,7 @@ def apply_rows(automata: Automata, machine: Machine, store: Store, rows: Rows, b
             before, has_room = entries[at + BEFORE], 1
             if before != NONE:
                 other = entry_at(automata, before)
-                has_room = extend(
-                    automata, store, machine, entries[other + NODES], entries[other + NODE_COUNT], entry
-                )
+                has_room = extend(automata, store, machine, entries[other + NODES], entries[other + NODE_COUNT], entry)
             if has_room:
                 has_room = begin_run(automata, store, machine, entry)
             if has_room == 0 or attach_list(automata, store, entry, partition) == 0:

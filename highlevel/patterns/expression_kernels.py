@@ -177,7 +177,7 @@ def run(  # type: ignore[no-untyped-def]
             float_top -= 1
             if stack[top] == 0 or stack[top] == NULL:
                 float_stack[float_top - 1] = float_stack[float_top]
-        elif operation == MIN_I or operation == MAX_I:
+        elif operation in (MIN_I, MAX_I):
             top -= 1
             left, right = stack[top - 1], stack[top]
             if left == NULL or (right != NULL and (right < left) == (operation == MIN_I)):

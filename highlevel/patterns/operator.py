@@ -19,7 +19,7 @@ import pyarrow as pa
 from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
 from highlevel.patterns.automaton import Automaton, PatternError
-from highlevel.patterns.compilation import Floats, Words, compile_automaton
+from highlevel.patterns.compilation import NUMBERED, Floats, Words, compile_automaton
 from highlevel.patterns.entry_kernels import (
     ADDED,
     MISSING,
@@ -183,4 +183,7 @@ class PatternOperator:
             kept, numbers = np.unique(stored, return_inverse=True)
             self._values = self._values.only(kept)
             stored[:] = numbers
+        if self._numbers.count > 2 * (self.matches.entry_count + self.matches.node_count) + MIN_ROOM:
+            for kind in NUMBERED:
+                self._numbers.keep(kind, self.matches.numbers_of(kind))
         return [make_ctis([watermark], self._result)]

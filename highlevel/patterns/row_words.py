@@ -34,6 +34,20 @@ class ValueNumbers:
         """Memory of the values."""
         return sum(keys.bytes for keys in self._keys.values())
 
+    @property
+    def count(self) -> int:
+        """Number of known values."""
+        return sum(keys.count for keys in self._keys.values())
+
+    def keep(self, kind: Type, places: Sequence[Words]) -> None:
+        """Forget the values of a type that are not in `places`, arrays of numbers, which get new numbers."""
+        numbers = np.concatenate([np.empty(0, np.int64), *places])
+        used = np.unique(numbers[numbers != NULL])
+        self._keys[kind] = self._keys[kind].only(used)
+        for place in places:
+            known = place != NULL
+            place[known] = np.searchsorted(used, place[known])
+
     def numbers(self, values: pa.Array, kind: Type) -> Words:
         """Return the number of each value; NULL for a NULL."""
         numbers = self._keys[kind].find_or_insert([values], len(values))
@@ -112,7 +126,7 @@ class RegisterColumns:
             return NULL
         if kind in NUMBERED:
             return int(self._numbers.numbers(pa.array([value], ARROW_TYPES[kind]), kind)[0])
-        return int(value)  # type: ignore[call-overload, no-any-return]
+        return int(value)  # type: ignore[call-overload]
 
     def columns(self, words: Words, floats: Floats) -> list[pa.Array]:
         """Return the columns of registers: `words` is `[rows, integer fields]`, `floats` is `[rows, float fields]`."""

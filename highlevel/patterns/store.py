@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from highlevel.patterns.entry_kernels import (
     Store,
 )
 from highlevel.speculation.lifetimes.kernels.records import FREE_RECORD, LIVE_RECORDS, NONE, USED_RECORDS
+from lowlevel.expressions.types import Type
 
 MIN_ROOM = 4_096
 
@@ -36,7 +36,7 @@ MAX_NODES = 2**25
 
 @dataclass(frozen=True)
 class Results:
-    """Results of runs: `words` has RESULT_WORDS and the integer fields of the register per result, `floats` the rest."""
+    """Results of runs. `words`: RESULT_WORDS and the integer fields of the register; `floats`: the other fields."""
 
     words: Words
     floats: Floats
@@ -132,6 +132,20 @@ class PartialMatches:
         """Return the numbers of the values of all rows in memory, as an array that can be written to."""
         used = self._entries[: self.state[ENTRIES + USED_RECORDS]]
         return used[:, kernels.ROW]
+
+    def numbers_of(self, kind: Type) -> list[Words]:
+        """Return the numbers of values of a type in rows, registers and the initial register, as writable arrays."""
+        compiled = self.compiled
+        types = {field.name: field.initial.type for field in compiled.automaton.register}
+        nodes = self._nodes[: self.state[NODE_RECORDS + USED_RECORDS]]
+        entries = self._entries[: self.state[ENTRIES + USED_RECORDS]]
+        fields = [index for index, name in enumerate(compiled.integers) if types[name] is kind]
+        words = [index for index, expression in enumerate(compiled.row_integers) if expression.type is kind]
+        return [
+            *(nodes[:, NODE_WORDS + index] for index in fields),
+            *(self._automata.initial[index : index + 1] for index in fields),
+            *(entries[:, ENTRY_WORDS + compiled.bit_words + index] for index in words),
+        ]
 
     def runs(self, partitions: int) -> Runs:
         """Return all runs, ordered by partition, last row and first row."""

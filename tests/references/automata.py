@@ -127,9 +127,7 @@ def _typed(value: Any, field: Field) -> Any:
     return float(value) if field.initial.type is Type.FLOAT and value is not None else value
 
 
-def _close(
-    automaton: Automaton, runs: set[tuple[str, tuple[Any, ...]]], row: Row
-) -> set[tuple[str, tuple[Any, ...]]]:
+def _close(automaton: Automaton, runs: set[tuple[str, tuple[Any, ...]]], row: Row) -> set[tuple[str, tuple[Any, ...]]]:
     """Add the runs that silent arcs lead to."""
     while True:
         added = set(_step(automaton, runs, row, is_silent=True)) - runs
@@ -193,9 +191,7 @@ def _random_fence(draw: random.Random, fields: list[Field], *, is_silent: bool) 
                 ]
             )
         )
-    for field in fields:
-        if draw.random() < 0.5:
-            parts.append(_random_condition(draw, field, is_silent=is_silent))
+    parts += [_random_condition(draw, field, is_silent=is_silent) for field in fields if draw.random() < 0.5]
     fence: Expression = Literal(True, Type.BOOL)
     for part in parts:
         op = Op.OR if draw.random() < 0.15 else Op.AND
