@@ -30,9 +30,12 @@ from highlevel.aggregation import BOUNDS
 from highlevel.inline.table_files import Progress
 from highlevel.inline.tables import BATCH_ROWS, Stream, convert_column, rows_of_leaf, type_of
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
-from highlevel.plan.nodes import Leaf
-from highlevel.results.stored_columns import KEY, decode_columns, times_of
+from highlevel.plan.nodes import Leaf, Node
+from highlevel.results.stored_columns import KEY, decode_columns, key_of_rows, times_of
+from highlevel.spark.result_files import stored_batches
+from highlevel.speculation.consistency import FINAL, WEIGHT
 from lowlevel.expressions.tree import Column
+from lowlevel.kinds import TABLE
 from lowlevel.punctuation import BEGINNING
 
 OUTPUT = "output"
@@ -124,6 +127,8 @@ class ResultFiles(Stream):
 
     files: tuple[Path, ...]
     progress: list[Progress]
+    key: tuple[str, ...] = ()
+    """The columns that identify a row; none if rows have no key, as in files of earlier versions."""
 
     @classmethod
     def make(cls, name: str, files: Sequence[Path], progress: list[Progress]) -> ResultFiles:
@@ -135,7 +140,21 @@ class ResultFiles(Stream):
             schema = pq.read_schema(files[-1])
             stored = (schema.metadata or {}).get(KEY)
             columns = decode_columns(stored) if stored is not None else _columns_by_name(schema)
-        return cls(name, columns, times_of(columns), tuple(files), progress)
+        return cls(name, columns, times_of(columns), tuple(files), progress, key_of_rows(schema))
+
+    def node(self, time: str | None) -> Node:
+        """Return the plan node that reads the rows, with their key."""
+        key = tuple(f"{TABLE}.{name}" for name in self.key)
+
+        def add_key(node: Node) -> Node:
+            return replace(node, key=key) if isinstance(node, Leaf) else node
+
+        return super().node(time).transform(add_key)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether the rows are changes."""
+        return [column.name for column in self.columns[-2:]] == [WEIGHT, FINAL]
 
     def check(self) -> None:
         """The newest file was read; the others are checked when they are read."""
@@ -154,10 +173,20 @@ class ResultFiles(Stream):
             with _convert_read_errors(path):
                 table = pq.read_table(path, columns=names, partitioning=None)
                 arrays = [convert_column(column.name, table[column.name], column.type) for column in self.columns]
-            for batch in pa.table(arrays, names).combine_chunks().to_batches(BATCH_ROWS):
+                batches = _micro_batches(path, pa.table(arrays, names)) if self.has_changes else None
+            for batch in batches or pa.table(arrays, names).combine_chunks().to_batches(BATCH_ROWS):
                 yield low, rows_of_leaf(leaf, batch), low
             for report in self.progress:
                 report(size, sizes[-1])
+
+
+def _micro_batches(path: Path, table: pa.Table) -> list[pa.RecordBatch]:
+    """Return the changes of each micro-batch as one batch, since a correction is two rows of one batch."""
+    begin, batches = 0, []
+    for _, count in stored_batches(path, pq.read_metadata(path)):
+        batches += table.slice(begin, count).combine_chunks().to_batches()
+        begin += count
+    return batches
 
 
 def _smallest_time(path: Path, time: str) -> int:

@@ -13,6 +13,7 @@ from capture.metrics import Samples
 from capture.units import SECOND
 from dashboards.changes.change_log import ChangeLog
 from dashboards.changes.metrics import FINAL_WATERMARK, PROVISIONAL_AGE, PROVISIONAL_BYTES
+from highlevel.plan.keys import stored_key
 from highlevel.plan.operators.operator import times_of
 from highlevel.plan.plan import Plan
 from highlevel.results.stored_columns import with_columns
@@ -149,5 +150,5 @@ class ResultsSoFar:
         if sampled is not None:
             new = mark_estimates(new, sampled)
             columns = (*columns, Column(ESTIMATED, Type.BOOL)) if new.num_columns > len(columns) else columns
-        stored = with_columns(readable(new, self.plan.times), columns, self.time)
+        stored = with_columns(readable(new, self.plan.times), columns, self.time, stored_key(self.plan.root))
         write_results(self._output, batch, {self._final_name: stored}, self._keep)

@@ -216,7 +216,7 @@ def query(
         ChangeForm | None,
         typer.Option(
             help="Form of the changes of a query with EMIT CHANGES, for other systems. Default: weights. debezium "
-            "needs --format json, arrow or parquet."
+            "needs --format json, arrow or parquet, and writes the rows of other queries as a snapshot."
         ),
     ] = None,
     raw_csv: Annotated[

@@ -1,13 +1,14 @@
 """The forms in which `wiretide query --changes` writes the changes of a query, so that other systems read them.
 
     weights    the row, `weight` and `final`
-    debezium   an envelope for each change: `op` (c, u, d), the row `before` and `after`, `final`
+    debezium   an envelope for each change: `op` (c, u, d), the row `before` and `after`, `source`, `ts_ms`, `final`
     flink      `op` (+I, -U, +U, -D), the row, `final`
     diff       `mz_timestamp`, `mz_progressed`, `mz_diff`, the row (SUBSCRIBE of Materialize)
 
 A correction is a withdrawn and a new row with equal keys (`highlevel.plan.keys`) in one batch: one update. Debezium
 needs the key, because a table that reads the envelopes replaces rows by it. In the form of Flink an update without a
-key is a deletion and an insertion.
+key is a deletion and an insertion. Rows of a query without changes are a snapshot in the form of Debezium: `op` is r.
+In the envelope `ts_ms` is the time of writing, and `source` contains the time of the row, both in ms since 1970.
 
 In the form `diff` all changes of a batch have one timestamp, the number of the batch. A row with `mz_progressed`
 follows each batch: no later change has an earlier timestamp. Its time column is the watermark (CTI): rows up to this
@@ -16,7 +17,9 @@ time are final. Its other columns are NULL.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import version
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +29,7 @@ from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from capture.errors import InputError
 from dashboards.output.formats import ChangeForm
+from highlevel.inline.envelopes import AFTER, BEFORE, EVENT_TIME, OPERATION
 from highlevel.plan.keys import Key, key_of
 from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.plan.operators.operator import times_of
@@ -34,13 +38,25 @@ from highlevel.speculation.changes import Weights, split_changes
 from highlevel.speculation.consistency import FINAL, WEIGHT
 from lowlevel.punctuation import BEGINNING, END
 
-OPERATION, BEFORE, AFTER = "op", "before", "after"
+SOURCE = "source"
 TIMESTAMP, PROGRESSED, DIFF = "mz_timestamp", "mz_progressed", "mz_diff"
 
 Positions = npt.NDArray[np.int64]
 
 NO_ROW = -1
 
+MILLISECOND = 1_000_000
+"""In ns."""
+
+CONNECTOR = "wiretide"
+SOURCE_FIELDS = pa.struct(
+    [
+        *((name, pa.string()) for name in ("version", "connector", "name")),
+        (EVENT_TIME, pa.int64()),
+        *((name, pa.string()) for name in ("snapshot", "db", "table")),
+    ]
+)
+"""The fields of `source` that all connectors of Debezium write. The table is the query."""
 
 ADDED_COLUMNS = {
     ChangeForm.WEIGHTS: (),
@@ -54,19 +70,28 @@ ADDED_COLUMNS = {
 class ChangeWriter:
     """Converts the changes of one query to a form."""
 
-    def __init__(self, plan: Plan, form: ChangeForm) -> None:
-        """Raises InputError if the query has no changes, or if the form is impossible for its results."""
-        if not plan.has_changes:
+    def __init__(self, plan: Plan, form: ChangeForm, clock: Callable[[], int] = time.time_ns) -> None:
+        """Raise InputError if the query has no changes, or if the form is impossible for its results.
+
+        `clock` returns the time in ns since 1970.
+        """
+        if not plan.has_changes and form is not ChangeForm.DEBEZIUM:
             raise InputError(f"--changes {form}: got a query without changes, expected EMIT CHANGES at its end")
         self.form = form
         self._plan = plan
-        self._columns = pa.schema(list(plan.schema)[:-2])
+        self._clock = clock
+        self._columns = pa.schema(list(plan.schema)[: -2 if plan.has_changes else None])
         for name in ADDED_COLUMNS[form]:
             if name in self._columns.names:
                 raise InputError(f"--changes {form}: got a column {name!r}, expected another name: the form has it too")
         self._key = key_of(plan.root)
         if form is ChangeForm.DEBEZIUM:
             self._check_key()
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of the rows, without weight and final."""
+        return self._columns
 
     def _check_key(self) -> None:
         expected = "expected --changes flink or --changes diff, which need no key"
@@ -94,7 +119,9 @@ class ChangeWriter:
                 return pa.schema([*rows, pa.field(WEIGHT, pa.int64()), final])
             case ChangeForm.DEBEZIUM:
                 row = pa.struct(list(rows))
-                return pa.schema([operation, pa.field(BEFORE, row), pa.field(AFTER, row), final])
+                rows_of_event = (pa.field(BEFORE, row), pa.field(AFTER, row))
+                origin = (pa.field(SOURCE, SOURCE_FIELDS), pa.field(EVENT_TIME, pa.int64()))
+                return pa.schema([operation, *rows_of_event, *origin, final])
             case ChangeForm.FLINK:
                 return pa.schema([operation, *rows, final])
         added = [pa.field(TIMESTAMP, pa.int64()), pa.field(PROGRESSED, pa.bool_()), pa.field(DIFF, pa.int64())]
@@ -107,7 +134,7 @@ class ChangeWriter:
         schema = self.schema(prepare(self._columns.empty_table()).schema)
         number, newest, watermark = 0, BEGINNING, BEGINNING
         for number, batch in enumerate(batches, 1):
-            rows, weights, final = split_changes(batch)
+            rows, weights, final = self._split(batch)
             match self.form:
                 case ChangeForm.WEIGHTS:
                     columns = [*prepare(rows).columns, array_of(weights), array_of(final)]
@@ -129,6 +156,13 @@ class ChangeWriter:
         if self.form is ChangeForm.DIFF and newest > watermark:  # after the last batch all rows are final
             yield self._progress(number + 1, newest, prepare, schema)
 
+    def _split(self, batch: pa.RecordBatch) -> tuple[pa.Table, Weights, npt.NDArray[np.bool_]]:
+        """Return the rows of a batch, their weights, and which are final. Rows without changes are final."""
+        if self._plan.has_changes:
+            return split_changes(batch)
+        count = batch.num_rows
+        return pa.Table.from_batches([batch]), np.ones(count, np.int64), np.ones(count, np.bool_)
+
     def _progress(
         self, number: int, watermark: int, prepare: Callable[[pa.Table], pa.Table], schema: pa.Schema
     ) -> pa.RecordBatch:
@@ -144,9 +178,40 @@ class ChangeWriter:
         self, shown: pa.Table, rows: pa.Table, weights: Weights, final: npt.NDArray[np.bool_]
     ) -> list[pa.Array]:
         old, new = pair_changes(rows, weights, self.key)
-        names = np.where(old == NO_ROW, "c", np.where(new == NO_ROW, "d", "u"))
+        created = "c" if self._plan.has_changes else "r"
+        names = np.where(old == NO_ROW, created, np.where(new == NO_ROW, "d", "u"))
         structs = [_structs(shown, positions) for positions in (old, new)]
-        return [pa.array(names, pa.string()), *structs, array_of(final[np.where(new == NO_ROW, old, new)])]
+        newest = np.where(new == NO_ROW, old, new)
+        written = np.full(len(newest), self._clock() // MILLISECOND)
+        return [
+            pa.array(names, pa.string()),
+            *structs,
+            self._sources(rows, newest),
+            array_of(written),
+            array_of(final[newest]),
+        ]
+
+    def _sources(self, rows: pa.Table, positions: Positions) -> pa.Array:
+        """Return the origin of the rows at some positions. A row without a time, or without an end, has no time."""
+        count = len(positions)
+        texts = {
+            "version": version(CONNECTOR),
+            "connector": CONNECTOR,
+            "name": CONNECTOR,
+            "snapshot": "false" if self._plan.has_changes else "true",
+            "db": "",
+            "table": self._plan.name,
+        }
+        times = np.full(count, END)
+        if self._plan.time_column is not None:
+            times = times_of(rows.column(self._plan.time_column).combine_chunks())[positions]
+        columns = [
+            pa.array(times // MILLISECOND, mask=times == END)
+            if field.name == EVENT_TIME
+            else pa.repeat(texts[field.name], count)
+            for field in SOURCE_FIELDS
+        ]
+        return pa.StructArray.from_arrays(columns, fields=list(SOURCE_FIELDS))
 
     def _flink(self, shown: pa.Table, rows: pa.Table, weights: Weights, final: npt.NDArray[np.bool_]) -> list[pa.Array]:
         old, new = pair_changes(rows, weights, self.key)

@@ -117,7 +117,7 @@ def _write_changes(
     if changes.form is ChangeForm.DEBEZIUM:
         iso = plan.times if (style or DEFAULT_TIMES.get(kind)) is Times.ISO else frozenset[str]()
         prepare, times = partial(_readable_rows, kind, plan.times, iso), frozenset()
-    schema = changes.schema(prepare(pa.schema(list(plan.schema)[:-2]).empty_table()).schema)
+    schema = changes.schema(prepare(changes.columns.empty_table()).schema)
     converted = changes.convert(batches, prepare)
     own = ADDED_COLUMNS[changes.form]
     write_results(converted, schema, kind, sink, live=live, times=times, style=style, raw_csv=raw_csv, own=own)

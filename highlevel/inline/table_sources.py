@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
+from highlevel.inline.envelopes import envelope_schema, has_envelopes, row_names, rows_of_events
 from highlevel.inline.tables import BATCH_ROWS
 
 CSV = (".csv", ".csv.gz", ".csv.zst", ".csv.bz2", ".csv.lz4")
@@ -70,7 +71,7 @@ def open_source(source: Source, schema: pa.Schema) -> Iterator[OpenSource]:
     `schema`: the columns to read from JSON, with the types of their values.
     """
     if isinstance(source, pa.Table):
-        yield _open_table(source)
+        yield _with_rows(_open_table(source), source.schema, schema)
         return
     with contextlib.ExitStack() as stack:
         try:
@@ -111,6 +112,13 @@ def source_size(source: Source) -> int:
     return source.nbytes if isinstance(source, pa.Table) else source.stat().st_size
 
 
+def _with_rows(opened: OpenSource, columns: pa.Schema, schema: pa.Schema) -> OpenSource:
+    """Return a source with the rows in its envelopes, if it has envelopes."""
+    if not has_envelopes(columns.names, schema.names):
+        return opened
+    return OpenSource(row_names(columns), rows_of_events(opened.batches), opened.position)
+
+
 def _format(path: Path) -> str:
     formats = {"CSV": CSV, "JSON lines": JSON, "Parquet": PARQUET, "Arrow": ARROW}
     return next((name for name, suffixes in formats.items() if has_suffix(path, suffixes)), "a table")
@@ -133,7 +141,7 @@ def _open_file(path: Path, schema: pa.Schema, stack: contextlib.ExitStack) -> Op
     if has_suffix(path, JSON):
         return _open_json(_TextFile(path, stack, _line_end), schema)
     file = stack.enter_context(pa.OSFile(str(path)))
-    return _open_parquet(file) if has_suffix(path, PARQUET) else _open_arrow(file, stack)
+    return _open_parquet(file, schema) if has_suffix(path, PARQUET) else _open_arrow(file, schema, stack)
 
 
 class _TextFile:
@@ -162,8 +170,10 @@ def _open_json(file: _TextFile, schema: pa.Schema) -> OpenSource:
     """Open a file of JSON lines. Arrow would guess types from the first lines, and read texts like times as times."""
     from pyarrow import json
 
-    parse = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    next(file.lines(0), None)  # raises an error for a file that cannot be read
+    _, head = next(file.lines(0), (0, b""))  # raises an error for a file that cannot be read
+    envelopes = envelope_schema(head.lstrip().partition(b"\n")[0], schema)
+    wanted = schema if envelopes is None else envelopes
+    parse = json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
 
     def batches(chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         for offset, text in file.lines(chunk):
@@ -172,6 +182,8 @@ def _open_json(file: _TextFile, schema: pa.Schema) -> OpenSource:
                 for batch in json.read_json(pa.BufferReader(text), options, parse).to_batches():
                     yield offset, batch
 
+    if envelopes is not None:
+        return OpenSource(row_names(envelopes), rows_of_events(batches), file.position)
     return OpenSource(schema.names, batches, file.position)
 
 
@@ -230,7 +242,7 @@ def _lines(text: Any, offset: int, find_end: Callable[[bytes], int]) -> Iterator
         yield offset, rest
 
 
-def _open_parquet(file: Any) -> OpenSource:
+def _open_parquet(file: Any, schema: pa.Schema) -> OpenSource:
     from pyarrow import parquet
 
     reader = parquet.ParquetFile(file)
@@ -240,10 +252,11 @@ def _open_parquet(file: Any) -> OpenSource:
             for batch in reader.iter_batches(BATCH_ROWS, row_groups=[group]):
                 yield group, batch
 
-    return OpenSource(reader.schema_arrow.names, batches, file.tell)
+    opened = OpenSource(reader.schema_arrow.names, batches, file.tell)
+    return _with_rows(opened, reader.schema_arrow, schema)
 
 
-def _open_arrow(file: Any, stack: contextlib.ExitStack) -> OpenSource:
+def _open_arrow(file: Any, schema: pa.Schema, stack: contextlib.ExitStack) -> OpenSource:
     reader: Any
     try:
         reader = stack.enter_context(pa.ipc.open_file(file))
@@ -258,9 +271,9 @@ def _open_arrow(file: Any, stack: contextlib.ExitStack) -> OpenSource:
                 if number >= chunk:
                     yield number, batch
 
-        return OpenSource(names, stream_batches, file.tell)
+        return _with_rows(OpenSource(names, stream_batches, file.tell), reader.schema, schema)
 
     def batches(chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         return ((number, reader.get_batch(number)) for number in range(chunk, reader.num_record_batches))
 
-    return OpenSource(reader.schema.names, batches, file.tell)
+    return _with_rows(OpenSource(reader.schema.names, batches, file.tell), reader.schema, schema)

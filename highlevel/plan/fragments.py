@@ -169,4 +169,5 @@ class _Cutter:
             self.sources.append(source)
         number = self.sources.index(source)
         low = node.low if isinstance(node, Leaf) else LowLevelPlan(None, (), (), 1, reduced=False)
-        return FragmentInput(self.plan.name, (), low, self.plan.layer, number, node.columns, node.time_columns)
+        origin = (node.columns, node.time_columns)
+        return FragmentInput(self.plan.name, (), low, self.plan.layer, (), number, *origin)

@@ -2,6 +2,7 @@
 
 windows                  the end of the window and the columns of the groups
 joins                    the keys of both sides, equal columns once; of the left side only for SEMI and ANTI
+stored results           the key of their query
 other nodes              the key of their input
 packets, unions, Repeat  none: two rows may be equal in all columns
 """
@@ -18,7 +19,7 @@ from highlevel.plan.answer_nodes import Fill, Over, Running
 from highlevel.plan.answer_nodes import Sort as SortNode
 from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges
 from highlevel.plan.lifetime_nodes import OverlapJoin
-from highlevel.plan.nodes import Apply, Distinct, Join, Node, Repeat, Subset, TimeGroups, Windowed
+from highlevel.plan.nodes import Apply, Distinct, Join, Leaf, Node, Repeat, Subset, TimeGroups, Windowed
 from lowlevel.expressions.tree import Column
 
 
@@ -40,6 +41,8 @@ def key_of(node: Node) -> Key | None:
             return key_of(node.body)
         case RowsOfChanges():
             return key_of(node.input)
+        case Leaf(key=key) if key:
+            return Key(key)
         case Windowed(aggregation=aggregation):
             end = (WINDOW_END,) if aggregation.windowed else ()
             return _of_groups(Key((*end, *aggregation.group_by)), aggregation)
@@ -65,6 +68,12 @@ def key_of(node: Node) -> Key | None:
             return _of_overlap_join(node)
         case _:
             return None
+
+
+def stored_key(node: Node) -> tuple[str, ...]:
+    """Return the columns that identify a row of stored results; none if rows have no key, or lack a part of it."""
+    key = key_of(node)
+    return () if key is None or key.missing else key.columns
 
 
 def _of_groups(key: Key, aggregation: Aggregation) -> Key | None:

@@ -96,13 +96,15 @@ class Leaf(Node):
 
     If `low.reduced` is False, the leaf provides single rows: their keys are named like their columns, and `pane` is
     their `ts`. `name` is the name of the query, a label of counters. Leaves that differ only in `name` are equal.
-    A column name without a prefix means a field of the IP layer `layer`.
+    A column name without a prefix means a field of the IP layer `layer`. `key`: the columns that identify a row of a
+    table, if it has a key.
     """
 
     name: str = field(compare=False)
     streams: tuple[str, ...]
     low: LowLevelPlan
     layer: str = Layer.OUTER
+    key: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ columns: name, type, and true if a value may be NULL.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -18,6 +18,9 @@ from lowlevel.expressions.types import Type
 
 KEY = b"wiretide.columns"
 """The key in the metadata of a Parquet file."""
+
+ROW_KEY = b"wiretide.key"
+"""The key of a JSON list with the columns that identify a row; absent if rows have no key."""
 
 TIME_KEY = b"wiretide.time"
 """The key of the time column of changes, by which readers find the rows of a correction."""
@@ -54,12 +57,28 @@ def times_of(columns: Iterable[Column]) -> tuple[str, ...]:
     return tuple(sorted(times, key=lambda name: (name not in BOUNDS, name)))
 
 
-def with_columns(rows: pa.Table, columns: Iterable[Column], time: str | None = None) -> pa.Table:
+def with_columns(
+    rows: pa.Table, columns: Iterable[Column], time: str | None = None, key: Sequence[str] = ()
+) -> pa.Table:
     """Return rows whose schema contains the columns of the result, for a Parquet file.
 
-    `time`: the time column of changes; None for other results.
+    `time`: the time column of changes; None for other results. `key`: the columns that identify a row.
     """
-    return rows.replace_schema_metadata({KEY: encode_columns(columns)} | ({} if time is None else {TIME_KEY: time}))
+    metadata: dict[bytes, str] = {KEY: encode_columns(columns)}
+    if time is not None:
+        metadata[TIME_KEY] = time
+    if key:
+        metadata[ROW_KEY] = json.dumps(list(key))
+    return rows.replace_schema_metadata(metadata)
+
+
+def key_of_rows(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns that identify a row of a file of results; none if rows have no key.
+
+    >>> key_of_rows(with_columns(pa.table({"n": [1]}), [], key=["n"]).schema)
+    ('n',)
+    """
+    return tuple(json.loads((schema.metadata or {}).get(ROW_KEY, b"[]")))
 
 
 def time_of(schema: pa.Schema) -> str:

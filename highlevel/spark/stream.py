@@ -41,6 +41,7 @@ from capture.metrics import Samples
 from capture.open import open_finite
 from capture.private_files import check_private_folder, make_private_folder, open_private
 from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
+from highlevel.plan.keys import stored_key
 from highlevel.plan.measurement import Measurement, sum_measurements
 from highlevel.plan.plan import Plan, leaves_of
 from highlevel.results.stored_columns import with_columns
@@ -474,7 +475,7 @@ class StreamRun:
             if results.num_columns > len(columns):
                 columns = (*columns, Column(ESTIMATED, Type.BOOL))
         time_column = plan.time_column if plan.has_changes else None
-        return with_columns(readable(results, plan.times), columns, time_column)
+        return with_columns(readable(results, plan.times), columns, time_column, stored_key(plan.root))
 
     @property
     def finished(self) -> bool:

@@ -99,7 +99,7 @@ def _weights(name: str, changes: pa.Array) -> Numbers:
         word = operation.strip().lower()
         if word not in INSERTS + WITHDRAWALS:
             listed = ", ".join((*INSERTS, *WITHDRAWALS))
-            hint = "; an update is two rows: the old one with -U, and the new one with +U" if word == "u" else ""
+            hint = "; an update is two rows, -U and +U, or an envelope with before and after" if word == "u" else ""
             raise InputError(f"column {name}: got {operation!r}, expected a weight, or one of {listed}{hint}")
         signs.append(1 if word in INSERTS else -1)
     codes = encoded.indices.to_numpy()

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from capture.metrics import Samples
 from capture.units import SECOND
 from dashboards.monitors.pipeline import Monitor
+from highlevel.plan.keys import stored_key
 from highlevel.results.stored_columns import with_columns
 from highlevel.results.user_types import readable
 from highlevel.spark.result_files import write_results
@@ -114,7 +115,8 @@ class ChangeRun:
         table = self.table(changes, final_window)
         self.number += 1
         while True:
-            stored = with_columns(readable(table, self.plan.times), self.plan.root.columns, self.plan.time_column)
+            key = stored_key(self.plan.root)
+            stored = with_columns(readable(table, self.plan.times), self.plan.root.columns, self.plan.time_column, key)
             write_results(self.output, self.number, {"talkers": stored})
             if crash == "results":
                 crash = ""

@@ -30,6 +30,7 @@ from highlevel.speculation.current_results import CurrentResults
 from queries.gsql import compile_query
 from queries.pipeline.sections import PipelineError
 from tests.harness.change_runs import JOINED, LENGTH, PIPELINE, Change, ChangeRun, rows_of
+from tests.harness.command_line import run as command
 from tests.references.exporter_rows import samples
 
 A, B = "10.0.0.1", "10.0.0.2"
@@ -98,6 +99,28 @@ def test_a_thousand_updates_of_one_key_at_one_instant_are_one(tmp_path: Path, cr
     (table,) = compact(tmp_path / "state")
     assert (table.rows, table.changes) == (1, 2001)
     assert delivered(run) == [("firing", "provisional", "true", "10.0.0.1 sent 1000")]
+
+
+@pytest.mark.parametrize("crash", ["", "results", "totals", "shown"])
+def test_a_run_folder_is_read_as_envelopes_of_whole_updates(tmp_path: Path, crash: str) -> None:
+    """Half an update: each micro-batch is one batch, also if a file contains several of them."""
+    run = ChangeRun(tmp_path)
+    run.batch([(1, A, 1, 1), (1, B, 7, 1)], newest=10)
+    run.batch(moved(1, 1, 2), newest=10, crash=crash)
+    run.batch([*moved(1, 2, 3), (1, B, 7, -1)], newest=10)
+    run.close()
+    options = ("--changes", "debezium", "--format", "json")
+    status, text, errors = command("query", tmp_path / "state", "SELECT * FROM talkers", *options, cwd=tmp_path)
+    assert status == 0, errors
+    events = [json.loads(line) for line in text.splitlines()]
+    shown = [
+        (event["op"], *((row or {}).get(name) for row in (event["before"], event["after"]) for name in ("srcIP", "n")))
+        for event in events
+    ]
+    assert shown == [
+        *(("c", None, None, A, 1), ("c", None, None, B, 7), ("u", A, 1, A, 2)),
+        *(("u", A, 2, A, 3), ("d", B, 7, None, None)),
+    ]
 
 
 def test_rows_that_were_withdrawn_have_no_series_and_no_window(tmp_path: Path) -> None:

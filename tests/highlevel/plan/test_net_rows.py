@@ -104,7 +104,7 @@ def test_operations_of_other_systems(system: str) -> None:
     [
         (
             "u",
-            "column g: got 'u', expected a weight, or one of .*; an update is two rows: the old one with -U",
+            "column g: got 'u', expected a weight, or one of .*; an update is two rows, -U and",
         ),
         ("upsert", "column g: got 'upsert', expected a weight, or one of"),
         (None, "column g: got NULL, expected an operation or a weight in each row"),
