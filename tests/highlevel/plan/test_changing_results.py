@@ -151,7 +151,7 @@ def test_a_window_is_returned_when_the_inputs_have_reached_its_end() -> None:
 
 
 def test_final_rows_of_one_of_several_operators_do_not_end_a_window() -> None:
-    united = FragmentInput("q", (), LEAF.low, LEAF.layer, 0, CHANGES.columns, ("ts",))
+    united = FragmentInput("q", (), LEAF.low, LEAF.layer, (), 0, CHANGES.columns, ("ts",))
     operator = Stepwise(first(2).with_inputs([united]))
     operator.feed([(1, "a", 1.0, 1, True)])
     operator.feed([(1, "b", 2.0, 1, True)])
