@@ -59,6 +59,7 @@ BENCHES = {
     "sessions": "sessions per 5-tuple out of partials, against Arrow's group_by, on one core",
     "join": "joins over windows as rows come, against Arrow's hash join of all rows at once, on one core",
     "kills": "kill -9 of `wiretide run` at a hundred random moments while its spool is written",
+    "state": "state of a stream on Spark: bytes written when 1 % of a large open window changes",
     "startup": "the start-up time of commands",
     "page": "the live page in Chromium: a reload, frames per second, memory",
     "exporter": "the exporter with a hundred queries of fifty series: CPU of a scrape",

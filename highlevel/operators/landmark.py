@@ -17,11 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from highlevel.groups.accumulator import Accumulator, words_of
 from highlevel.groups.ids import NOBODY
 from highlevel.groups.keys import Keys
+from highlevel.groups.merge_buffer import MergeBuffer
 from highlevel.groups.merging import MergeRule, Rule, list_merge_rules
-from highlevel.groups.table import merged
+from highlevel.groups.table import one_batch
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.kind import LandmarkWindow
 from lowlevel.integer_ranges import Ranges, append, unite
@@ -117,19 +119,6 @@ PARTIALS = "partials"
 CLOSED, TOTALS = "closed", "totals"
 """Names of snapshot tables that are not slides."""
 
-MERGE_ROWS = 16_384
-"""Partials of a slide that may wait to be merged, in addition to one per group."""
-
-
-class Slide:
-    """Waiting partials of a slide. They are merged when their number has doubled since the last merge."""
-
-    def __init__(self) -> None:
-        """Create an empty slide."""
-        self.batches: list[pa.RecordBatch] = []
-        self.rows = 0
-        self.merged_rows = 0
-
 
 class LandmarkAggregate:
     """A `WindowOperator` for `RANGE ALL`. Partials of groups beyond the cap are counted and left out."""
@@ -140,9 +129,10 @@ class LandmarkAggregate:
         self.groups = list(groups)
         self.names = [*groups, *(sub.name for sub in subaggregates)]
         self.merge_rules = list_merge_rules(subaggregates)
-        self.slides: dict[int, Slide] = {}
+        self.slides: dict[int, MergeBuffer] = {}
+        self._slide_rules = [*self.merge_rules, MergeRule((PARTIALS,), Rule.SUM)]
         self.totals: LandmarkTotals | None = None
-        self._restored: pa.Table | None = None  # the totals of the last snapshot, if unchanged since
+        self._stored: MergeBuffer | None = None  # the totals as pieces, if the operator has a snapshot
         self.closed = 0  # slides with a smaller number are closed
         self.received = 0
         self.outside = 0
@@ -156,7 +146,7 @@ class LandmarkAggregate:
     @property
     def bytes(self) -> int:
         """Bytes of the totals and of the waiting partials."""
-        waiting = sum(int(batch.nbytes) for slide in self.slides.values() for batch in slide.batches)
+        waiting = sum(slide.bytes for slide in self.slides.values())
         return waiting + (0 if self.totals is None else self.totals.bytes)
 
     def open_windows(self) -> Ranges:
@@ -193,19 +183,9 @@ class LandmarkAggregate:
         return iter(())
 
     def _store(self, slide_number: int, batch: pa.RecordBatch) -> None:
-        slide = self.slides.setdefault(slide_number, Slide())
-        slide.batches.append(batch)
-        slide.rows += batch.num_rows
-        if slide.rows > 2 * slide.merged_rows + MERGE_ROWS:
-            self._merge(slide)
-
-    def _merge(self, slide: Slide) -> pa.RecordBatch:
-        """Merge the waiting partials to one row per group."""
-        if slide.merged_rows < slide.rows or len(slide.batches) > 1:
-            merge_rules = [*self.merge_rules, MergeRule((PARTIALS,), Rule.SUM)]
-            slide.batches = [merged(slide.batches, self.groups, merge_rules)]
-            slide.rows = slide.merged_rows = slide.batches[0].num_rows
-        return slide.batches[0]
+        if slide_number not in self.slides:
+            self.slides[slide_number] = MergeBuffer(self.groups, self._slide_rules)
+        self.slides[slide_number].add(batch)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Emit the totals after each slide that has rows and ends at or before the watermark, then the watermark."""
@@ -217,13 +197,13 @@ class LandmarkAggregate:
         if first_open <= self.closed:
             return
         for slide_number in sorted(slide_number for slide_number in self.slides if slide_number < first_open):
-            totals = self._add(self._merge(self.slides.pop(slide_number)))
+            totals = self._add(one_batch(self.slides.pop(slide_number).merged_batches()))
             if slide_number >= self.closed:
                 append(self._emitted, slide_number, slide_number + 1)
                 yield self._bounded(slide_number, totals.rows())
         self.closed = first_open
         if punctuation.watermark == END:
-            self.totals = self._restored = None
+            self.totals = self._stored = None
         yield (
             punctuation
             if punctuation.watermark == END
@@ -234,8 +214,9 @@ class LandmarkAggregate:
         """Add the merged partials of a slide to the totals."""
         if self.totals is None:
             self.totals = LandmarkTotals(batch.schema, self.groups, self.merge_rules, self.window.cap)
-        self._restored = None
         beyond = self.totals.add(batch)
+        if self._stored is not None:
+            self._stored.add(pc.filter(batch.select(self.names), array_of(~beyond)))
         self.beyond_cap += int(batch.column(PARTIALS).to_numpy()[beyond].sum())
         if self._count_of_rows is not None:
             self.beyond_cap_rows += int(batch.column(self._count_of_rows).to_numpy()[beyond].sum())
@@ -247,17 +228,18 @@ class LandmarkAggregate:
         return pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *self.names])
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return the number of closed slides, the totals, and a merged table per waiting slide, named by its number.
+        """Return the number of closed slides, the totals, and a table per waiting slide, named by its number.
 
-        Totals that have not changed since `restore` are the restored table itself.
+        The tables have one chunk for each piece (`highlevel.groups.merge_buffer`), so a closed slide adds its groups
+        to the totals, and the other groups are not written again.
         """
         tables = {CLOSED: pa.table({CLOSED: [self.closed]})}
-        if self._restored is not None:
-            tables[TOTALS] = self._restored
-        elif self.totals is not None:
-            tables[TOTALS] = pa.Table.from_batches([self.totals.rows()])
+        if self.totals is not None:
+            if self._stored is None:
+                self._stored = MergeBuffer(self.groups, self.merge_rules, [self.totals.rows()])
+            tables[TOTALS] = pa.Table.from_batches(self._stored.merged_pieces())
         for number, slide in self.slides.items():
-            tables[str(number)] = pa.Table.from_batches([self._merge(slide)])
+            tables[str(number)] = pa.Table.from_batches(slide.merged_pieces())
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
@@ -267,9 +249,8 @@ class LandmarkAggregate:
                 self.closed = table[CLOSED][0].as_py()
             elif name == TOTALS:
                 self.totals = LandmarkTotals(table.schema, self.groups, self.merge_rules, self.window.cap)
-                for batch in table.to_batches():
+                self._stored = MergeBuffer(self.groups, self.merge_rules, table.to_batches())
+                for batch in self._stored.pieces:
                     self.totals.add(batch)
-                self._restored = table
             else:
-                for batch in table.to_batches():
-                    self._store(int(name), batch)
+                self.slides[int(name)] = MergeBuffer(self.groups, self._slide_rules, table.to_batches())

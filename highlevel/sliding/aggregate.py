@@ -22,8 +22,9 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
+from highlevel.groups.merge_buffer import MergeBuffer
 from highlevel.sliding.bucket import END_WID, FIRST_WID
-from highlevel.sliding.merge_buffers import MergeBuffer, MergeBuffers
+from highlevel.sliding.merge_buffers import MergeBuffers
 from highlevel.sliding.scattered_partials import FEW_ROWS, MANY_WINDOWS, WID, ScatteredPartials
 from highlevel.sliding.window_rows import Strategy, WindowRows, with_ids
 from lowlevel.integer_ranges import Ranges, unite
@@ -123,13 +124,16 @@ class Aggregate:
         return self.scattered.rows + sum(buffer.rows for buffer in self.open.buffers.values())
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return a table per range of window IDs (`first-end`), the scattered partials, and the last closed ID."""
+        """Return a table per range of window IDs (`first-end`), the scattered partials, and the last closed ID.
+
+        A table has one chunk for each piece of a merge buffer (`highlevel.groups.merge_buffer`).
+        """
         tables = {CLOSED: pa.table({CLOSED: [self.closed]})}
         scattered = self.scattered.snapshot()
         if scattered is not None:
             tables[SCATTERED] = scattered
         for (first, end), buffer in self.open.buffers.items():
-            tables[f"{first}-{end}"] = pa.Table.from_batches(buffer.merged_batches())
+            tables[f"{first}-{end}"] = pa.Table.from_batches(buffer.merged_pieces())
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:

@@ -1,4 +1,4 @@
-"""Merge buffers: each stores the partials of one range of window IDs, and merges them if there are many."""
+"""Merge buffers by their ranges of window IDs, in the order in which windows reach and leave them."""
 
 from __future__ import annotations
 
@@ -7,72 +7,9 @@ from heapq import heappop, heappush
 
 import pyarrow as pa
 
+from highlevel.groups.merge_buffer import MergeBuffer
 from highlevel.groups.merging import MergeRule
 from highlevel.groups.running_totals import Key
-from highlevel.groups.table import GroupTable, join_small
-
-MERGE_ROWS = 16_384
-"""Partials of a buffer that wait for a merge. A merge of fewer partials would cost more for calls than for rows."""
-
-
-class MergeBuffer:
-    """Partials of one range of window IDs.
-
-    Few partials are stored as received, and many partials in a table of groups. `merged_batches` replaces both by
-    merged batches. Until the next `add` it returns the same batches, so that snapshots contain the same objects.
-    """
-
-    def __init__(
-        self, groups: Sequence[str], merge_rules: Sequence[MergeRule], rest: Sequence[pa.RecordBatch] = ()
-    ) -> None:
-        """Merge by `groups`, beginning with the merged rows `rest`."""
-        self.groups = groups
-        self.merge_rules = merge_rules
-        self.waiting: list[pa.RecordBatch] = []
-        self.waiting_rows = 0
-        self.rest = list(rest)
-        self.table: GroupTable | None = None
-
-    @property
-    def rows(self) -> int:
-        """Number of rows that a merge processes."""
-        merged = sum(batch.num_rows for batch in self.rest) if self.table is None else self.table.count
-        return self.waiting_rows + int(merged)
-
-    @property
-    def bytes(self) -> int:
-        """Memory of the buffer."""
-        table = 0 if self.table is None else self.table.bytes
-        return table + sum(int(batch.nbytes) for batch in (*self.waiting, *self.rest))
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Add partials, with the columns `groups` and the columns of the sub-aggregates."""
-        self.waiting.append(batch)
-        self.waiting_rows += batch.num_rows
-        if self.waiting_rows > MERGE_ROWS:
-            self._merge()
-
-    def _merge(self) -> GroupTable:
-        """Merge everything into the table."""
-        if self.table is None:
-            schema = (self.waiting or self.rest)[0].schema
-            self.table = GroupTable(schema, self.groups, self.merge_rules)
-            self.waiting[:0] = self.rest
-        for batch in join_small(self.waiting):
-            self.table.merge(batch)
-        self.waiting, self.waiting_rows, self.rest = [], 0, []
-        return self.table
-
-    def merged_batches(self) -> list[pa.RecordBatch]:
-        """Merge all rows by group, store only the result, and return it."""
-        if self.waiting or self.table is not None:
-            self.rest = [self._merge().to_arrow()]
-            self.table = None
-        return self.rest
-
-    def batches(self) -> list[pa.RecordBatch]:
-        """Return the rows: merged if they are many, otherwise as received."""
-        return self.merged_batches() if self.table is not None else [*self.rest, *self.waiting]
 
 
 class MergeBuffers:

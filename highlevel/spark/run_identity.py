@@ -38,8 +38,14 @@ from lowlevel.spool.fingerprint import tree_text
 PARTITIONS = "operator partitions"
 """Key of the number of partitions, which may differ after a restart (`highlevel.spark.state_partitions`)."""
 
-STATE_FORMAT = 7
-"""Version of the layout of operator states and results. A version that cannot continue older folders raises it."""
+STATE_FORMAT = 8
+"""Version of the layout of operator states and results. Every version that writes another layout raises it."""
+
+READABLE_FORMATS = (7, STATE_FORMAT)
+"""Layouts that this version can continue."""
+
+FORMAT = "state format"
+"""Key of the version of the layout. A run that continues an older folder replaces it before it writes state."""
 
 ANOTHER_FOLDER = "take another folder, or delete this one to start again"
 
@@ -178,7 +184,7 @@ def find_changes(folder: Path, plans: Sequence[Plan]) -> QueryChanges | None:
 def describe_run(assignment: InputAssignment, part_count: int, block_records: int, is_paced: bool) -> RunIdentity:
     """Describe a run that begins. Raises InputError for a file that is no capture."""
     settings = {
-        "state format": STATE_FORMAT,
+        FORMAT: STATE_FORMAT,
         PARTITIONS: part_count,
         "records in a block": block_records,
         "paced by a speed": is_paced,
@@ -211,11 +217,11 @@ def read_identity(folder: Path) -> RunIdentity | None:
                 f"{path}: missing, but there is a checkpoint; use another folder, or delete {folder}"
             ) from None
         return None
-    found = document.get("state format", "none")
-    if found != STATE_FORMAT:
+    found = document.get(FORMAT, "none")
+    if found not in READABLE_FORMATS:
         raise FolderError(
             f"{folder} contains the state of another version of Wiretide: got the state format {found}, expected "
-            f"{STATE_FORMAT}; {ANOTHER_FOLDER}"
+            f"{' or '.join(map(str, READABLE_FORMATS))}; {ANOTHER_FOLDER}"
         )
     return RunIdentity(
         {key: value for key, value in document.items() if key not in ("queries", "inputs", "next query id")},
@@ -245,7 +251,7 @@ def continue_identity(
     for a run that must not continue in this folder.
     """
     for key in [*new.settings, *stored.settings]:
-        if key != PARTITIONS and stored.settings.get(key) != new.settings.get(key):
+        if key not in (PARTITIONS, FORMAT) and stored.settings.get(key) != new.settings.get(key):
             raise FolderError(
                 f"{folder} contains a run with other settings; {key}: got {new.settings.get(key, 'none')}, expected "
                 f"{stored.settings.get(key, 'none')}; {ANOTHER_FOLDER}"

@@ -1,6 +1,6 @@
 """State of the operators as files, one version per micro-batch.
 
-    state/<part>/<batch id>.json          manifest: for each key its tables by their files, and its packs
+    state/<part>/<batch id>.json          manifest: for each key its tables, each with its files, and its packs
     state/<part>/<key>-<table>-<batch id>.arrow
     state/<part>/<key>-pack<n>-<batch id>.arrow
 
@@ -8,9 +8,15 @@ A key is a fragment of a query: the ID of the query, a dot, and the number of th
 
 Version n depends only on version n - 1. Files are written under temporary names and renamed, the manifest last, so a
 reader sees the complete version or none. A repeated micro-batch n reads version n - 1 and writes the same
-version n. A table that did not change is not written again: the new manifest names the old file. Small tables are
-combined (`highlevel.spark.state`) and written with every version, because comparing them would cost more. A small pack
-is part of the manifest, so that an idle operator costs one small file. The last KEPT_VERSIONS versions are kept.
+version n. The last KEPT_VERSIONS versions are kept.
+
+**Changes.** A table consists of chunks. Chunks that did not change are not written again: the new manifest names the
+old files, and one new file contains the other chunks. So a table that grows or changes by some rows costs these rows,
+if its operator returns the old rows as the same chunks (`highlevel.groups.merge_buffer`). The operator decides when
+chunks are merged.
+
+Small tables, and small new chunks of large tables, are combined (`Pack`) and written with every version, because
+comparing them would cost more. A small pack is part of the manifest, so that an idle operator costs one small file.
 
 Every byte is verified when a version is read: a manifest has a checksum, and contains the length and the checksum of
 each file (`highlevel.spark.checked_files`). Damaged state is a FolderError, never a wrong result.
@@ -103,7 +109,8 @@ class PartState:
     def __init__(self, folder: Path, part: int) -> None:
         """The state of partition `part` is below `folder`."""
         self.folder = folder / str(part)
-        self.loaded_tables: dict[tuple[str, str], tuple[FileEntry, tuple[int, ...]]] = {}
+        self.loaded_files: dict[tuple[str, str], list[tuple[FileEntry, tuple[int, ...]]]] = {}
+        """The files of each loaded table, each with the addresses of its values."""
 
     def load(self, batch_id: int, keys: Mapping[str, bool]) -> dict[str, dict[str, pa.Table]]:
         """Return the tables of each key after micro-batch `batch_id`, none before the first.
@@ -135,9 +142,12 @@ class PartState:
 
     def _read_query(self, key: str, entry: dict[str, Any]) -> dict[str, pa.Table]:
         tables: dict[str, pa.Table] = {}
-        for name, file_entry in entry["files"].items():
-            tables[name] = pa.ipc.open_file(self._map_file(file_entry)).read_all()
-            self.loaded_tables[key, name] = file_entry, value_addresses(tables[name])
+        for name, file_entries in entry["files"].items():
+            # Before format 8 a table had one file.
+            entries = [file_entries] if isinstance(file_entries, dict) else file_entries
+            parts = [pa.ipc.open_file(self._map_file(file_entry)).read_all() for file_entry in entries]
+            self.loaded_files[key, name] = list(zip(entries, map(value_addresses, parts), strict=True))
+            tables[name] = pa.concat_tables(parts)
         for pack_entry in entry["packs"]:
             if "data" in pack_entry:
                 packed_bytes = base64.b64decode(pack_entry["data"])
@@ -149,7 +159,8 @@ class PartState:
                     pack_entry["file"]["bytes"],
                     pack_entry["file"]["checksum"],
                 )
-            tables.update(split_pack(unpack(packed_bytes), pack_entry["names"], pack_entry["rows"]))
+            for name, table in split_pack(unpack(packed_bytes), pack_entry["names"], pack_entry["rows"]):
+                tables[name] = pa.concat_tables([tables[name], table]) if name in tables else table
         return tables
 
     def _map_file(self, file_entry: FileEntry) -> pa.Buffer:
@@ -172,13 +183,13 @@ class PartState:
     def _write_query(self, batch_id: int, key: str, tables: Tables) -> dict[str, Any]:
         file_entries, small_tables = {}, {}
         for name, table in tables.items():
-            file_entry, loaded_addresses = self.loaded_tables.get((key, name), ({}, ()))
-            if file_entry and value_addresses(table) == loaded_addresses:
-                file_entries[name] = file_entry
-            elif table.nbytes <= MAX_PACKED_BYTES:
-                small_tables[name] = table
-            else:
-                file_entries[name] = self._write_table(f"{key}-{quote(name, safe='')}-{batch_id}.arrow", table)
+            kept_entries, rest = self._divide_table(key, name, table)
+            if rest is not None and rest.nbytes <= MAX_PACKED_BYTES:
+                small_tables[name] = rest
+            elif rest is not None:
+                kept_entries.append(self._write_table(f"{key}-{quote(name, safe='')}-{batch_id}.arrow", rest))
+            if kept_entries:
+                file_entries[name] = kept_entries
         pack_entries = []
         for number, small_pack in enumerate(pack_tables(small_tables)):
             packed_bytes = pack(small_pack.table)
@@ -191,6 +202,24 @@ class PartState:
                 pack_entry["file"] = {"name": pack_name, "bytes": len(packed_bytes), "checksum": checksum(packed_bytes)}
             pack_entries.append(pack_entry)
         return {"files": file_entries, "packs": pack_entries}
+
+    def _divide_table(self, key: str, name: str, table: pa.Table) -> tuple[list[FileEntry], pa.Table | None]:
+        """Return the loaded files whose rows the table begins with, and the rows after them, None if there are none."""
+        batches = table.to_batches()
+        kept_entries = []
+        start = 0
+        for file_entry, addresses in self.loaded_files.get((key, name), ()):
+            end, row_count = start, addresses[0]
+            while end < len(batches) and row_count > 0:
+                row_count -= batches[end].num_rows
+                end += 1
+            if end == start or value_addresses(pa.Table.from_batches(batches[start:end])) != addresses:
+                break
+            kept_entries.append(file_entry)
+            start = end
+        if kept_entries and start == len(batches):
+            return kept_entries, None
+        return kept_entries, pa.Table.from_batches(batches[start:]) if kept_entries else table
 
     def _write_table(self, file_name: str, table: pa.Table) -> FileEntry:
         with replacing(self.folder / file_name) as (_, temporary):
@@ -227,7 +256,12 @@ def _file_names(manifest: Mapping[str, dict[str, Any]]) -> set[str]:
     pack_files = {
         pack_entry["file"]["name"] for entry in entries for pack_entry in entry["packs"] if "file" in pack_entry
     }
-    return pack_files | {file["name"] for entry in entries for file in entry["files"].values()}
+    return pack_files | {
+        file["name"]
+        for entry in entries
+        for files in entry["files"].values()
+        for file in ([files] if isinstance(files, dict) else files)
+    }
 
 
 def value_addresses(table: pa.Table) -> tuple[int, ...]:

@@ -305,7 +305,7 @@ class StreamRun:
         is_divided = stored.partitions != self.partitions
         if is_divided:
             divide_state(self.folder, self.assignment, stored.partitions, next_batch - 1)
-        if not (self.changes or is_divided):
+        if not (self.changes or is_divided or stored.settings != identity.settings):
             return
         # Before run.json is written: if this is interrupted, the next start does it again.
         if self.changes:

@@ -18,13 +18,13 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from capture.lazy_dataclasses import dataclass
+from highlevel.groups.merge_buffer import MergeBuffer
 from highlevel.groups.merging import list_merge_rules
 from highlevel.groups.table import merged, one_batch
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.sliding.aggregate import WID
 from highlevel.sliding.bucket import END_WID, FIRST_WID, Bucket
-from highlevel.sliding.merge_buffers import MergeBuffer
 from highlevel.sliding.operator import merge_late_partials
 from highlevel.speculation.consistency import Consistency
 from highlevel.windows.kind import SlidingWindow
@@ -178,8 +178,8 @@ class ProvisionalWindows:
                 self._open[wid] = OpenWindow(self._buffer())
             self._open[wid].pending.add(pc.filter(partials, array_of(wids == wid)).drop_columns([WID]))
 
-    def _buffer(self, rest: Sequence[pa.RecordBatch] = ()) -> MergeBuffer:
-        return MergeBuffer(self._grain, self._rules, rest)
+    def _buffer(self, pieces: Sequence[pa.RecordBatch] = ()) -> MergeBuffer:
+        return MergeBuffer(self._grain, self._rules, pieces)
 
     def _count_late(self, tagged: pa.RecordBatch) -> None:
         """Count the final windows that partials miss, and the rows of these partials."""
@@ -245,7 +245,7 @@ class ProvisionalWindows:
             if window.published is not None:
                 tables[f"{PUBLISHED} {wid}"] = pa.Table.from_batches([window.published])
             if window.pending.rows:
-                tables[f"{PENDING} {wid}"] = pa.Table.from_batches(window.pending.merged_batches())
+                tables[f"{PENDING} {wid}"] = pa.Table.from_batches(window.pending.merged_pieces())
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:

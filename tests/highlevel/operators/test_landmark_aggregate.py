@@ -17,8 +17,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from highlevel.groups import merge_buffer
 from highlevel.inline.engine import InlineRun, Input
-from highlevel.operators import landmark as landmark_aggregate
 from highlevel.operators.landmark import LandmarkAggregate
 from highlevel.operators.window_operator import WINDOW_END, CappedOperator, beyond_cap
 from highlevel.plan.node_operators import make_operator
@@ -76,7 +76,9 @@ def contract(window: LandmarkWindow) -> Contract:
 
 @pytest.mark.parametrize("block", range(10))
 def test_windows_are_those_of_the_definition_whatever_the_order(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landmark_aggregate, "MERGE_ROWS", [0, 4, 16_384][block % 3])
+    monkeypatch.setattr(merge_buffer, "MERGE_ROWS", [0, 4, 16_384][block % 3])
+    monkeypatch.setattr(merge_buffer, "FEW_ROWS", [0, 4096][block % 2])
+    monkeypatch.setattr(merge_buffer, "SIMILAR_PIECES", 2)
     for seed in range(100 * block, 100 * block + 100):
         random = Random(seed)
         window = random_window(random, random.choice([DEFAULT_CAP, DEFAULT_CAP, 1, 2, 4]))
@@ -219,7 +221,7 @@ def test_a_slide_is_merged_as_it_grows() -> None:
     for _ in range(60):
         feed(operator, (0, partials(window, [Arrival(ts, ts % 10, 1) for ts in range(2000)])))
         most = max(most, operator.bytes)
-    assert most < 2 * landmark_aggregate.MERGE_ROWS * 7 * 8
+    assert most < 2 * merge_buffer.MERGE_ROWS * 7 * 8
     assert sum(rows_of(feed(operator, (0, Punctuation("a", END)))).values()) == 10
 
 

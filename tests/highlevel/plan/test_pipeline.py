@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from capture.units import SECOND
+from highlevel.groups import merge_buffer as pile
 from highlevel.metrics import (
     LATE_PARTIALS,
     LATE_ROWS,
@@ -26,7 +27,6 @@ from highlevel.metrics import (
 )
 from highlevel.plan.pipeline import Pipeline
 from highlevel.plan.plan import Plan
-from highlevel.sliding import merge_buffers as pile
 from highlevel.sliding import window_rows
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from queries.gsql import compile_query
@@ -82,6 +82,8 @@ def test_any_links_in_any_order_give_each_window_once_and_survive_a_restart(
     for seed in rounds(300):
         random = Random(seed)
         monkeypatch.setattr(pile, "MERGE_ROWS", random.choice([0, 3, 16_384]))
+        monkeypatch.setattr(pile, "FEW_ROWS", random.choice([0, 4096]))
+        monkeypatch.setattr(pile, "SIMILAR_PIECES", random.choice([2, 16]))
         monkeypatch.setattr(window_rows, "CLOSE_ROWS", random.choice([0, 5, 65_536]))
         spec, inputs = random_spec(random), random_inputs(random)
         query = plan(spec)

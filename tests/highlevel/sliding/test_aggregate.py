@@ -12,8 +12,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from highlevel.groups import merge_buffer as buffer
 from highlevel.sliding import aggregate, window_rows
-from highlevel.sliding import merge_buffers as buffer
 from highlevel.sliding.aggregate import WID, Aggregate
 from highlevel.sliding.bucket import END_WID, FIRST_WID
 from highlevel.sliding.scattered_partials import ScatteredPartials
@@ -97,6 +97,8 @@ def test_any_stream_in_any_order_gives_each_window_once(monkeypatch: pytest.Monk
     for seed in rounds(300):
         random = Random(seed)
         monkeypatch.setattr(buffer, "MERGE_ROWS", random.choice([0, 3, 16_384]))
+        monkeypatch.setattr(buffer, "FEW_ROWS", random.choice([0, 4096]))
+        monkeypatch.setattr(buffer, "SIMILAR_PIECES", random.choice([2, 16]))
         monkeypatch.setattr(aggregate, "MANY_WINDOWS", random.choice([1, 2, 64]))
         spec = random_spec(random)
         stream = in_wids(spec, random_stream(random, 30))
@@ -200,7 +202,7 @@ def test_a_pile_never_holds_more_than_its_bound(monkeypatch: pytest.MonkeyPatch)
         for each in operator.open.buffers.values():
             assert each.waiting_rows == sum(batch.num_rows for batch in each.waiting) <= 10
             assert each.table is None or each.table.count <= groups
-            assert each.rest == []
+            assert each.pieces == []
 
 
 def test_a_pile_keeps_no_more_memory_alive_than_its_rows() -> None:

@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from highlevel.groups import merge_buffer as buffer
 from highlevel.groups.layer import Layer
 from highlevel.groups.running_totals import RunningTotals
 from highlevel.groups.two_stacks import TwoStacks
-from highlevel.sliding import merge_buffers as buffer
 from highlevel.sliding import window_rows
 from highlevel.sliding import window_rows as strategy
 from highlevel.sliding.aggregate import Aggregate

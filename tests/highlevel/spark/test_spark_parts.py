@@ -323,7 +323,7 @@ def test_a_failure_of_spark_itself_is_its_first_line() -> None:
 def test_a_manifest_is_json_for_people_who_look(tmp_path: Path) -> None:
     PartState(tmp_path, 0).save(0, {"0.0": {"2.5-6": large(0), "0.meld": SMALL}})
     manifest = json.loads((tmp_path / "0" / "0.json").read_text())["content"]
-    (file,) = manifest["0.0"]["files"].values()
+    ((file,),) = manifest["0.0"]["files"].values()
     written = (tmp_path / "0" / "0.0-2.5-6-0.arrow").read_bytes()
     assert file == {"name": "0.0-2.5-6-0.arrow", "bytes": len(written), "checksum": checksum(written)}
     assert [(each["names"], each["rows"]) for each in manifest["0.0"]["packs"]] == [(["0.meld"], [2])]
