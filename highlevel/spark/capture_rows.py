@@ -6,12 +6,16 @@ computes again. If every task succeeds, the first range begins at the first reco
 end of the range before it. Then all ranges are exact, by induction. A task with another end fails, and so does the job:
 a DataFrame never contains rows of a wrong guess. Rows of flows and samples depend on earlier records, so their files
 are read whole.
+
+Tasks write a time index of their captures. If a condition limits the time, later jobs read only the byte ranges that
+the index selects (`highlevel.spark.time_index`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +30,7 @@ from capture.files.pcap import PcapFormat
 from capture.files.split import ByteRange, guess_record_boundary
 from capture.open import allow_open_files, open_finite
 from highlevel.inline.engine import Input, files_of
+from highlevel.spark import time_index
 from highlevel.spark.byte_ranges import (
     RangeTask,
     TableTask,
@@ -39,6 +44,7 @@ from highlevel.spark.byte_ranges import (
 from highlevel.spark.data_source_options import Damage, Ranges, SourceOptions
 from highlevel.spark.kernel_compilation import compile_kernels
 from highlevel.spark.row_condition import RowCondition
+from highlevel.spark.time_index import PieceCollector, index_folder, read_index, select_ranges
 from lowlevel.expressions.arrow import to_text
 from lowlevel.expressions.tree import Column, Expression, columns_of
 from lowlevel.expressions.types import Type
@@ -61,16 +67,22 @@ BindFiles = Callable[[Sequence[str]], list[Input]]
 class FileRange(InputPartition):
     """The input of a task: the input, all files of its link, its size and the byte range."""
 
-    def __init__(self, input_: Input, files: tuple[Path, ...], size: int, task: Task) -> None:
-        """`size` are the bytes of the file when the job was planned."""
+    def __init__(self, input_: Input, files: tuple[Path, ...], size: int, task: Task, is_indexed: bool = False) -> None:
+        """`size` are the bytes of the file when the job was planned. If `is_indexed`, both bounds are exact."""
+        self.is_indexed = is_indexed
         self.input = input_
         self.files = files
         self.size = size
         self.task = task
 
 
-def plan_ranges(inputs: Sequence[Input], options: SourceOptions, cores: int) -> list[InputPartition]:
-    """Divide captures into byte ranges: at least one for each file, and of similar size for large files."""
+def plan_ranges(
+    inputs: Sequence[Input], options: SourceOptions, cores: int, where: Expression | None = None
+) -> list[InputPartition]:
+    """Divide captures into byte ranges: at least one for each file, and of similar size for large files.
+
+    Byte ranges in which no row can pass `where` are left out, if the capture has a time index.
+    """
     inputs = [replace(input_, path=Path(input_.path).absolute(), link=options.link or input_.link) for input_ in inputs]
     allow_open_files(len(inputs))
     files = [open_finite(input_.path, "Spark") for input_ in inputs]
@@ -83,15 +95,31 @@ def plan_ranges(inputs: Sequence[Input], options: SourceOptions, cores: int) -> 
     else:
         tasks = make_exact_tasks(files, count)
     compile_kernels(options.kind)
-    return [
-        FileRange(
-            inputs[task.input_number],
-            files_of(inputs[task.input_number].link, inputs) if options.kind == "flows" else (),
-            sizes[task.input_number],
-            task,
-        )
-        for task in tasks
-    ]
+    condition = RowCondition(where)
+    ranges: list[InputPartition] = []
+    for input_number, file_tasks in groupby(tasks, lambda task: task.input_number):
+        input_, file, size = inputs[input_number], files[input_number], sizes[input_number]
+        indexed_tasks = None
+        if condition.limits_times and options.kind in SEPARABLE_KINDS:
+            indexed_tasks = make_indexed_tasks(input_number, file, condition, max(1, count // len(inputs)))
+        same_link = files_of(input_.link, inputs) if options.kind == "flows" else ()
+        is_indexed = indexed_tasks is not None
+        ranges += [FileRange(input_, same_link, size, task, is_indexed) for task in indexed_tasks or file_tasks]
+    return ranges
+
+
+def make_indexed_tasks(
+    input_number: int, file: AnyCapture, condition: RowCondition, count: int
+) -> Sequence[Task] | None:
+    """Return tasks for the byte ranges that can contain rows, at least one, or None without an index."""
+    if not isinstance(file, Capture) or not isinstance(file.format, PcapFormat):
+        return None
+    begin = file.format.first_record
+    pieces = read_index(index_folder(file.path), begin, len(file.data))
+    if pieces is None:
+        return None
+    ranges = select_ranges(pieces, condition.least, condition.most, count)
+    return [RangeTask(input_number, start, end, True, file.format) for start, end in ranges or [(begin, begin)]]
 
 
 def read_rows(
@@ -110,13 +138,18 @@ def read_rows(
     if scan is None:
         raise make_guess_error(input_.path, getattr(task, "start", 0))
     condition = RowCondition(where)
+    index = index_folder(input_.path)
     # A pcapng may have times that the reader replaces, and flows have times of their own.
     skips_blocks = options.kind in SEPARABLE_KINDS and isinstance(file.format, PcapFormat)
     needed = {"ts", *(column.name for column in columns)}
     if where is not None:
         needed |= {column.name for column in columns_of(where)}
+    is_large = isinstance(file.format, PcapFormat) and partition.size >= time_index.MIN_INDEXED_BYTES
+    pieces = PieceCollector() if is_large and not partition.is_indexed else None
     reader = make_reader(options.kind, input_.link, file, needed, BLOCK_RECORDS, files=partition.files)
     for block in scan:
+        if pieces is not None:
+            pieces.add(block)
         if not (skips_blocks and condition.excludes(block)):
             for rows in reader.read(block):
                 for chosen in condition.select(rows):
@@ -124,10 +157,12 @@ def read_rows(
     for rows in reader.finish():
         for chosen in condition.select(rows):
             yield from make_batches(chosen, columns, options)
-    check_walk(file, task, scan.range, options)
+    check_walk(file, partition, scan.range, options)
+    if pieces is not None and scan.range.damage is None:
+        pieces.write(index, scan.range)
 
 
-def check_walk(file: AnyCapture, task: Task, walked: ByteRange, options: SourceOptions) -> None:
+def check_walk(file: AnyCapture, partition: FileRange, walked: ByteRange, options: SourceOptions) -> None:
     """Raise InputError if a walk ended with damage, or not where the next range begins."""
     if walked.damage is not None:
         if options.damage == Damage.STOP:
@@ -136,6 +171,14 @@ def check_walk(file: AnyCapture, task: Task, walked: ByteRange, options: SourceO
             f"{file.path}: damaged: {walked.damage.replace('_', ' ')} at byte {walked.end}; "
             f'option("damage", "{Damage.STOP}") reads the rows before it'
         )
+    task = partition.task
+    if partition.is_indexed and isinstance(task, RangeTask):
+        if walked.end != task.cut:
+            raise InputError(
+                f"{file.path}: got a record that ends at byte {walked.end}, expected {task.cut} as in its time index: "
+                f"the capture has changed, but not its size and time; delete {index_folder(file.path)}"
+            )
+        return
     is_guessed = options.guesses and isinstance(file.format, PcapFormat)
     if isinstance(file, Capture) and isinstance(task, RangeTask) and is_guessed:
         is_last = task.cut >= len(file.data)

@@ -105,7 +105,7 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new = {path: size for path, size in end["files"].items() if start["files"].get(path) != size}
         # Each by itself, so that the name of its link does not depend on the other files of the micro-batch.
         inputs = [input_ for path in sorted(new) for input_ in self.bind_files([path])]
-        ranges = plan_ranges(inputs, self.options, self.cores)
+        ranges = plan_ranges(inputs, self.options, self.cores, self.where)
         for part in ranges:
             assert isinstance(part, FileRange)
             size = part.input.path.stat().st_size

@@ -127,7 +127,7 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Divide the captures into byte ranges. Raises InputError for a file that is no capture."""
-        return plan_ranges(self.bind_files(self.options.paths), self.options, self.cores)
+        return plan_ranges(self.bind_files(self.options.paths), self.options, self.cores, self.where)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run one task."""

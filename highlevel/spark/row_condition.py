@@ -66,6 +66,11 @@ class RowCondition:
                 if test.column == "ts" and not test.is_outside and test.bits == -1:
                     self.least, self.most = max(self.least, test.least), min(self.most, test.most)
 
+    @property
+    def limits_times(self) -> bool:
+        """Return whether some times cannot pass."""
+        return (self.least, self.most) != (INT_MIN, INT_MAX)
+
     def excludes(self, block: Block) -> bool:
         """Return whether the times of a block show that none of its rows pass."""
         return block.max_ts < self.least or block.min_ts > self.most
