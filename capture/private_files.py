@@ -120,7 +120,8 @@ def create_temporary(path: Path, mode: int = FILE_MODE) -> tuple[int, Path]:
 def replacing(path: Path, mode: int = FILE_MODE) -> Iterator[tuple[int, Path]]:
     """Yield descriptor and path of a temporary file, which replaces `path` at the end of the block.
 
-    If the block raises, the temporary file is removed and `path` stays unchanged. The descriptor is closed here.
+    If the block raises, the temporary file is removed and `path` stays unchanged. The descriptor is closed here. An
+    OSError of a write, such as a full disk, contains `path`.
     """
     descriptor, temporary = create_temporary(path, mode)
     try:
@@ -129,8 +130,10 @@ def replacing(path: Path, mode: int = FILE_MODE) -> Iterator[tuple[int, Path]]:
         finally:
             os.close(descriptor)
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None and error.errno is not None:
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
 
 

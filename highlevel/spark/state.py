@@ -232,7 +232,8 @@ class PartState:
     def _remove_old(self, batch_id: int) -> None:
         """Remove versions that are too old, and files that no kept version names.
 
-        A damaged version cannot be restored, so its files are removed too.
+        A damaged version cannot be restored, so its files are removed too. Files of later versions stay: this task may
+        be a late one, that Spark has given up, while another task already writes the next version.
         """
         kept_names: set[str] = set()
         for path in self.folder.glob("*.json"):
@@ -244,7 +245,7 @@ class PartState:
             except (FileNotFoundError, FolderError):
                 continue
         for path in self.folder.glob("[!.]*.arrow"):
-            if path.name not in kept_names:
+            if path.name not in kept_names and int(path.stem.rpartition("-")[2]) <= batch_id:
                 path.unlink(missing_ok=True)
 
     def _manifest_path(self, batch_id: int) -> Path:

@@ -524,6 +524,8 @@ class StreamRun:
         query = self._running_query()
         failure = query.exception()
         cause, self._failure = self._failure, None
+        if isinstance(cause, OSError) and cause.filename is not None:  # such as a full disk
+            raise RunError(f"{cause.filename}: {cause.strerror}") from cause
         if cause is not None and not isinstance(cause, PySparkException | Py4JError):
             raise cause
         if cause is None and failure is None:

@@ -125,6 +125,26 @@ def test_a_crash_at_any_write_changes_no_version(
     assert crashes > 25
 
 
+def test_a_late_task_removes_no_file_of_a_later_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that Spark has given up lists the versions before another task has named its new file."""
+    rows = pa.RecordBatch.from_pydict({"k": range(5000), "n": [1] * 5000})
+    for batch_id in range(3):
+        advance(tmp_path, batch_id, rows)
+    next_task = PartState(tmp_path, 0)
+    next_tables = next_task.load(2, {KEY: False})[KEY]
+    next_tables["other"] = pa.table({"n": list(range(5000))})
+    write = state_module.write_document
+
+    def write_after_the_late_task(path: Path, content: Any) -> None:
+        monkeypatch.setattr(state_module, "write_document", write)
+        advance(tmp_path, 2, rows)  # the files of version 3 exist, its manifest does not
+        write(path, content)
+
+    monkeypatch.setattr(state_module, "write_document", write_after_the_late_task)
+    next_task.save(3, {KEY: next_tables})
+    assert PartState(tmp_path, 0).load(3, {KEY: False})[KEY] == next_tables
+
+
 def test_a_state_of_the_format_before_is_read_and_continued(tmp_path: Path) -> None:
     advance(tmp_path, 0, pa.RecordBatch.from_pydict({"k": range(5000), "n": [1] * 5000}))
     manifest = tmp_path / "0" / "0.json"
