@@ -3,8 +3,8 @@
     FROM flows [LIFETIME start_ts TO end_ts]                  Leaf of rows ► Snapshots
     FROM flows [LIFETIME start_ts TO end_ts, SLIDE 1 minute]  Leaf of rows ► Apply ► TouchedWindows ► Windowed
 
-When rows of Snapshots end, their values are taken out of the aggregates. So sums of floats are refused: a difference of
-rounded sums is not the sum of the remaining values.
+When rows of Snapshots end, their values are taken out of the aggregates. So sums of floats are exact: a difference of
+rounded sums would not be the sum of the remaining values (`highlevel.speculation.lifetimes.exact_sums`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from highlevel.plan.lifetime_nodes import TOUCHED, OverlapJoin, Snapshots, Touch
 from highlevel.plan.nodes import Apply, Leaf, Node, TimeOutput, Windowed
 from highlevel.speculation.consistency import FOREVER
 from highlevel.windows.kind import SlidingWindow
-from lowlevel.expressions.types import NUMBERS, Type
+from lowlevel.expressions.types import NUMBERS
 from lowlevel.kinds import TABLE
-from lowlevel.subaggregates import Kind
+from queries.binding.aggregates import VARIANCES
 from queries.binding.binder import known_aggregates
 from queries.text.errors import QueryError
 from queries.text.tree import Call, Query, calls_in
 
 Timed = TypeVar("Timed", bound=OverlapJoin | Snapshots | TouchedWindows)
 
-AGGREGATES = ("count", "sum", "avg", "min", "max", "count_distinct", "median", "quantile")
+AGGREGATES = ("count", "sum", "avg", "min", "max", *VARIANCES, "count_distinct", "median", "quantile")
 """Aggregates of the rows that are true at an instant."""
 
 
@@ -86,10 +86,6 @@ def _check_aggregates(query: Query, aggregation: Aggregation) -> None:
         if call.function.text.lower() not in AGGREGATES:
             raise _error(query, call, f"one of {', '.join(AGGREGATES)}")
     calls = list(_aggregate_calls(query))
-    for sub in aggregation.low.subaggregates:
-        if sub.kind is Kind.SUM and sub.type is Type.FLOAT:
-            call = next(call for call in calls if call.function.text.lower() in ("sum", "avg"))
-            raise _error(query, call, "sums of integers: a sum of floats could not be corrected exactly", " of floats")
     for detail in aggregation.details:
         if detail.others:
             call = next(call for call in calls if call.function.text.lower() in ("count", "count_distinct"))

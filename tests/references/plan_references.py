@@ -6,6 +6,7 @@ have the columns `ts, other, g, n` and one or two time columns.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -212,11 +213,13 @@ def _in_final_changes(node: Node, inputs: Inputs) -> Counter[tuple]:
 def snapshots(random: Random) -> Snapshots:
     """Rows that are true for a length from ts, or from ts to `other`; some are not used because they end too early."""
     window = LifetimeWindow(random.choice([None, random.randint(1, 30)]))
+    tenths = SubAggregate("f", Kind.SUM, Binary(Op.MUL, NUMBER, Literal(0.1, Type.FLOAT)))
     subs = (SubAggregate("c", Kind.COUNT), SubAggregate("s", Kind.SUM, NUMBER), SubAggregate("m", Kind.MIN, NUMBER))
+    subs = (*subs, tenths)
     details = (Detail("d", DetailFunction.COUNT_DISTINCT, "k", Type.INT, "c"),)
     low = LowLevelPlan(None, (Key("g", GROUP), Key("k", Binary(Op.MOD, NUMBER, seconds(3)))), subs, 1, reduced=False)
-    kinds = {"g": Type.TEXT}
-    select = tuple(Output(name, Column(name, kinds.get(name, Type.INT), nullable=True)) for name in ("g", *"csmd"))
+    kinds = {"g": Type.TEXT, "f": Type.FLOAT}
+    select = tuple(Output(name, Column(name, kinds.get(name, Type.INT), nullable=True)) for name in ("g", *"csmdf"))
     having = random.choice([None, Binary(Op.LT, Column("c", Type.INT), seconds(3))])
     aggregation = Aggregation(window, low, ("g",), having, select, details=details)
     end = None if window.length is not None else "other"
@@ -239,7 +242,8 @@ def at_each_instant(node: Node, inputs: Inputs) -> Counter[tuple]:
             values = [n for first, last, n in rows if first <= start and end <= last]
             if values and (node.aggregation.having is None or len(values) < 3):
                 distinct = len({n % 3 for n in values})
-                found[start, end, g, len(values), sum(values), min(values), distinct] += 1
+                tenths = math.fsum(n * 0.1 for n in values)
+                found[start, end, g, len(values), sum(values), min(values), distinct, tenths] += 1
     return found
 
 

@@ -3,13 +3,14 @@
     function            argument                    state
     count               none, or any column         words that are added: the number of rows, and of values
     sum avg             integers                    the number of values and their sum
+    sum avg             floats                      the same, in limbs, so that it is exact (`exact_sums`)
     var_pop variance    integers                    also the sum of squares, in three limbs, so that it is exact
     min max             numbers and times           a sorted multiset of the values (`multiset`)
     count_distinct      any type                    the same, of numbers of the values
     median quantile     numbers                     the same
     smallest largest    numbers and times           the same; a row for each of the first k values
 
-Floats cannot be added: after a retraction their sum would not be the sum of the remaining values.
+Rounded sums of floats cannot be corrected: after a retraction a sum would not be that of the remaining values.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from highlevel.groups.keys import Keys
+from highlevel.speculation.lifetimes.exact_sums import ExactSums, split
 from highlevel.speculation.lifetimes.kernels.values import DIFFERENT, DOWNWARD, GREATEST, QUANTILE, SMALLEST, UPWARD
 from highlevel.speculation.lifetimes.model import LifetimeError, Words, payload_of
 
@@ -108,6 +110,7 @@ class Layout:
         self._types: dict[str, pa.DataType] = {}
         self._squared: set[str] = set()
         self._summed: list[str] = []
+        self._float_sums: dict[str, ExactSums] = {}
         self._counted: list[str] = []
         self._sorted: list[tuple[str, bool]] = []  # columns, and whether their values are only told apart
         functions, of, parameters, positions = [], [], [], []
@@ -122,7 +125,9 @@ class Layout:
             kind = self._types[column] = payload.field(column).type
             _check_type(aggregate, kind)
             self._add_counted(column)
-            if aggregate.function in ADDED:
+            if aggregate.function in ADDED and pa.types.is_floating(kind):
+                self._float_sums.setdefault(column, ExactSums())
+            elif aggregate.function in ADDED:
                 self._add_sum(column, squared=aggregate.function in ("variance", "var_pop"))
             if aggregate.function in SORTED:
                 argument = (column, aggregate.function == "count_distinct" and not _is_ordered(kind))
@@ -163,12 +168,22 @@ class Layout:
     def _type(self, aggregate: Aggregate) -> pa.DataType:
         if aggregate.function in ("min", "max", *LISTS):
             return self._types[aggregate.column or ""]
+        if aggregate.column in self._float_sums and aggregate.function == "sum":
+            return pa.float64()
         return pa.int64() if aggregate.function in ("count", "count_distinct", "sum") else pa.float64()
 
     def words_of(self, changes: pa.RecordBatch) -> tuple[Words, Words, Words]:
-        """Return for each change the words that are added, its sorted values, and the bits of values that are NULL."""
+        """Return for each change the words that are added, its sorted values, and the bits of values that are NULL.
+
+        `words` grows if a sum of floats needs more limbs. New words are the last ones.
+        """
         rows = payload_of(changes)
+        limbs = {column: split(rows.column(column)) for column in self._float_sums}
+        for column, sums in self._float_sums.items():
+            self.words = sums.make_room(limbs[column], self.words)
         added = np.zeros((rows.num_rows, self.words), np.int64)
+        for column, sums in self._float_sums.items():
+            sums.write(limbs[column], added)
         added[:, 0] = 1
         for position, column in enumerate(self._counted):
             added[:, 1 + position] = rows.column(column).is_valid().to_numpy(zero_copy_only=False)
@@ -190,12 +205,15 @@ class Layout:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the values that have numbers, a table for each column."""
-        return {
+        values = {
             f"values of {column}": pa.table(keys.columns(), names=[column]) for column, keys in self._numbers.items()
         }
+        return values | {f"limbs of {column}": sums.snapshot() for column, sums in self._float_sums.items()}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the values of a snapshot."""
+        for column, sums in self._float_sums.items():
+            self.words += sums.restore(tables[f"limbs of {column}"])
         for column, keys in self._numbers.items():
             for batch in tables[f"values of {column}"].to_batches():
                 keys.find_or_insert(batch.columns, batch.num_rows)
@@ -240,6 +258,10 @@ class Layout:
 
     def _sum(self, function: str, column: str, words: Words, count: Words, absent: npt.NDArray[np.bool_]) -> pa.Array:
         """Return the column of a sum, a mean or a variance."""
+        if column in self._float_sums:
+            missing = absent | (count == 0)
+            divisor = np.where(missing, 1, count) if function == "avg" else np.ones_like(count)
+            return pa.array(self._float_sums[column].quotients(words, divisor, missing), mask=missing)
         total = words[:, self._sum_word[column]]
         missing = absent | (count <= (function == "variance"))
         if function == "sum":
@@ -260,8 +282,10 @@ def _check_type(aggregate: Aggregate, kind: pa.DataType) -> None:
     integers = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
     numbers = integers or pa.types.is_floating(kind)
     function = aggregate.function
-    if function in ADDED and not integers:
-        raise LifetimeError(f"got {aggregate} of {kind} values, expected integers: sums of floats cannot be corrected")
+    if function in ("sum", "avg") and not numbers:
+        raise LifetimeError(f"got {aggregate} of {kind} values, expected numbers")
+    if function in ("variance", "var_pop") and not integers:
+        raise LifetimeError(f"got {aggregate} of {kind} values, expected integers")
     if function in ("median", "quantile") and not numbers:
         raise LifetimeError(f"got {aggregate} of {kind} values, expected numbers")
     if function in ("min", "max", *LISTS) and not _is_ordered(kind):

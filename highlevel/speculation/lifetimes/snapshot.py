@@ -51,7 +51,7 @@ from highlevel.speculation.lifetimes.kernels.entries import (
     PERFECT,
     STATE,
     ChangeRows,
-    Snapshots,
+    SnapshotMemory,
 )
 from highlevel.speculation.lifetimes.kernels.multiset import LEFT, NODE_LIST, NODE_WORDS, PATH, TREE_STATE, Trees
 from highlevel.speculation.lifetimes.kernels.records import FREE_RECORD, LIVE_RECORDS, NONE, USED_RECORDS
@@ -110,8 +110,7 @@ class SnapshotOperator:
         self.schema = change_schema(self._payload)
         self._keys = Keys([payload.field(name).type for name in group_by])
         layout = self._layout
-        self._entry_words = ENTRY_WORDS + layout.words + layout.width
-        self._item_words = ITEM_WORDS + layout.words + layout.keys
+        self._set_widths()
         self._state = np.zeros(STATE, np.int64)
         self._state[[ENTRY_LIST + FREE_RECORD, ITEM_LIST + FREE_RECORD]] = NONE
         self._state[OUT_CTI] = BEGINNING
@@ -125,6 +124,12 @@ class SnapshotOperator:
         self._path = np.empty(PATH, np.int64)
         self._out: Words = np.empty((ROOM, OUT_WORDS + layout.words + layout.width), np.int64)
         self._fixed = (int(variant), int(exact), int(without_full_retractions))
+
+    def _set_widths(self) -> None:
+        layout = self._layout
+        self._words = layout.words
+        self._entry_words = ENTRY_WORDS + layout.words + layout.width
+        self._item_words = ITEM_WORDS + layout.words + layout.keys
 
     @property
     def entries(self) -> int:
@@ -150,6 +155,8 @@ class SnapshotOperator:
             ids[is_row] = self._keys.find_or_insert(columns, int(is_row.sum()))
             count = self._keys.count
         added, ordered, nulls = self._layout.words_of(changes)
+        if self._layout.words > self._words:
+            self._widen()
         self._reserve(rows, count)
         read = ChangeRows(kind, start, stop, new_stop, ids, added, ordered, nulls)
         parts: list[pa.RecordBatch] = []
@@ -157,7 +164,7 @@ class SnapshotOperator:
         while True:
             out = Output(self._out.reshape(-1), len(self._out), out_count)
             before = done
-            done = process_changes(self._snapshots(), self._trees(), read, done, rows, count, out)
+            done = process_changes(self._memory(), self._trees(), read, done, rows, count, out)
             if done < 0:
                 raise LifetimeError(
                     f"got the change {changes.slice(-1 - done, 1).to_pylist()[0]}, expected a time after the last CTI, "
@@ -184,6 +191,14 @@ class SnapshotOperator:
             keys = [pc.take(column, nulls) for column in self._keys.columns()]
         payload = pa.RecordBatch.from_arrays([*keys, *columns], schema=self._payload)
         return make_changes(kind[source], out[source, START], out[source, STOP], out[source, NEW_STOP], payload)
+
+    def _widen(self) -> None:
+        """Add words, which are 0, to all entries and items. They follow the other words."""
+        added, before = self._layout.words - self._words, self._words
+        self._set_widths()
+        self._entries = _with_columns(self._entries, ENTRY_WORDS + before, added)
+        self._items = _with_columns(self._items, ITEM_WORDS + before, added)
+        self._out = np.empty((len(self._out), self._out.shape[1] + added), np.int64)
 
     def _reserve(self, rows: int, count: int) -> None:
         """Make room for the changes of a batch."""
@@ -241,6 +256,9 @@ class SnapshotOperator:
         def words_of(name: str, width: int) -> Words:
             return tables[name]["words"].to_numpy().reshape(-1, width).copy()
 
+        self._layout.restore(tables)
+        if self._layout.words > self._words:
+            self._widen()
         self._entries = words_of(ENTRIES_TABLE, self._entry_words)
         self._items = words_of(ITEMS_TABLE, self._item_words)
         self._nodes = words_of(NODES_TABLE, NODE_WORDS)
@@ -250,18 +268,22 @@ class SnapshotOperator:
         self._state, self._tree_state = state[:STATE].copy(), state[STATE:].copy()
         for batch in tables[KEYS_TABLE].to_batches() if self._group_by else ():
             self._keys.find_or_insert(batch.columns, batch.num_rows)
-        self._layout.restore(tables)
 
-    def _snapshots(self) -> Snapshots:
+    def _memory(self) -> SnapshotMemory:
         layout = self._layout
         variant, exact, whole = self._fixed
         fixed = (variant, exact, whole, layout.words, layout.keys, len(layout.functions), layout.width)
         results = (layout.functions, layout.of, layout.parameters, layout.places)
         memory = (self._entries, self._items, self._groups, self._headers)
-        return Snapshots._make((*fixed, *results, *(array.reshape(-1) for array in memory), self._state))
+        return SnapshotMemory._make((*fixed, *results, *(array.reshape(-1) for array in memory), self._state))
 
     def _trees(self) -> Trees:
         return Trees(self._nodes.reshape(-1), self._path, self._tree_state)
+
+
+def _with_columns(array: Words, at: int, added: int) -> Words:
+    """Return an array with `added` columns of zeros before the column `at`."""
+    return np.ascontiguousarray(np.insert(array, [at] * added, 0, axis=1))
 
 
 def _grown(array: Words, rows: int) -> Words:

@@ -45,7 +45,7 @@ from highlevel.speculation.lifetimes.kernels.entries import (
     TAIL,
     TIME,
     ChangeRows,
-    Snapshots,
+    SnapshotMemory,
     add_words,
     entry_base,
     find_entry,
@@ -95,7 +95,7 @@ class Output(NamedTuple):
 
 
 @helper
-def write_change(snapshots: Snapshots, output: Output, kind, group, entry, stop, new_stop):  # type: ignore[no-untyped-def]
+def write_change(snapshots: SnapshotMemory, output: Output, kind, group, entry, stop, new_stop):  # type: ignore[no-untyped-def]
     """Write a change with the state of an entry."""
     state_words = snapshots.words + snapshots.width
     base = output.count[0] * (OUT_WORDS + state_words)
@@ -111,7 +111,7 @@ def write_change(snapshots: Snapshots, output: Output, kind, group, entry, stop,
 
 
 @helper
-def publish(snapshots: Snapshots, output: Output, group, entry):  # type: ignore[no-untyped-def]
+def publish(snapshots: SnapshotMemory, output: Output, group, entry):  # type: ignore[no-untyped-def]
     """Write the row of an entry, if it has rows and an end."""
     stop = published_until(snapshots, entry)
     if stop != BEGINNING and snapshots.entries[entry_base(snapshots, entry) + ENTRY_WORDS]:
@@ -119,7 +119,7 @@ def publish(snapshots: Snapshots, output: Output, group, entry):  # type: ignore
 
 
 @helper
-def shorten(snapshots: Snapshots, output: Output, group, entry, new_stop):  # type: ignore[no-untyped-def]
+def shorten(snapshots: SnapshotMemory, output: Output, group, entry, new_stop):  # type: ignore[no-untyped-def]
     """Retract the published row of an entry until `new_stop`, or wholly if it begins later."""
     stop = published_until(snapshots, entry)
     new_stop = max(new_stop, time_of(snapshots, entry))
@@ -128,7 +128,7 @@ def shorten(snapshots: Snapshots, output: Output, group, entry, new_stop):  # ty
 
 
 @outlined
-def drain(snapshots: Snapshots, trees: Trees, output: Output, group, until, start):  # type: ignore[no-untyped-def]
+def drain(snapshots: SnapshotMemory, trees: Trees, output: Output, group, until, start):  # type: ignore[no-untyped-def]
     """Make entries of the pending ends up to `until`, and one at `start` unless it is BEGINNING. Publish the rows.
 
     The row of an entry at `start` is not published: its caller changes it first.
@@ -200,7 +200,7 @@ def drain(snapshots: Snapshots, trees: Trees, output: Output, group, until, star
 
 @helper
 def change_and_publish(  # type: ignore[no-untyped-def]
-    snapshots: Snapshots, trees: Trees, output: Output, group, entry, until, rows: ChangeRows, row, sign
+    snapshots: SnapshotMemory, trees: Trees, output: Output, group, entry, until, rows: ChangeRows, row, sign
 ):  # fmt: skip
     """Add a row to the entries from `entry` until `until`, or subtract it, and publish their rows."""
     while entry != NONE and time_of(snapshots, entry) < until:
@@ -211,7 +211,7 @@ def change_and_publish(  # type: ignore[no-untyped-def]
 
 
 @helper
-def open_group(snapshots: Snapshots, trees: Trees, group):  # type: ignore[no-untyped-def]
+def open_group(snapshots: SnapshotMemory, trees: Trees, group):  # type: ignore[no-untyped-def]
     """Give a new group its first entry, without rows."""
     groups, base = snapshots.groups, group * GROUP_WORDS
     groups[base + ENTRIES] = 0
@@ -225,7 +225,7 @@ def open_group(snapshots: Snapshots, trees: Trees, group):  # type: ignore[no-un
 
 
 @outlined
-def insert_row(snapshots: Snapshots, trees: Trees, rows: ChangeRows, row, output: Output):  # type: ignore[no-untyped-def]
+def insert_row(snapshots: SnapshotMemory, trees: Trees, rows: ChangeRows, row, output: Output):  # type: ignore[no-untyped-def]
     """Process an insert. Return 0 if it is before all entries, otherwise 1."""
     entries, groups = snapshots.entries, snapshots.groups
     start, stop, group = rows.start[row], rows.stop[row], rows.group[row]
@@ -272,7 +272,7 @@ def insert_row(snapshots: Snapshots, trees: Trees, rows: ChangeRows, row, output
 
 
 @outlined
-def retract_row(snapshots: Snapshots, trees: Trees, rows: ChangeRows, row, output: Output):  # type: ignore[no-untyped-def]
+def retract_row(snapshots: SnapshotMemory, trees: Trees, rows: ChangeRows, row, output: Output):  # type: ignore[no-untyped-def]
     """Process a retraction. Return 0 if the row that it retracts cannot exist, otherwise 1."""
     entries, groups = snapshots.entries, snapshots.groups
     start, stop, new_stop, group = rows.start[row], rows.stop[row], rows.new_stop[row], rows.group[row]
@@ -340,7 +340,7 @@ def retract_row(snapshots: Snapshots, trees: Trees, rows: ChangeRows, row, outpu
 
 
 @outlined
-def advance_group(snapshots: Snapshots, trees: Trees, output: Output, group, time):  # type: ignore[no-untyped-def]
+def advance_group(snapshots: SnapshotMemory, trees: Trees, output: Output, group, time):  # type: ignore[no-untyped-def]
     """Process a CTI in a group. Return the CTI of its changes."""
     entries, groups = snapshots.entries, snapshots.groups
     of_group = group * GROUP_WORDS
@@ -372,7 +372,7 @@ def advance_group(snapshots: Snapshots, trees: Trees, output: Output, group, tim
 
 
 @helper
-def has_room(snapshots: Snapshots, group, output: Output):  # type: ignore[no-untyped-def]
+def has_room(snapshots: SnapshotMemory, group, output: Output):  # type: ignore[no-untyped-def]
     """Return whether all changes of one event of a group fit."""
     base = group * GROUP_WORDS
     needed = ROOM
@@ -382,7 +382,7 @@ def has_room(snapshots: Snapshots, group, output: Output):  # type: ignore[no-un
 
 
 @helper
-def advance_groups(snapshots: Snapshots, trees: Trees, output: Output, groups, time):  # type: ignore[no-untyped-def]
+def advance_groups(snapshots: SnapshotMemory, trees: Trees, output: Output, groups, time):  # type: ignore[no-untyped-def]
     """Process a CTI in all groups, and write the CTI of the changes. Return 0 if there is no room, otherwise 1."""
     state = snapshots.state
     if state[AT_GROUP] == 0:
@@ -408,9 +408,9 @@ def advance_groups(snapshots: Snapshots, trees: Trees, output: Output, groups, t
     return 1
 
 
-@kernel("i64(Snapshots, Trees, ChangeRows, i64, i64, i64, Output)")
+@kernel("i64(SnapshotMemory, Trees, ChangeRows, i64, i64, i64, Output)")
 def process_changes(  # type: ignore[no-untyped-def]
-    snapshots: Snapshots, trees: Trees, rows: ChangeRows, begin, end, groups, output: Output
+    snapshots: SnapshotMemory, trees: Trees, rows: ChangeRows, begin, end, groups, output: Output
 ):  # fmt: skip
     """Process the changes `[begin, end)` of `groups` groups. Return the change reached, fewer than `end` without room.
 

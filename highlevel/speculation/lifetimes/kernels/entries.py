@@ -35,7 +35,7 @@ OUT_CTI, AT_GROUP, LEAST_CTI, STATE = range(2 * LIST_WORDS, 2 * LIST_WORDS + 4)
 """Further words of the state: the last CTI, and where a CTI continues that had no room."""
 
 
-class Snapshots(NamedTuple):
+class SnapshotMemory(NamedTuple):
     """Groups with their entries and pending ends, for kernels.
 
     `words` are the words that are added, `keys` the sorted values of a row. Result i of `results` is computed from the
@@ -76,31 +76,31 @@ class ChangeRows(NamedTuple):
 
 
 @helper
-def entry_base(snapshots: Snapshots, entry):  # type: ignore[no-untyped-def]
+def entry_base(snapshots: SnapshotMemory, entry):  # type: ignore[no-untyped-def]
     """Return the first word of an entry."""
     return entry * (ENTRY_WORDS + snapshots.words + snapshots.width)
 
 
 @helper
-def item_base(snapshots: Snapshots, item):  # type: ignore[no-untyped-def]
+def item_base(snapshots: SnapshotMemory, item):  # type: ignore[no-untyped-def]
     """Return the first word of an item."""
     return item * (ITEM_WORDS + snapshots.words + snapshots.keys)
 
 
 @helper
-def time_of(snapshots: Snapshots, entry):  # type: ignore[no-untyped-def]
+def time_of(snapshots: SnapshotMemory, entry):  # type: ignore[no-untyped-def]
     """Return the time of an entry."""
     return snapshots.entries[entry_base(snapshots, entry) + TIME]
 
 
 @helper
-def next_of(snapshots: Snapshots, entry):  # type: ignore[no-untyped-def]
+def next_of(snapshots: SnapshotMemory, entry):  # type: ignore[no-untyped-def]
     """Return the next entry, or NONE."""
     return snapshots.entries[entry_base(snapshots, entry) + NEXT]
 
 
 @outlined
-def make_item(snapshots: Snapshots, time, sign, rows: ChangeRows, row):  # type: ignore[no-untyped-def]
+def make_item(snapshots: SnapshotMemory, time, sign, rows: ChangeRows, row):  # type: ignore[no-untyped-def]
     """Return a new item with the words and values of a row."""
     items, state = snapshots.items, snapshots.state
     item = take_record(items, state, ITEM_LIST, ITEM_WORDS + snapshots.words + snapshots.keys, LINK)
@@ -118,7 +118,7 @@ def make_item(snapshots: Snapshots, time, sign, rows: ChangeRows, row):  # type:
 
 
 @helper
-def free_items(snapshots: Snapshots, item):  # type: ignore[no-untyped-def]
+def free_items(snapshots: SnapshotMemory, item):  # type: ignore[no-untyped-def]
     """Make the items of a list available."""
     items, state = snapshots.items, snapshots.state
     while item != NONE:
@@ -128,7 +128,7 @@ def free_items(snapshots: Snapshots, item):  # type: ignore[no-untyped-def]
 
 
 @outlined
-def insert_after(snapshots: Snapshots, group, entry, time):  # type: ignore[no-untyped-def]
+def insert_after(snapshots: SnapshotMemory, group, entry, time):  # type: ignore[no-untyped-def]
     """Insert an entry after another one, or with NONE the first one of the group. The state is copied."""
     entries, groups, state = snapshots.entries, snapshots.groups, snapshots.state
     added = take_record(entries, state, ENTRY_LIST, ENTRY_WORDS + snapshots.words + snapshots.width, NEXT)
@@ -159,7 +159,7 @@ def insert_after(snapshots: Snapshots, group, entry, time):  # type: ignore[no-u
 
 
 @outlined
-def remove_entry(snapshots: Snapshots, group, entry):  # type: ignore[no-untyped-def]
+def remove_entry(snapshots: SnapshotMemory, group, entry):  # type: ignore[no-untyped-def]
     """Remove an entry. The multisets must be those of another entry, unless its items add up to nothing."""
     entries, groups, state = snapshots.entries, snapshots.groups, snapshots.state
     base, of_group = entry_base(snapshots, entry), group * GROUP_WORDS
@@ -180,7 +180,7 @@ def remove_entry(snapshots: Snapshots, group, entry):  # type: ignore[no-untyped
 
 
 @helper
-def find_entry(snapshots: Snapshots, group, time):  # type: ignore[no-untyped-def]
+def find_entry(snapshots: SnapshotMemory, group, time):  # type: ignore[no-untyped-def]
     """Return the last entry of a group that is not after `time`, or NONE."""
     entry = snapshots.groups[group * GROUP_WORDS + TAIL]
     while entry != NONE and time_of(snapshots, entry) > time:
@@ -189,7 +189,7 @@ def find_entry(snapshots: Snapshots, group, time):  # type: ignore[no-untyped-de
 
 
 @helper
-def published_until(snapshots: Snapshots, entry):  # type: ignore[no-untyped-def]
+def published_until(snapshots: SnapshotMemory, entry):  # type: ignore[no-untyped-def]
     """Return until when the row of an entry is published; BEGINNING if it is not."""
     following = next_of(snapshots, entry)
     if following != NONE:
@@ -198,14 +198,14 @@ def published_until(snapshots: Snapshots, entry):  # type: ignore[no-untyped-def
 
 
 @helper
-def is_single(snapshots: Snapshots, entry):  # type: ignore[no-untyped-def]
+def is_single(snapshots: SnapshotMemory, entry):  # type: ignore[no-untyped-def]
     """Return whether one lifetime only starts or ends at an entry."""
     base = entry_base(snapshots, entry)
     return snapshots.entries[base + STARTS] + snapshots.entries[base + ENDS] == 1
 
 
 @helper
-def add_words(snapshots: Snapshots, entry, rows: ChangeRows, row, sign):  # type: ignore[no-untyped-def]
+def add_words(snapshots: SnapshotMemory, entry, rows: ChangeRows, row, sign):  # type: ignore[no-untyped-def]
     """Add the words of a row to the state of an entry, or subtract them."""
     base = entry_base(snapshots, entry) + ENTRY_WORDS
     for word in range(snapshots.words):

@@ -16,7 +16,7 @@ from highlevel.speculation.lifetimes.kernels.entries import (
     LINK,
     PENDING,
     ChangeRows,
-    Snapshots,
+    SnapshotMemory,
     item_base,
     make_item,
 )
@@ -25,7 +25,7 @@ from lowlevel.punctuation import END
 
 
 @helper
-def meld_heaps(snapshots: Snapshots, one, other):  # type: ignore[no-untyped-def]
+def meld_heaps(snapshots: SnapshotMemory, one, other):  # type: ignore[no-untyped-def]
     """Return the root of two pairing heaps, either of which may be NONE."""
     items = snapshots.items
     if one == NONE:
@@ -41,7 +41,7 @@ def meld_heaps(snapshots: Snapshots, one, other):  # type: ignore[no-untyped-def
 
 
 @outlined
-def remove_least(snapshots: Snapshots, root):  # type: ignore[no-untyped-def]
+def remove_least(snapshots: SnapshotMemory, root):  # type: ignore[no-untyped-def]
     """Return the heap without its root: its children, melded in pairs."""
     items = snapshots.items
     child = items[item_base(snapshots, root) + CHILD]
@@ -67,7 +67,7 @@ def remove_least(snapshots: Snapshots, root):  # type: ignore[no-untyped-def]
 
 
 @helper
-def add_pending(snapshots: Snapshots, group, time, sign, rows: ChangeRows, row):  # type: ignore[no-untyped-def]
+def add_pending(snapshots: SnapshotMemory, group, time, sign, rows: ChangeRows, row):  # type: ignore[no-untyped-def]
     """Add an end to the pending ends of a group, or with the sign +1 compensate one."""
     groups = snapshots.groups
     base = group * GROUP_WORDS

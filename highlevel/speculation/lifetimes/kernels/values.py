@@ -22,7 +22,7 @@ from highlevel.speculation.lifetimes.kernels.entries import (
     PREVIOUS,
     SIGN,
     ChangeRows,
-    Snapshots,
+    SnapshotMemory,
     entry_base,
     item_base,
     make_item,
@@ -45,7 +45,7 @@ SMALLEST, GREATEST, DIFFERENT, QUANTILE, UPWARD, DOWNWARD = range(6)
 
 
 @helper
-def apply_item(snapshots: Snapshots, trees: Trees, group, item, direction, phase):  # type: ignore[no-untyped-def]
+def apply_item(snapshots: SnapshotMemory, trees: Trees, group, item, direction, phase):  # type: ignore[no-untyped-def]
     """Change the multisets of a group by an item, if that adds values (phase 0) or removes them (phase 1)."""
     items = snapshots.items
     base = item_base(snapshots, item)
@@ -64,7 +64,7 @@ def apply_item(snapshots: Snapshots, trees: Trees, group, item, direction, phase
 
 
 @helper
-def apply_list(snapshots: Snapshots, trees: Trees, group, entry, direction):  # type: ignore[no-untyped-def]
+def apply_list(snapshots: SnapshotMemory, trees: Trees, group, entry, direction):  # type: ignore[no-untyped-def]
     """Change the multisets of a group by the items of an entry. Values are added before others are removed."""
     for phase in range(2):
         item = snapshots.entries[entry_base(snapshots, entry) + LIST]
@@ -74,7 +74,7 @@ def apply_list(snapshots: Snapshots, trees: Trees, group, entry, direction):  # 
 
 
 @outlined
-def move_cursor(snapshots: Snapshots, trees: Trees, group, target):  # type: ignore[no-untyped-def]
+def move_cursor(snapshots: SnapshotMemory, trees: Trees, group, target):  # type: ignore[no-untyped-def]
     """Make the multisets of a group those of the entry `target`."""
     entries, base = snapshots.entries, group * GROUP_WORDS
     at = snapshots.groups[base + CURSOR]
@@ -90,7 +90,7 @@ def move_cursor(snapshots: Snapshots, trees: Trees, group, target):  # type: ign
 
 
 @helper
-def add_to_list(snapshots: Snapshots, trees: Trees, group, entry, sign, rows: ChangeRows, row):  # type: ignore[no-untyped-def]
+def add_to_list(snapshots: SnapshotMemory, trees: Trees, group, entry, sign, rows: ChangeRows, row):  # type: ignore[no-untyped-def]
     """Let the values of a row begin (+1) or end (-1) at an entry."""
     if not snapshots.keys or time_of(snapshots, entry) == END:
         return
@@ -103,7 +103,7 @@ def add_to_list(snapshots: Snapshots, trees: Trees, group, entry, sign, rows: Ch
 
 
 @outlined
-def compute_results(snapshots: Snapshots, trees: Trees, group, entry):  # type: ignore[no-untyped-def]
+def compute_results(snapshots: SnapshotMemory, trees: Trees, group, entry):  # type: ignore[no-untyped-def]
     """Compute the results of an entry from the multisets."""
     if not snapshots.keys:
         return
