@@ -278,7 +278,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     ChangingFlowMerge: Entry(_make_flow_merge, ByDistinctKeys(), count_flows),
     ChangingNetRows: Entry(_make_net_rows, ByDistinctKeys(), count_net_rows),
     TimeGroups: Entry(_make_time_groups, ByGroups(), count_sums),
-    Over: Entry(_make_over, InOnePartition(), count_rows_held),
+    Over: Entry(_make_over, InOnePartition(), count_sums),
     Sample: Entry(_make_sample, InOnePartition(), count_rows_held),
     Fill: Entry(_make_fill, InOnePartition(), count_fill),
     Running: Entry(_make_running, InOnePartition(), count_running),

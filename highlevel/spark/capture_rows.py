@@ -76,6 +76,30 @@ class FileRange(InputPartition):
         self.task = task
 
 
+class CaptureReader:
+    """The parameters and the tasks of a reader of captures, for a DataFrame or a stream."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        columns: tuple[Column, ...],
+        bind_files: BindFiles,
+        cores: int,
+        where: Expression | None,
+    ) -> None:
+        """Read `columns` of the rows that pass `where`, with `cores` tasks that run at the same time."""
+        self.options = options
+        self.columns = columns
+        self.bind_files = bind_files
+        self.cores = cores
+        self.where = where
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Run one task."""
+        assert isinstance(partition, FileRange)
+        return read_rows(partition, self.options, self.columns, self.where)
+
+
 def plan_ranges(
     inputs: Sequence[Input], options: SourceOptions, cores: int, where: Expression | None = None
 ) -> list[InputPartition]:

@@ -12,15 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from capture.errors import InputError
 from highlevel.inline.engine import Input
-from highlevel.spark.capture_rows import BindFiles, FileRange, plan_ranges, read_rows
-from highlevel.spark.data_source_options import SourceOptions
-from lowlevel.expressions.tree import Column, Expression
+from highlevel.spark.capture_rows import CaptureReader, FileRange, plan_ranges
 
 MAX_FILES = 20_000
 """Maximum number of files in the folders of a stream. An offset contains them all."""
@@ -28,24 +25,10 @@ MAX_FILES = 20_000
 Offset = dict[str, dict[str, int]]
 
 
-class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class CaptureStreamReader(CaptureReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches of whole files. `read` runs in the tasks."""
 
-    def __init__(
-        self,
-        options: SourceOptions,
-        columns: tuple[Column, ...],
-        bind_files: BindFiles,
-        cores: int,
-        where: Expression | None,
-    ) -> None:
-        """Read `columns` of the rows that pass `where`."""
-        self.options = options
-        self.columns = columns
-        self.where = where
-        self.bind_files = bind_files
-        self.cores = cores
-        self._last_files: dict[str, int] | None = None
+    _last_files: dict[str, int] | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Return the offset without files."""
@@ -112,11 +95,6 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if size != new[str(part.input.path)]:
                 raise make_change_error(str(part.input.path), size, new[str(part.input.path)])
         return ranges
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Run one task."""
-        assert isinstance(partition, FileRange)
-        return read_rows(partition, self.options, self.columns, self.where)
 
     def commit(self, end: Offset) -> None:
         """Do nothing: the files belong to the user."""

@@ -10,11 +10,10 @@ from __future__ import annotations
 import glob
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -23,12 +22,12 @@ from pyspark.sql.types import StructType
 
 from capture.errors import InputError
 from highlevel.plan.plan import Plan
-from highlevel.spark.capture_rows import BindFiles, FileRange, plan_ranges, read_rows
+from highlevel.spark.capture_rows import BindFiles, CaptureReader, plan_ranges
 from highlevel.spark.capture_stream import CaptureStreamReader
 from highlevel.spark.data_source_options import FORMAT, SourceOptions
 from highlevel.spark.query_reader import QueryReader
 from highlevel.spark.row_condition import compile_condition
-from lowlevel.expressions.tree import Column, Expression
+from lowlevel.expressions.tree import Expression
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession as ConnectSession
@@ -107,32 +106,12 @@ def check_paths(paths: Sequence[str]) -> None:
             raise InputError(f"{path}: got no file or folder of this name, expected a capture, a folder or a glob")
 
 
-class TableReader(DataSourceReader):
+class TableReader(CaptureReader, DataSourceReader):
     """Plan the tasks of a DataFrame. `read` runs in the tasks."""
-
-    def __init__(
-        self,
-        options: SourceOptions,
-        columns: tuple[Column, ...],
-        bind_files: BindFiles,
-        cores: int,
-        where: Expression | None,
-    ) -> None:
-        """Read `columns` of the rows that pass `where`."""
-        self.options = options
-        self.columns = columns
-        self.bind_files = bind_files
-        self.cores = cores
-        self.where = where
 
     def partitions(self) -> list[InputPartition]:
         """Divide the captures into byte ranges. Raises InputError for a file that is no capture."""
         return plan_ranges(self.bind_files(self.options.paths), self.options, self.cores, self.where)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Run one task."""
-        assert isinstance(partition, FileRange)
-        return read_rows(partition, self.options, self.columns, self.where)
 
 
 def register_source(spark: object, bind_files: BindFiles, compile_query: CompileQuery) -> None:

@@ -271,20 +271,21 @@ def read_contents(data: bytes, form: Form | Setting) -> Contents:
 
 def _read_history(data: bytes, form: Form) -> Contents:
     """Read a file whose rows are true for a time."""
-    texts, labels, starts, ends, first = read_rows(data, has_labels=form is Form.HISTORY)
-    for row, text in enumerate(texts):
+    rows = read_rows(data, has_labels=form is Form.HISTORY)
+    for row, text in enumerate(rows.prefixes):
         if not text.isascii() or any(character in text for character in " \t,#\n\r"):
-            raise WatchlistError(f"line {first + row}: got '{text}', expected an address or a prefix like '10.0.0.0/8'")
-    words = "\n".join(texts).encode()
+            expected = "an address or a prefix like '10.0.0.0/8'"
+            raise WatchlistError(f"{rows.places.of(row)}: got '{text}' as prefix, expected {expected}")
+    words = "\n".join(rows.prefixes).encode()
     lines = lines_of(words)
-    rows = np.arange(len(lines))
-    lines[:, LINE] += first - 1
+    numbers = np.arange(len(lines))
+    lines[:, LINE] = rows.places.numbers
     is_ipv4 = lines[:, CODE] != OTHER
-    ipv4 = _ipv4_prefixes(lines[is_ipv4], rows[is_ipv4])
-    ipv6 = _ipv6_prefixes(words, lines[~is_ipv4], rows[~is_ipv4])
+    ipv4 = _ipv4_prefixes(lines[is_ipv4], numbers[is_ipv4])
+    ipv6 = _ipv6_prefixes(words, lines[~is_ipv4], numbers[~is_ipv4], rows.places.unit)
     ids: dict[str, int] = {}
-    numbers = np.array([ids.setdefault(label, len(ids)) for label in labels], np.int64)
-    return Contents(len(texts), history=History(ipv4, ipv6, starts, ends, numbers), labels=tuple(ids))
+    labels = np.array([ids.setdefault(label, len(ids)) for label in rows.labels], np.int64)
+    return Contents(len(lines), history=History(ipv4, ipv6, rows.starts, rows.ends, labels), labels=tuple(ids))
 
 
 def _text(data: bytes, line: Numbers, begin: int = BEGIN, end: int = END) -> str:
@@ -330,10 +331,10 @@ def _ipv4_prefixes(lines: Numbers, labels: Numbers) -> Prefixes:
     return Prefixes(32, np.zeros(len(codes), np.uint64), (codes >> 6).astype(np.uint64), codes & 63, labels)
 
 
-def _ipv6_prefixes(data: bytes, lines: Numbers, labels: Numbers) -> Prefixes:
+def _ipv6_prefixes(data: bytes, lines: Numbers, labels: Numbers, unit: str = "line") -> Prefixes:
     """Read the words that are not IPv4. Raises WatchlistError for a word that is not IPv6."""
     bounds = lines[:, (LINE, BEGIN, END)].tolist()
-    prefixes = [_ipv6_prefix(data[begin:end].decode(), number) for number, begin, end in bounds]
+    prefixes = [_ipv6_prefix(data[begin:end].decode(), f"{unit} {number}") for number, begin, end in bounds]
     highs, lows, lengths = ([prefix[part] for prefix in prefixes] for part in range(3))
     return Prefixes(128, _halves(highs), _halves(lows), np.array(lengths, np.int64), labels)
 
@@ -342,22 +343,22 @@ def _halves(numbers: list[int]) -> Halves:
     return np.array(numbers, np.uint64)
 
 
-def _ipv6_prefix(text: str, line: int) -> tuple[int, int, int]:
+def _ipv6_prefix(text: str, place: str) -> tuple[int, int, int]:
     """Return the halves and the length of an IPv6 prefix or address."""
     base, slash, digits = text.partition("/")
     version = 6 if ":" in base else 4
     try:
         packed = socket.inet_pton(socket.AF_INET6 if version == 6 else socket.AF_INET, base)
     except (OSError, ValueError):
-        raise WatchlistError(f"line {line}: got '{text}', expected an address or a prefix like '10.0.0.0/8'") from None
+        raise WatchlistError(f"{place}: got '{text}', expected an address or a prefix like '10.0.0.0/8'") from None
     width = WIDTH[version]
     is_length = digits.isascii() and digits.isdigit() and len(digits) <= 3 and str(int(digits)) == digits
     if slash and not (is_length and int(digits) <= width):
-        raise WatchlistError(f"line {line}: '{text}' has the length '{digits}', IPv{version} has 0 to {width}")
+        raise WatchlistError(f"{place}: '{text}' has the length '{digits}', IPv{version} has 0 to {width}")
     length = int(digits) if slash else width
     value = int.from_bytes(packed)
     if value & ((1 << (width - length)) - 1):
-        raise WatchlistError(f"line {line}: '{text}' has host bits set, expected the network's own address")
+        raise WatchlistError(f"{place}: '{text}' has host bits set, expected the network's own address")
     high, low = divmod(value, 2**64)
     return high, low, length
 

@@ -110,12 +110,15 @@ def test_the_user_is_warned_of_sums_that_do_not_fit(sql: str, links: tuple[list[
     [
         "SELECT len, sum({}) AS total FROM packets [LIFETIME 10 s] GROUP BY len",
         "SELECT len, sum({}) AS total FROM packets [LIFETIME 10 s] GROUP BY len EMIT CHANGES",
+        "SELECT ts, len, sum({}) OVER (PARTITION BY len ORDER BY ts ROWS 9 PRECEDING) AS total FROM packets",
         f"SELECT n, sum({{}}) AS total FROM ({INNER}) [RANGE 20 s] GROUP BY n EMIT CHANGES",
         f"SELECT n, sum({{}}) AS total, max(len) AS longest FROM ({INNER}) [RANGE 20 s] GROUP BY n EMIT CHANGES",
     ],
-    ids=["lifetimes", "changes of lifetimes", "changes of sums", "changes of other results"],
+    ids=["lifetimes", "changes of lifetimes", "window functions", "changes of sums", "changes of other results"],
 )
-def test_sums_of_lifetimes_and_changes_are_counted(sql: str, links: tuple[list[Input], list[Row]]) -> None:
+def test_sums_of_lifetimes_window_functions_and_changes_are_counted(
+    sql: str, links: tuple[list[Input], list[Row]]
+) -> None:
     """A corrected sum is counted again, so there may be more counted sums than rows."""
     run = InlineRun([compile_query(sql.format(LARGE), "q")], links[0], threads=1)
     rows = pa.Table.from_batches([batch for _, batch in run.results()])

@@ -11,6 +11,7 @@ the final rows that a later row may use, its history.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -58,6 +59,8 @@ class OverOperator:
         self._macs = macs_of(node.input) | {function.name for function in node.functions if function.type is Type.MAC}
         self.received = 0
         self.results = 0
+        self.overflowed_sums = 0
+        """Sums in results that are NULL, because they exceed 64 bits."""
 
     @property
     def late(self) -> int:
@@ -99,6 +102,9 @@ class OverOperator:
             if node.final_by is not None and node.final_by not in function.partition:
                 is_used[partitions.positions] |= used_later(function, partitions, source, self._stored.watermark)
             values = evaluate(function, partitions, source)
+            self.overflowed_sums += int(
+                np.count_nonzero(_overflowed(function, partitions, source, values)[partitions.positions >= known])
+            )
             at_row = np.empty(len(partitions.positions), np.int64)
             at_row[partitions.positions] = np.arange(len(partitions.positions))
             rows = rows.append_column(function.name, values.take(pa.array(at_row)))
@@ -207,6 +213,16 @@ def evaluate(function: RowFunction, partitions: Partitions, rows: pa.Table) -> p
             return pa.array(frame_end - frame_first)
         case _:
             return _aggregate(function, frame_first, frame_end, argument)
+
+
+def _overflowed(
+    function: RowFunction, partitions: Partitions, rows: pa.Table, values: pa.Array
+) -> npt.NDArray[np.bool_]:
+    """Return which sorted rows have a sum of integers that is NULL, because it exceeds 64 bits."""
+    if function.kind is not RowFunctionKind.SUM or function.type is not Type.INT or not values.null_count:
+        return np.zeros(len(partitions.positions), np.bool_)
+    counts = evaluate(replace(function, kind=RowFunctionKind.COUNT), partitions, rows).to_numpy()
+    return np.asarray(values.is_null()) & (counts > 0)
 
 
 def _frame(function: RowFunction, partitions: Partitions, rows: pa.Table) -> tuple[Positions, Positions]:

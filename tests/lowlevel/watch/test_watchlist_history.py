@@ -21,6 +21,7 @@ from capture.errors import InputError
 from highlevel.inline.engine import InlineRun, Input
 from lowlevel.watch.contents import Form, read_contents
 from lowlevel.watch.errors import WatchlistError
+from lowlevel.watch.leases import read_leases
 from lowlevel.watch.watched_file import CheckResult, WatchedFile, Watchlist
 from queries.gsql import compile_query
 from queries.text.errors import QueryError
@@ -195,6 +196,30 @@ def test_records_of_a_lease_file_without_a_lease_give_no_label() -> None:
     assert labels == {(5, 10): "laptop", (5, 11): "laptop"}
 
 
+def test_a_lease_on_one_line_and_texts_with_braces_are_read() -> None:
+    text = (
+        'lease 192.0.2.5 { starts epoch 10; ends epoch 20; client-hostname "a; ends never; }"; } '
+        'lease 192.0.2.6 {starts epoch 30;ends epoch 40;on expiry { set x = "}"; if 1 { ends epoch 50; } }'
+        "# ends epoch 60; }\nhardware ethernet 00:11:22:33:44:66;}\n# lease 192.0.2.7 {\n"
+    )
+    leases = read_leases(text)
+    assert [tuple(lease) for lease in leases] == [
+        (1, "192.0.2.5", "a; ends never; }", 10, 20),
+        (1, "192.0.2.6", "00:11:22:33:44:66", 30, 40),
+    ]
+
+
+def test_labels_of_json_lines_that_look_like_times_are_labels() -> None:
+    rows = [
+        {"prefix": "10.0.0.1", "label": "2024-01-01", "from": "2024-01-01T00:00:00Z", "to": None},
+        {"prefix": "10.0.0.2", "label": "2024-01-01T00:00:00Z", "from": None, "to": "2024-01-02T00:00:00Z"},
+    ]
+    data = "\n".join(map(json.dumps, rows)).encode()
+    contents = read_contents(data, Form.HISTORY)
+    assert contents.labels == ("2024-01-01", "2024-01-01T00:00:00Z")
+    assert contents.line_count == 2
+
+
 @pytest.mark.parametrize("line_count", [1, 2])
 def test_a_lease_file_without_leases_is_empty(line_count: int) -> None:
     header = "\n".join(FREED.splitlines()[:line_count]) + "\n"
@@ -211,11 +236,11 @@ WRONG = {
     b"prefix,label,from,to\n10.0.0.1,a,soon,": "line 2: got 'soon' as from, expected a time such as 2024-05-01T08:00",
     b"prefix,label,from,to\n10.0.0.300,a,,": "line 2: got '10.0.0.300', expected an address or a prefix like",
     b"prefix,label,from,to\n,a,,": "line 2: got '' as prefix, expected a text",
-    b"prefix,label,from,to\n10.0.0.1 b,a,,": "line 2: got '10.0.0.1 b', expected an address or a prefix",
-    b"prefix,label,from,to\n10.0.0.1,a,2024-01-02,2024-01-01": "line 2: got an end before the start, expected from <=",
+    b"prefix,label,from,to\n10.0.0.1 b,a,,": "line 2: got '10.0.0.1 b' as prefix, expected an address",
+    b"prefix,label,from,to\n10.0.0.1,a,2024-01-02,2024-01-01": "line 2: got 2024-01-01T00:00:00.000000000 as to before",
     b"prefix,label,from,to\n10.0.0.1,a,2024-01-02T00:00:00Z,\n10.0.0.2,a,2024-01-01,": "zone in all rows or in none",
-    b'{"prefix": 5, "label": "a", "from": null, "to": null}': "line 1: got 5 as prefix, expected a text",
-    b'{"prefix": "10.0.0.1", "label": "a", "from": 7, "to": null}': "got from of type int64, expected times such as",
+    b'{"prefix": 5, "label": "a", "from": null, "to": null}': "line 1: JSON parse error: Column(/prefix)",
+    b'{"prefix": "10.0.0.1", "label": "a", "from": 7, "to": null}': "line 1: JSON parse error: Column(/from)",
     b'{"prefix": ': "expected a CSV, NDJSON or Parquet file with the columns prefix, label, from and to",
     b"prefix,label,from,to,TO\n10.0.0.1,a,,,": "got the columns prefix, label, from, to, TO, expected to once",
     b"prefix,label,from,to,to\n10.0.0.1,a,,,": "got the columns prefix, label, from, to, to, expected to once",
@@ -224,8 +249,14 @@ WRONG = {
     b"prefix,label,from,to\n10.0.0.1,a,,9999-13-31": "line 2: got '9999-13-31' as to, expected a time such as",
     b"prefix,label,from,to\n10.0.0.1,a,,\n10.0.0.2,a,2262-03-01,": "line 3: got 2262-03-01T00:00:00.000000000 as from",
     b"prefix,label,fr\xff,to\n10.0.0.1,a,,": "line 1: got bytes that are no text in UTF-8",
-    b'{"prefix": "10.0.0.1", "label": "a", "from": "9999-12-31 00:00:00", "to": null}': "line 1: got 9999-12-31T",
-    b'{"prefix": "10.0.0.1", "label": "2024-01-01", "from": null, "to": null}': "got label of type timestamp[s]",
+    b'{"prefix": "10.0.0.1", "label": "a", "from": "9999-12-31 00:00:00", "to": null}': "line 1: got '9999-12-31",
+    b'{"prefix": "10.0.0.1", "label": "a"}\n\n{"prefix": "x", "label": "a", "from": "", "to": ""}': "line 3: got 'x', ",
+    b"prefix,label,from,to\n\n10.0.0.1,a,,\n\n10.0.0.2,a,soon,": "line 5: got 'soon' as from",
+    b"lease 192.0.2.5 { ends never; }\nlease 192.0.2.6 {\n starts 4 2024/05": "line 2: got 'lease 192.0.2.6 {' without",
+    b'lease 192.0.2.5 {\n client-hostname "lap': "line 1: got 'lease 192.0.2.5 {' without the end of the lease",
+    b"server-duid x;\nlease 192.0.2": "line 2: got 'lease 192.0.2' without the end of the lease, expected '}' after it",
+    b"\nlease 192.0.2.5 { }\nlease 192.0.2.6 { ends soon; }": "lease in line 3: got 'ends soon;', expected 'ends 4 202",
+    b"# lease x\nlease 192.0.2.5 { }\n\nlease 192.0.2.x { }": "line 4: got '192.0.2.x', expected an address or a",
     b"PAR1 and nothing else": "expected a CSV, NDJSON or Parquet file with the columns",
 }
 
