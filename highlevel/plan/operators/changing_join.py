@@ -40,6 +40,8 @@ from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator, bounds_of, times_of
 from highlevel.plan.partitioning import comparable
 from highlevel.speculation.changes import Weights, make_changes, net_changes, split_changes
+from highlevel.speculation.consistency import WEIGHT
+from highlevel.speculation.waiting_rows import WaitingRows
 from highlevel.speculation.weighted_rows import WeightedRows
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.evaluate import evaluate
@@ -126,7 +128,7 @@ class ChangingJoinOperator:
         self._sides = [JoinContent(node, port) for port in Port]
         (self._result_time,) = node.time_columns
         self._schema = pa.schema([(column.name, ARROW_TYPES[column.type]) for column in self._join.columns])
-        self._waiting = WeightedRows(self._schema)
+        self._waiting = WaitingRows(self._schema.append(pa.field(WEIGHT, pa.int64())), self._result_time)
         self._lows = [BEGINNING, BEGINNING]
         self._newest = [BEGINNING, BEGINNING]
         self._watermark = BEGINNING
@@ -145,7 +147,7 @@ class ChangingJoinOperator:
     @property
     def bytes(self) -> int:
         """Bytes of the stored rows and changes."""
-        return self._waiting.bytes + sum(side.rows.bytes for side in self._sides)
+        return self._waiting.nbytes + sum(side.rows.bytes for side in self._sides)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Add changes of a side. Return the changes of the results."""
@@ -157,7 +159,7 @@ class ChangingJoinOperator:
         self.late += int(np.count_nonzero(~in_time))
         if in_time.any():
             changes, changed_weights = self._revise(side, rows.filter(pa.array(in_time)), weights[in_time])
-            self._waiting.add(changes, changed_weights)
+            self._waiting.add(changes.append_column(WEIGHT, array_of(changed_weights)))
         self._newest[port] = max(self._newest[port], int(times[times < END].max(initial=BEGINNING)))
         final_times = times[in_time & final & (times < END)]
         if len(final_times) and side.implies_watermark:
@@ -236,16 +238,15 @@ class ChangingJoinOperator:
 
     def _release(self) -> Iterator[pa.RecordBatch]:
         """Return the changes that are final, or have waited."""
-        if not self._waiting.num_rows:
+        before = self._watermark
+        if self._wait is not None and self._clock > BEGINNING and before != END:
+            before = max(before, self._clock - self._wait + 1)
+        due = self._waiting.take_before(before)
+        if not due.num_rows:
             return
-        rows, _ = self._waiting.content
-        times = times_of(rows.column(self._result_time).combine_chunks())
-        released = times < self._watermark
-        if self._watermark == END:
-            released = np.ones(len(times), np.bool_)
-        elif self._wait is not None and self._clock > BEGINNING:
-            released |= times <= self._clock - self._wait
-        rows, weights = self._waiting.remove(released)
+        content = WeightedRows(self._schema)
+        content.add(due.drop_columns([WEIGHT]), due.column(WEIGHT).to_numpy())
+        rows, weights = content.content
         order = array_of(np.argsort(weights > 0, kind="stable"))
         rows, weights = pc.take(rows, order), weights[order.to_numpy()]
         self.results += rows.num_rows

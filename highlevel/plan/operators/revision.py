@@ -33,6 +33,7 @@ from highlevel.plan.revision_nodes import (
 )
 from highlevel.speculation.changes import make_changes, net_changes
 from highlevel.speculation.keyed_rows import KeyedRows, Mask, Numbers, Rule, sort_rows
+from highlevel.speculation.waiting_rows import WaitingRows
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
@@ -70,7 +71,7 @@ class RevisionOperator:
         self._keys = Keys(self._key_types)
         stored = rule.prepare(pa.RecordBatch.from_pylist([], pa.schema(list(kinds.items()))))
         self._stored = self._keyed(stored, np.empty(0, np.int64))
-        self._waiting = stored
+        self._waiting = WaitingRows(stored.schema, self._time)
         self._ready = rule.results(self._stored)
         self._clock = self._low = self._cut = self._watermark = BEGINNING
         self.received = 0
@@ -107,7 +108,7 @@ class RevisionOperator:
         if not batch.num_rows:
             return
         self._clock = max(self._clock, int(times[in_time].max()))
-        self._waiting = pa.concat_tables([self._waiting, self._rule.prepare(batch)])
+        self._waiting.add(self._rule.prepare(batch))
         if self._wait is not None:
             yield from self._returned(*self._change(self._clock - self._wait + 1), BEGINNING)
         if self.rows_held > self._max_rows and self._low != BEGINNING:
@@ -121,7 +122,7 @@ class RevisionOperator:
 
     def _settle_older_half(self) -> Iterator[GraphItem]:
         """Settle the rows before the median time, and also the rows of that time if otherwise too few are forgotten."""
-        held = np.append(self._stored.times, self._times_in(self._waiting))
+        held = np.append(self._stored.times, self._waiting.times)
         median = int(np.partition(held, len(held) // 2)[len(held) // 2])
         for cut in (median, median + 1):
             if self.rows_held > self._max_rows - self._max_rows // FREED_SHARE:
@@ -150,14 +151,11 @@ class RevisionOperator:
 
     def _change(self, end: int) -> tuple[pa.Table, pa.Table]:
         """Store the waiting rows before `end`. Return the results of their keys before and after, if these change."""
-        times = self._times_in(self._waiting)
-        is_due = times < end
-        due, due_times = self._waiting.filter(array_of(is_due)), times[is_due]
+        due = self._waiting.take_before(end).combine_chunks()
         none = self._ready.slice(0, 0)
         if not due.num_rows:
             return none, none
-        self._waiting = self._waiting.filter(array_of(~is_due)).combine_chunks()
-        added = self._keyed(due.combine_chunks(), due_times)
+        added = self._keyed(due, self._times_in(due))
         before = self._stored
         self._stored = _united(before, added)
         if self._wait is None:
@@ -217,7 +215,7 @@ class RevisionOperator:
         """Return the stored and waiting rows, final results that wait, and the times."""
         times = {"clock": self._clock, "low": self._low, "cut": self._cut, "watermark": self._watermark}
         state = pa.table({name: [time] for name, time in times.items()})
-        return {STATE: state, STORED: self._stored.rows, WAITING: self._waiting, READY: self._ready}
+        return {STATE: state, STORED: self._stored.rows, WAITING: self._waiting.snapshot(), READY: self._ready}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
@@ -226,7 +224,8 @@ class RevisionOperator:
         self._cut, self._watermark = state["cut"], state["watermark"]
         stored = tables[STORED].combine_chunks()
         self._stored = self._keyed(stored, self._times_in(stored))
-        self._waiting, self._ready = tables[WAITING], tables[READY]
+        self._waiting.restore(tables[WAITING])
+        self._ready = tables[READY]
 
 
 def _united(first: KeyedRows, second: KeyedRows) -> KeyedRows:

@@ -22,6 +22,7 @@ from highlevel.plan.nodes import bound_count, macs_of
 from highlevel.plan.operators.apply import computed
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, times_of
 from highlevel.speculation.changes import make_changes, net_changes
+from highlevel.speculation.waiting_rows import WaitingRows
 from lowlevel.node.watching import find_instances
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END
@@ -45,7 +46,7 @@ class WatchedColumnsOperator:
         self._versions: list[Identity] | None = None  # of the returned values; None if they are not known
         self._schema = pa.schema([pa.field(each.name, ARROW_TYPES[each.type]) for each in node.columns[:-2]])
         self._input_schema = pa.schema([self._schema.field(each.name) for each in node.input.columns])
-        self._waiting = self._input_schema.empty_table()
+        self._waiting = WaitingRows(self._input_schema, self._time)
         self._returned = self._schema.empty_table()
         self._clock = self._low = BEGINNING
         self.received = 0
@@ -61,7 +62,7 @@ class WatchedColumnsOperator:
     @property
     def bytes(self) -> int:
         """Bytes of these rows."""
-        return int(self._waiting.nbytes + self._returned.nbytes)
+        return self._waiting.nbytes + int(self._returned.nbytes)
 
     def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Return the changes of rows that have waited, and of rows that a new version of a file corrects."""
@@ -72,7 +73,7 @@ class WatchedColumnsOperator:
             self.late += int(np.count_nonzero(~kept))
             rows = pc.filter(batch, array_of(kept))
             self._clock = max(self._clock, int(times.max()))
-            self._waiting = pa.concat_tables([self._waiting, pa.Table.from_batches([rows], self._input_schema)])
+            self._waiting.add(pa.Table.from_batches([rows], self._input_schema))
         yield from self._correct()
         if self._wait is not None and self._clock != BEGINNING:
             yield from self._release(self._clock - self._wait + 1)
@@ -91,13 +92,10 @@ class WatchedColumnsOperator:
 
     def _release(self, before: int) -> Iterator[GraphItem]:
         """Return the waiting rows with a time below `before`."""
-        due = times_of(self._waiting.column(self._time).combine_chunks()) < before
-        if before == END:
-            due = np.ones(self._waiting.num_rows, np.bool_)
-        if not due.any():
+        due = self._waiting.take_before(before)
+        if not due.num_rows:
             return
-        released = self._computed(pc.filter(self._waiting, array_of(due)).combine_chunks())
-        self._waiting = pc.filter(self._waiting, array_of(~due)).combine_chunks()
+        released = self._computed(due.combine_chunks())
         self._returned = pa.concat_tables([self._returned, released])
         yield from self._changes(self._schema.empty_table(), released)
 
@@ -129,10 +127,10 @@ class WatchedColumnsOperator:
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the rows and the times."""
         times = pa.table({TIMES: [self._clock, self._low]})
-        return {WAITING: self._waiting, RETURNED: self._returned, TIMES: times}
+        return {WAITING: self._waiting.snapshot(), RETURNED: self._returned, TIMES: times}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the rows and the times. The next rows or watermark compare the returned values with the files."""
-        self._waiting = tables[WAITING].cast(self._input_schema)
+        self._waiting.restore(tables[WAITING])
         self._returned = tables[RETURNED].cast(self._schema)
         self._clock, self._low = tables[TIMES][TIMES].to_pylist()
