@@ -18,9 +18,14 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from capture.errors import WiretideError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 """Modes of private folders and files: only the owner can read and write."""
@@ -135,6 +140,23 @@ def replacing(path: Path, mode: int = FILE_MODE) -> Iterator[tuple[int, Path]]:
         if isinstance(error, OSError) and error.filename is None and error.errno is not None:
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
+
+
+class NamedFile(FileIO):
+    """A file for writing whose errors contain `path`: the system does not name the file of a full disk."""
+
+    def __init__(self, file: Path | int, path: Path) -> None:
+        """Open `file` for writing. A descriptor stays open when the object is closed."""
+        super().__init__(file, "wb", closefd=not isinstance(file, int))
+        self._path = path
+
+    def write(self, data: Buffer, /) -> int:
+        """Write data, or a part of it, and return the number of bytes. Raises OSError with the path."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
 
 
 def replace_file(path: Path, content: bytes, *, sync: bool = False) -> None:

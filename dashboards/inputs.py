@@ -425,6 +425,8 @@ def open_inputs(
 
     Runs open the captures. With `check`, wrong captures are errors of this call.
     """
+    if not (files or streams):
+        raise InputError("got no input, expected captures, folders, globs or one table after the query, or streams")
     if schema is not None:
         if options != Options(on=options.on):
             raise ValueError("got options of captures together with a schema, expected only schema and on")
@@ -436,6 +438,7 @@ def open_inputs(
         return Inputs(Tables.of_frames(tables))
     paths = cast(Sequence[str | os.PathLike[str]], files)
     named = {name: list(cast(Iterable[str], paths)) for name, paths in (streams or {}).items()}
+    _check_types((*paths, *(path for given in named.values() for path in given)))
     results = [path for path in (*paths, *(path for given in named.values() for path in given)) if is_results(path)]
     if results:
         if options != Options():
@@ -447,6 +450,16 @@ def open_inputs(
     if check:
         captures.check()
     return Inputs(captures)
+
+
+def _check_types(paths: Iterable[object]) -> None:
+    """Raise TypeError for an input that is not a path."""
+    for path in paths:
+        if not isinstance(path, str | os.PathLike):
+            advice = "; write several files as several arguments" if isinstance(path, list | tuple) else ""
+            raise TypeError(
+                f"got {type(path).__name__} as an input, expected the path of a capture, or one table{advice}"
+            )
 
 
 def warn_user(texts: Iterable[str]) -> None:

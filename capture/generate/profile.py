@@ -88,8 +88,8 @@ class Profile:
         self._check_file()
         if not self.pieces:
             raise ValueError(
-                f"duration: got {self.duration} ns at {self.rate} packets/s, expected time for one packet outside "
-                "lulls: the file would be empty"
+                f"duration: got {(self.duration or 0) / SECOND:g} s at {self.rate} packets/s, expected time for one "
+                "packet outside lulls: the file would be empty"
             )
         for rate_index, attack in enumerate(self.attacks, 1):
             if not any(piece.rates[rate_index] for piece in self.pieces):
@@ -127,12 +127,13 @@ class Profile:
     def _check_amount(self) -> None:
         if (self.packets is None) == (self.duration is None):
             raise ValueError(
-                f"packets, duration: got {self.packets} and {self.duration}, expected exactly one of them: "
+                f"packets, duration: got {'both' if self.packets is not None else 'neither'}, expected one of them: "
                 "the other follows from rate"
             )
         for name, value in (("packets", self.packets), ("duration", self.duration)):
             if value is not None and value <= 0:
-                raise ValueError(f"{name}: got {value}, expected more than 0: the file would be empty")
+                given = f"{value / SECOND:g} s" if name == "duration" else f"{value}"
+                raise ValueError(f"{name}: got {given}, expected more than 0: the file would be empty")
         if not 0 < self.rate <= SECOND:
             raise ValueError(
                 f"rate: got {self.rate} packets/s, expected more than 0, at most {SECOND}: timestamps count nanoseconds"

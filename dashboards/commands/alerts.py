@@ -71,7 +71,7 @@ def print_alerts(messages: list[Message], settings: AlertSettings, format_: Aler
         for message in messages
     ]
     if texts:
-        print(align_table(names, [[escape(text[name]) for name in names] for text in texts]))
+        print(align_table(names, [[escape(text[name]) for name in names] for text in texts], names))
     print(f"{_count(len(messages), 'alert')} of {_count(len(settings.rules), 'rule')}")
 
 

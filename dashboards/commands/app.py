@@ -66,6 +66,8 @@ def run_command_line() -> None:
     # Typer inspects all commands of an app, which takes 40 ms. So this app has only the command that is called.
     called = [command for command in COMMANDS if [command] == sys.argv[1:2]]
     redeliver_interrupts()
+    if sys.stderr is None:  # the shell closed it, 2>&-: print would write messages to standard output
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
     try:
         make_app(called or COMMANDS)()
     except (KeyboardInterrupt, SystemExit) as error:

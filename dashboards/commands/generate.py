@@ -82,6 +82,8 @@ def generate(
     wiretide generate trace.pcap --duration 60 --rate 5000 --traffic dns:20
     wiretide generate trace.pcap --from script.py
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
+    if output.suffix.lower() == ".pcapng":
+        raise typer.BadParameter(f"{output}: got the suffix of pcapng, expected a name such as {output.stem}.pcap")
     if script is not None:
         _write_script(context, script, output, packets, snap)
         return

@@ -32,8 +32,10 @@ def manifests(
 
     A pod runs the pipeline, and may start executors of Spark as further pods.
 
-    wiretide manifests /data/office.toml --image registry.example/wiretide:1 --volume captures:/data
-    """
+    \b
+    wiretide manifests /data/office.toml --image registry.example/wiretide:1 \\
+      --volume captures:/data
+    """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     from dashboards.deployment.files import write_files
     from dashboards.deployment.kubernetes import Pods, make_manifests, parse_volumes
     from queries.pipeline.file import read_pipeline

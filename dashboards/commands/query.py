@@ -557,6 +557,11 @@ def _check_several(kind: Format, output: Path | None) -> None:
         raise typer.BadParameter(f"--format {kind}: got several queries for one output, expected -o FOLDER")
     if output is not None and (str(output) == "-" or (output.exists() and not output.is_dir())):
         raise typer.BadParameter(f"--output {output}: got several queries, expected a folder for their answers")
+    if output is not None and output.suffix.lower() in SUFFIXES and not output.exists():
+        example = f"-o {output.stem} --format {SUFFIXES[output.suffix.lower()]}"
+        raise typer.BadParameter(
+            f"--output {output}: got a file for several queries, expected a folder, such as {example}"
+        )
 
 
 def _refuse_live(reason: str, inputs: Sequence[Input]) -> None:

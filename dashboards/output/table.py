@@ -11,14 +11,15 @@ from dashboards.wire_text import escape, escape_column
 from lowlevel.times import time_texts
 
 
-def align_table(header: list[str], rows: list[list[str]]) -> str:
-    """Return a table as text: first column left-aligned, others right-aligned, a rule under the header."""
+def align_table(header: list[str], rows: list[list[str]], texts: Collection[str] = ()) -> str:
+    """Return a table with a rule under the header. The first column and `texts` are left-aligned, others right."""
+    left = {0, *(column for column, name in enumerate(header) if name in texts)}
     header, rows = list(map(escape, header)), [list(map(escape, row)) for row in rows]
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     lines = []
     for row in [header, ["-" * width for width in widths], *rows]:
         cells = [
-            cell.ljust(width) if column == 0 else cell.rjust(width)
+            cell.ljust(width) if column in left else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.errors import InputError
-from capture.private_files import SHARED_FILE_MODE, replacing
+from capture.private_files import SHARED_FILE_MODE, NamedFile, replacing
 from dashboards.output.formats import DEFAULT_TIMES, ChangeForm, Format, Times
 from dashboards.output.table import ResultTable
 from dashboards.wire_text import escape_json, neutralise_column
@@ -42,9 +42,12 @@ def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
     """Open standard output, or a new file that gets its name when it is complete.
 
     An existing path that is not a regular file, such as a pipe or a device, is written in place. So is the file of a
-    `live` run, because users read it while it grows. Raises InputError if the file cannot be written.
+    `live` run, because users read it while it grows. Raises InputError if the file cannot be written, or standard
+    output is closed. Errors of later writes contain the path.
     """
     if path is None:
+        if sys.stdout is None:  # the shell closed it: >&-
+            raise InputError("standard output is closed; expected a file or a pipe, or -o FILE")
         if isinstance(sys.stdout.buffer, io.RawIOBase):
             # PYTHONUNBUFFERED: a raw file may write only a part of the bytes, without an error.
             with open(sys.stdout.fileno(), "wb", closefd=False) as sink:
@@ -60,13 +63,13 @@ def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
     with ExitStack() as stack:
         try:
             if in_place:
-                sink = stack.enter_context(path.open("wb"))
+                sink = stack.enter_context(io.BufferedWriter(NamedFile(path, path)))
             else:
                 mode = path.stat().st_mode if path.exists() else None
                 descriptor, _ = stack.enter_context(replacing(path, SHARED_FILE_MODE))
                 if mode is not None:
                     os.fchmod(descriptor, stat.S_IMODE(mode))  # the mode of the replaced file
-                sink = stack.enter_context(open(descriptor, "wb", closefd=False))
+                sink = stack.enter_context(io.BufferedWriter(NamedFile(descriptor, path)))
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror}") from error
         yield sink

@@ -240,9 +240,11 @@ class FileStream(Stream):
         if is_csv and column.type is not Type.TEXT:
             values = pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
 
+        zone = _zone(values) if column.type is Type.TIME and is_text else None
+
         def convert(part: pa.Array) -> pa.ChunkedArray:
             if column.type is Type.TIME and is_text:
-                part = _parse_times(part)
+                part = part.cast(pa.timestamp("ns", zone))
             if column.type in PACKED:
                 _check_addresses(part, column.type)
             return convert_column(column.name, pa.chunked_array([part]), column.type)
@@ -289,12 +291,16 @@ def _first_invalid(values: pa.Array, convert: Callable[[pa.Array], object]) -> o
     return values[0].as_py()
 
 
-def _parse_times(values: pa.Array) -> pa.Array:
-    """Convert texts to timestamps. All texts must have a time zone, or none."""
+def _zone(values: pa.Array) -> str | None:
+    """Return the zone for the conversion of texts of times: UTC if the first text has a zone. The others must have one.
+
+    Arrow refuses texts without a zone for a type with a zone, and the reverse.
+    """
     try:
-        return values.cast(pa.timestamp("ns"))
+        values.drop_null().slice(0, 1).cast(pa.timestamp("ns"))
     except pa.ArrowInvalid:
-        return values.cast(pa.timestamp("ns", "UTC"))
+        return "UTC"
+    return None
 
 
 def _check_addresses(values: pa.Array, kind: Type) -> None:

@@ -311,7 +311,7 @@ def read_pipeline(path: Path) -> PipelineFile:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: got a file that is no text, expected a pipeline in TOML") from error
     try:

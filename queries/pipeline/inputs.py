@@ -16,6 +16,7 @@ from capture.files.decompressed import SUFFIXES
 from capture.files.rotation import TEMPLATES_FILE
 from capture.interface_path import interface_name, is_interface
 from highlevel.inline.engine import Input, check_one_input
+from highlevel.inline.table_sources import SUFFIXES as TABLE_SUFFIXES
 from highlevel.plan.plan import Plan, leaves_of
 from lowlevel.kinds import KINDS
 
@@ -34,7 +35,7 @@ def bind_streams(paths_of: Mapping[str, Iterable[str]], follow: bool = False) ->
     """Bind each name in FROM to its files, which together are one link. `follow`: see `bind_files`."""
     kinds = bound_kinds(paths_of)
     return [
-        replace(_input(name, file, name, follow), bound_kinds=kinds)
+        replace(_input(_text(name), file, name, follow), bound_kinds=kinds)
         for name, paths in paths_of.items()
         for path in paths
         for file in expand(path, follow)
@@ -51,6 +52,12 @@ def bound_kinds(names: Iterable[str]) -> frozenset[str]:
 
 
 def _input(link: str, path: Path, stream: str | None, follow: bool) -> Input:
+    """Return an input. Raises InputError for a file of a table, which needs a schema."""
+    if path.name.lower().endswith(TABLE_SUFFIXES):
+        raise InputError(
+            f"{path}: got a table without a schema, expected a capture, or --schema FILE (docs/guide/tables.md); "
+            "in a pipeline file, table and schema under [links.NAME]"
+        )
     return Input(link, path, stream, follow and not can_be_read_once(path))
 
 
@@ -70,25 +77,30 @@ def never_ends(source: Input) -> bool:
 
 
 def link_names(files: Sequence[Path]) -> list[str]:
-    """Return a different link name for each file: its name without the suffixes of captures and of compression.
+    r"""Return a different link name for each file: its name without the suffixes of captures and of compression.
 
     Standard input is `stdin`, and a live interface has its own name. Equal names keep their suffixes, and the
-    folders that make them different.
+    folders that make them different. Bytes that are not UTF-8 are written as `\xe9`, because columns contain text.
 
     >>> link_names([Path("/x/mon/a.pcap"), Path("/x/tue/a.pcap"), Path("/x/tue/b.pcap.gz"), Path("/x/tue/b.cap")])
     ['mon/a.pcap', 'tue/a.pcap', 'b.pcap.gz', 'b.cap']
     """
     absolute_paths = [Path(os.path.abspath(file)) for file in files]  # noqa: PTH100  # resolve() would follow symbolic links
-    names = [_plain_name(file, absolute_path) for file, absolute_path in zip(files, absolute_paths, strict=True)]
+    names = [_text(_plain_name(file, path)) for file, path in zip(files, absolute_paths, strict=True)]
     for depth in range(1, max((len(absolute_path.parts) for absolute_path in absolute_paths), default=0)):
         use_counts = Counter(names)
         if len(use_counts) == len(names):
             break
         names = [
-            "/".join(absolute_path.parts[1:][-depth:]) if use_counts[name] > 1 else name
+            _text("/".join(absolute_path.parts[1:][-depth:])) if use_counts[name] > 1 else name
             for name, absolute_path in zip(names, absolute_paths, strict=True)
         ]
     return names
+
+
+def _text(name: str) -> str:
+    """Return a name of a file as text: bytes that are not UTF-8 are escaped."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _plain_name(file: Path, absolute_path: Path) -> str:

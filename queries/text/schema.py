@@ -73,7 +73,8 @@ def read_schema(schema: str | os.PathLike[str]) -> str:
     try:
         return Path(schema).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{os.fspath(schema)}: cannot be read as a schema: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InputError(f"{os.fspath(schema)}: cannot be read as a schema: {reason}") from error
 
 
 class _SchemaParser:

@@ -93,11 +93,22 @@ def test_bare_files_feed_every_name_and_are_links_of_their_own(folder: Path) -> 
         (["/x/a.pcap.zst", "/x/b.PCAP.GZ", "/x/c.xz", "-"], ["a", "b", "c", "stdin"]),
         (["-", "/x/stdin.pcap"], ["-", "stdin.pcap"]),
         (["/a.pcap", "/x/a.pcap"], ["a.pcap", "x/a.pcap"]),
+        (["/x/caf\udce9.pcap", "/x/caf\u00e9.pcap"], ["caf\\xe9", "caf\u00e9"]),
+        (["/\udcff/a.pcap", "/y/a.pcap"], ["\\xff/a.pcap", "y/a.pcap"]),
         ([], []),
     ],
 )
 def test_links_of_bare_files_are_told_apart(files: list[str], links: list[str]) -> None:
     assert link_names([Path(file) for file in files]) == links
+
+
+@pytest.mark.parametrize("name", ["logins.csv", "logins.CSV.gz", "logins.parquet", "logins.jsonl"])
+def test_a_table_without_a_schema_is_refused_before_the_query_is_compiled(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("user\neve\n")
+    with pytest.raises(InputError, match=rf"{name}: got a table without a schema, expected a capture, or --schema"):
+        bind_files([str(tmp_path / name)])
+    with pytest.raises(InputError, match="got a table without a schema"):
+        bind_streams({"logins": [str(tmp_path / name)]})
 
 
 def test_links_of_relative_files_are_told_apart_by_where_they_are(

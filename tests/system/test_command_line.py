@@ -147,6 +147,7 @@ WRONG = [
     (["main1.pcap", "text.pcap", SRC], 1, "text.pcap: not a pcap or pcapng capture"),
     (["-s", "q=main1.pcap", SRC], 1, "no file for the stream p; bound are: q"),
     (["main1.pcap", SRC, "-o", "none/out.csv"], 1, "none/out.csv: cannot be written: No such file or directory"),
+    (["main1.pcap", SRC, SRC, "-o", "two.csv"], 2, "expected a folder, such as -o two --format csv"),
     (["main1.pcap", SRC, "-o", "."], 1, "cannot be written: it is a folder"),
 ]
 
@@ -194,6 +195,41 @@ def test_a_query_imports_nothing_that_makes_every_start_slow(folder: Path) -> No
     loaded = set(done.stderr.decode().split())
     assert {"pyarrow", "numpy", "typer"} <= loaded
     assert loaded & {"numba", "pandas", "scapy", "dpkt", "pyspark", "pydantic", "prometheus_client"} == set()
+
+
+@pytest.mark.slow("a process for each case")
+def test_a_name_of_a_file_that_is_not_text_is_an_input(folder: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.pcap")
+    (folder / "main1.pcap").rename(folder / name)
+    assert query(name, "SELECT link, count(*) FROM p GROUP BY link", "--format", "csv", cwd=folder)[1] == r"caf\xe9,2"
+
+
+@pytest.mark.parametrize(
+    ("closed", "status", "out", "err"),
+    [
+        (
+            ">&-",
+            1,
+            "",
+            "wiretide: standard output is closed; expected a file or a pipe, or -o FILE\n",
+        ),
+        ("2>&-", 0, "srcIP,count\n10.0.0.1,1\n", ""),
+    ],
+)
+@pytest.mark.slow("a process for each case")
+def test_closed_standard_streams(closed: str, status: int, out: str, err: str, folder: Path) -> None:
+    shell = f'exec "$0" "$@" {closed}'
+    words = [sys.executable, wiretide.__file__, "query", "cut.pcap", SRC, "--format", "csv"]
+    done = subprocess.run(["sh", "-c", shell, *words], cwd=folder, capture_output=True, env=environment(), check=False)
+    assert (done.returncode, done.stdout.decode(), done.stderr.decode()) == (status, out, err)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs the device of a full disk")
+@pytest.mark.parametrize("kind", ["csv", "parquet", "arrow"])
+@pytest.mark.slow("a process for each case")
+def test_a_full_disk_is_an_error_with_the_name_of_the_file(kind: str, folder: Path) -> None:
+    status, _, err = run("query", "main1.pcap", SRC, "--format", kind, "-o", "/dev/full", cwd=folder)
+    assert (status, err) == (1, "wiretide: /dev/full: No space left on device\n")
 
 
 @pytest.fixture(scope="module")
@@ -297,7 +333,8 @@ def test_generate_writes_what_query_reads(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["--packets", "0"], "packets: got 0, expected more than 0"),
-        (["--packets", "5", "--duration", "1"], "expected exactly one of them"),
+        (["--packets", "5", "--duration", "1"], "packets, duration: got both, expected one of them"),
+        (["--duration", "-3"], "duration: got -3 s, expected more than 0"),
         (["--lull", "5"], "5: expected FROM-TO in seconds, such as 60-120"),
         (["--lull", "a-b"], "could not convert string to float"),
         (["--attack", "syn-flood"], "syn-flood: expected KIND:FROM-TO:RATE"),

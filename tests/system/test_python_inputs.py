@@ -76,6 +76,24 @@ def test_several_queries_read_the_same_inputs(capture: Path) -> None:
             inputs.query("SELECT")
 
 
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (["a.pcap", "b.pcap"], "got list as an input, .*; write several files as several arguments"),
+        (None, "got NoneType as an input, expected the path of a capture, or one table"),
+        (b"\xd4\xc3\xb2\xa1", "got bytes as an input"),
+    ],
+)
+def test_an_input_of_another_type_is_an_error_with_its_type(path: object, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        wiretide.query("SELECT count(*) FROM packets", path)  # type: ignore[arg-type]
+
+
+def test_a_query_without_an_input_is_an_error() -> None:
+    with pytest.raises(InputError, match="got no input, expected captures"):
+        wiretide.query("SELECT count(*) FROM packets")
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_iteration_yields_one_table_per_window(capture: Path, threads: int) -> None:
     result = wiretide.open(capture, threads=threads).query(PER_WINDOW)

@@ -215,6 +215,8 @@ WRONG = [
     ("e.csv", "a\n1\n2\n3\nfour\n5\nsix\n", "PROTOCOL e { INT a; }", "column a: got 'four', expected INT"),
     ("e.csv", "a\n0:1\n", "PROTOCOL e { MAC a; }", "got '0:1', expected MAC"),
     ("e.csv", "a\nsoon\n", "PROTOCOL e { TIME a; }", "got 'soon', expected TIME"),
+    ("e.csv", "a\n2024-05-01T00:00:00Z\n2024-05-02T00:00:00Z\n2024-05-03\n", "PROTOCOL e { TIME a; }", "'2024-05-03'"),
+    ("e.csv", "a\n2024-05-01\n2024-05-02T00:00:00+01:00\n", "PROTOCOL e { TIME a; }", "'2024-05-02T00:00:00+01:00'"),
     ("e.csv", "a,b\n,1\n", "PROTOCOL e { TIME a; INT b; }", "a row without a time"),
     ("e.csv", "a\n1\n1,2\n", "PROTOCOL e { INT a; }", "e.csv: cannot be read"),
     ("e.csv", "", "PROTOCOL e { INT a; }", "cannot be read as CSV"),

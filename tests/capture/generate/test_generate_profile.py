@@ -10,8 +10,8 @@ from capture.units import SECOND
 
 REFUSED = [
     # how much
-    ({"packets": None}, "expected exactly one of them"),
-    ({"duration": SECOND}, "expected exactly one of them"),
+    ({"packets": None}, "got neither, expected one of them"),
+    ({"duration": SECOND}, "got both, expected one of them"),
     ({"packets": 0}, "packets: got 0, expected more than 0: the file would be empty"),
     ({"packets": None, "duration": -1}, "duration: got -1"),
     ({"packets": None, "duration": 10, "rate": 1.0}, "expected time for one packet outside lulls"),
