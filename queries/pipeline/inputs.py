@@ -55,8 +55,8 @@ def _input(link: str, path: Path, stream: str | None, follow: bool) -> Input:
     """Return an input. Raises InputError for a file of a table, which needs a schema."""
     if path.name.lower().endswith(TABLE_SUFFIXES):
         raise InputError(
-            f"{path}: got a table without a schema, expected a capture, or --schema FILE (docs/guide/tables.md); "
-            "in a pipeline file, table and schema under [links.NAME]"
+            f"{path}: got a table without a schema, expected a capture, or wiretide query --schema FILE "
+            "(docs/guide/tables.md); in a pipeline file, table and schema under [links.NAME]"
         )
     return Input(link, path, stream, follow and not can_be_read_once(path))
 

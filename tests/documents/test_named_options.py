@@ -22,6 +22,7 @@ OPTIONS = {
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
 COMMAND_OF = {
+    "queries/pipeline/inputs.py": "query",
     "dashboards/monitors/collector.py": "capture",
     "dashboards/monitors/node_links.py": "capture",
     "dashboards/monitors/node.py": "capture",
