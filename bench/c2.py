@@ -61,43 +61,52 @@ def run(setting: Setting) -> Report:
     report = Report("C2")
     report.table(
         f"{rows:,} rows in micro-batches of {BATCH:,}, M rows/s",
-        ("operator", "in order", "5 % late", "20 % late", "waiting, 5 % late", "recomputing, in order"),
+        ("operator", "rows", "ours", "waiting", "recomputing"),
         [
             (
                 name,
-                *(f"{found[name, late] / 1e6:.2f}" for late in LATE),
-                f"{waiting[name] / 1e6:.2f}" if name in waiting else "",
-                f"{recomputing[name] / 1e6:.3f}" if name in recomputing else "",
+                "in order" if late == 0 else f"{late:.0%} late",
+                f"{found[name, late] / 1e6:.2f}",
+                f"{waiting[name, late] / 1e6:.2f}" if (name, late) in waiting else "",
+                f"{recomputing[name, late] / 1e6:.3f}" if (name, late) in recomputing else "",
             )
             for name in (*AGGREGATES, JOIN)
+            for late in LATE
         ],
     )
     judged = not setting.quick
     for name, target in ((COUNT_SUM, ">= 1000000"), (MEDIAN, ">= 200000"), (LARGEST, ">= 200000"), (JOIN, ">= 300000")):
         slowest = min(found[name, late] for late in LATE[:2])
         report.require(f"rows/s, {name}, in order and 5 % late", slowest, target, judged)
-    quotient = min(found[name, 0.0] / recomputing[name] for name in RECOMPUTE)
-    report.require("rows/s, each operator / recomputing the window", quotient, ">= 1.2", judged)
+    for late in LATE:
+        quotient = min(found[name, late] / recomputing[name, late] for name in RECOMPUTE)
+        rows_are = "in order" if late == 0 else f"{late:.0%} late"
+        report.require(f"rows/s, each operator / recomputing the window, {rows_are}", quotient, ">= 2", judged)
+    quotient = min(found[name, LATE[1]] / waiting[name, LATE[1]] for name in AGGREGATES)
+    report.require("rows/s, each operator / waiting for a CTI, 5% late", quotient, ">= 0.5", judged)
     return report
 
 
-def measure(
-    rows: int, runs: int, parts_late: tuple[float, ...]
-) -> tuple[dict[tuple[str, float], float], dict[str, float], dict[str, float]]:
+Rates = dict[tuple[str, float], float]
+"""Rows per second of an operator and a part of late rows."""
+
+
+def measure(rows: int, runs: int, parts_late: tuple[float, ...]) -> tuple[Rates, Rates, Rates]:
     """Return rows per second of each operator and part of late rows, and of the yardsticks."""
     found, waiting, recomputing = {}, {}, {}
     for late in parts_late:
         changes = list(batches(Workload(rows, late=late), BATCH))
         for name, texts in AGGREGATES.items():
             found[name, late] = rows / least(partial(aggregate, changes, texts), runs)
-            if late == parts_late[1]:
-                waiting[name] = rows / least(partial(aggregate, changes, texts, waits=True), runs)
+            waiting[name, late] = rows / least(partial(aggregate, changes, texts, waits=True), runs)
         joined = Workload(rows // 2, JOIN_LIFETIME, late, keys=KEYS)
         left, right = (list(batches(joined, BATCH, seed)) for seed in (1, 2))
         found[JOIN, late] = rows / least(partial(join, left, right), runs)
-    values = np.random.default_rng(1).integers(40, 1500, RECOMPUTED)
-    for name, compute in RECOMPUTE.items():
-        recomputing[name] = RECOMPUTED / least(partial(recompute, values, compute), runs)
+        random = np.random.default_rng(1)
+        values = random.integers(40, 1500, RECOMPUTED)
+        delays = np.where(random.random(RECOMPUTED) < late, random.integers(1, 21, RECOMPUTED), 0).tolist()
+        for name, compute in RECOMPUTE.items():
+            recomputing[name, late] = RECOMPUTED / least(partial(recompute, values, delays, compute), runs)
     return found, waiting, recomputing
 
 
@@ -119,10 +128,11 @@ def aggregate(changes: list[pa.RecordBatch], texts: list[str], *, waits: bool = 
         operator.process(align.process(batch) if waits else batch)
 
 
-def recompute(values: np.ndarray, compute: Callable[[np.ndarray], object]) -> None:
-    """Compute an aggregate of the last 30 rows at each row."""
-    for row in range(len(values)):
-        compute(values[max(0, row - 29) : row + 1])
+def recompute(values: np.ndarray, delays: list[int], compute: Callable[[np.ndarray], object]) -> None:
+    """Compute an aggregate of the last 30 rows at each row, and at the rows before which a late row belongs."""
+    for row, delay in enumerate(delays):
+        for end in range(row + 1, row + delay + 2):
+            compute(values[max(0, end - 30) : end])
 
 
 def join(left: list[pa.RecordBatch], right: list[pa.RecordBatch]) -> int:

@@ -228,47 +228,63 @@ class Layout:
             copies[is_cti] = 1
             source = np.repeat(source, copies)
             position = np.arange(len(source)) - np.repeat(np.cumsum(copies) - copies, copies)
-        rows, absent = words[source], is_cti[source]
+        absent = is_cti[source]
         columns = [pa.array(position + 1, mask=absent)] if self._list is not None else []
-        columns += [self._column(aggregate, rows, absent, position) for aggregate in self._aggregates]
+        rows = slice(None) if self._list is None else source  # a slice does not copy
+        columns += [self._column(aggregate, words, rows, absent, position) for aggregate in self._aggregates]
         return source, columns
 
-    def _column(self, aggregate: Aggregate, words: Words, absent: npt.NDArray[np.bool_], position: Words) -> pa.Array:
-        """Return the column of an aggregate."""
+    def _column(
+        self,
+        aggregate: Aggregate,
+        words: Words,
+        rows: Words | slice,
+        absent: npt.NDArray[np.bool_],
+        position: Words,
+    ) -> pa.Array:
+        """Return the column of an aggregate, computed from some rows of `words`."""
         function, column = aggregate.function, aggregate.column
         if column is None:
-            return pa.array(words[:, 0], mask=absent)
-        count = words[:, 1 + self._counted.index(column)]
+            return pa.array(words[rows, 0], mask=absent)
+        count = words[rows, 1 + self._counted.index(column)]
         if function == "count":
             return pa.array(count, mask=absent)
         if function in ADDED:
-            return self._sum(function, column, words, count, absent)
+            return self._sum(function, column, words, rows, count, absent)
         place = self.words + self._places[aggregate.name]
         if function == "count_distinct":
-            return pa.array(words[:, place], mask=absent)
+            return pa.array(words[rows, place], mask=absent)
         missing = absent | (count == 0)
         kind = self._types[column]
         if function in ("median", "quantile"):
-            lower, upper = (_floats(words[:, place + side], kind) for side in range(2))
+            lower, upper = (_floats(words[rows, place + side], kind) for side in range(2))
             exact = (0.5 if function == "median" else float(aggregate.parameter or 0)) * np.maximum(count - 1, 0)
             return pa.array(lower + (upper - lower) * (exact - np.floor(exact)), mask=missing)
         if function in LISTS:
-            return _values(words[np.arange(len(words)), place + position], kind, missing)
-        return _values(words[:, place], kind, missing)
+            return _values(words[rows, place + position], kind, missing)
+        return _values(words[rows, place], kind, missing)
 
-    def _sum(self, function: str, column: str, words: Words, count: Words, absent: npt.NDArray[np.bool_]) -> pa.Array:
+    def _sum(
+        self,
+        function: str,
+        column: str,
+        words: Words,
+        rows: Words | slice,
+        count: Words,
+        absent: npt.NDArray[np.bool_],
+    ) -> pa.Array:
         """Return the column of a sum, a mean or a variance."""
         if column in self._float_sums:
             missing = absent | (count == 0)
             divisor = np.where(missing, 1, count) if function == "avg" else np.ones_like(count)
-            return pa.array(self._float_sums[column].quotients(words, divisor, missing), mask=missing)
-        total = words[:, self._sum_word[column]]
+            return pa.array(self._float_sums[column].quotients(words[rows], divisor, missing), mask=missing)
+        total = words[rows, self._sum_word[column]]
         missing = absent | (count <= (function == "variance"))
         if function == "sum":
             return pa.array(total, mask=missing)
         if function == "avg":
             return pa.array(total / np.where(missing, 1, count), mask=missing)
-        limbs = words[:, self._limb_word[column] : self._limb_word[column] + LIMBS].astype(object)
+        limbs = words[rows, self._limb_word[column] : self._limb_word[column] + LIMBS].astype(object)
         n, sums = count.astype(object), total.astype(object)
         squares = limbs[:, 0] + (limbs[:, 1] << 32) + (limbs[:, 2] << 64)
         divisor = n * (n - (function == "variance"))

@@ -20,6 +20,8 @@ from capture.errors import InputError
 from capture.units import SECOND
 from dashboards.changes.compaction import compact
 from dashboards.changes.metrics import PROVISIONAL_BYTES
+from dashboards.output.change_forms import ChangeWriter
+from dashboards.output.formats import ChangeForm
 from dashboards.output.openmetrics import OpenMetricsError, write_openmetrics
 from dashboards.plots.answer_charts import AnswerRows, PlotError
 from highlevel.results.stored_columns import with_columns
@@ -28,6 +30,7 @@ from highlevel.spark import result_files
 from highlevel.spark.totals import TotalsFiles
 from highlevel.speculation.current_results import CurrentResults
 from queries.gsql import compile_query
+from queries.pipeline.file import parse_pipeline
 from queries.pipeline.sections import PipelineError
 from tests.harness.change_runs import JOINED, LENGTH, PIPELINE, Change, ChangeRun, rows_of
 from tests.harness.command_line import run as command
@@ -99,6 +102,54 @@ def test_a_thousand_updates_of_one_key_at_one_instant_are_one(tmp_path: Path, cr
     (table,) = compact(tmp_path / "state")
     assert (table.rows, table.changes) == (1, 2001)
     assert delivered(run) == [("firing", "provisional", "true", "10.0.0.1 sent 1000")]
+
+
+WITHOUT_KEY = PIPELINE.replace("SELECT srcIP, count(*)", "SELECT count(*)")
+WITHOUT_TIME = PIPELINE.replace(
+    "SELECT srcIP, count(*) AS n FROM Main [RANGE 10 seconds] GROUP BY srcIP",
+    "SELECT srcIP, n FROM (SELECT srcIP, count(*) AS n FROM Main [RANGE 10 seconds] GROUP BY srcIP)",
+)
+
+
+@pytest.mark.parametrize("crash", ["", "results", "totals", "shown"])
+def test_sinks_with_another_key_are_refused_before_and_after_a_restart(tmp_path: Path, crash: str) -> None:
+    """The refusal changes nothing: the run continues with its rows."""
+    with pytest.raises(PipelineError, match="got EMIT CHANGES of results without a time"):
+        parse_pipeline(WITHOUT_TIME, tmp_path).plans()
+    run = ChangeRun(tmp_path)
+    run.batch([(1, A, 1, 1)], newest=10)
+    run.batch(moved(1, 1, 2), newest=11, crash=crash)
+    with pytest.raises(PipelineError, match="got EMIT CHANGES of results without a time"):
+        parse_pipeline(WITHOUT_TIME, tmp_path).plans()
+    (plan,) = parse_pipeline(WITHOUT_KEY, tmp_path).plans()
+    with pytest.raises(InputError, match="the key of the query is window_end, srcIP, but the rows have only window_en"):
+        ChangeWriter(plan, ChangeForm.DEBEZIUM)
+    options = ("--changes", "debezium", "--format", "json")
+    sql = "SELECT window_end, n, weight, final FROM talkers"
+    status, _, errors = command("query", tmp_path / "state", sql, *options, cwd=tmp_path)
+    assert status != 0
+    assert "the key of the query is window_end, srcIP, but the rows have only window_end" in " ".join(errors.split())
+    run.batch(moved(1, 2, 3), newest=12, final_window=1)
+    assert run.final_rows() == Counter([(1, A, 3)])
+    run.close()
+
+
+@pytest.mark.parametrize("crash", ["", "results", "totals", "shown"])
+def test_an_alert_that_cannot_withdraw_rows_is_refused_also_when_a_run_continues(tmp_path: Path, crash: str) -> None:
+    rule = '[alerts.pairs]\nquery = "talkers"\nwhere = "n > 100"\n'
+    run = ChangeRun(tmp_path, text=JOINED)
+    run.batch([(1, A, 150, 1)], newest=10)
+    run.batch(moved(1, 150, 160), newest=11, crash=crash)
+    run.close()
+    run._text = JOINED + rule
+    with pytest.raises(PipelineError, match="which has no windows of a fixed length of time"):
+        run.start()
+    run._text = JOINED
+    run.start()
+    run.batch(moved(1, 160, 170), newest=12)
+    (table,) = compact(tmp_path / "state")
+    assert (table.rows, table.changes) == (1, 5)
+    run.close()
 
 
 @pytest.mark.parametrize("crash", ["", "results", "totals", "shown"])

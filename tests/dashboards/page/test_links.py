@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from capture.metrics import BYTES_READ, FILES_DAMAGED, INTERFACE_DROPPED, PACKETS_DECODED, RECORDS_READ, Samples
@@ -13,6 +15,7 @@ from highlevel.metrics import (
     SPOOL_PARTIALS_LOST,
     SPOOL_PARTIALS_READ,
 )
+from highlevel.spark.totals import Totals, TotalsFiles
 from lowlevel.metrics import RECORDS_SHED, ROWS_BELOW_WATERMARK
 
 NOW = 1_700_000_000.0
@@ -67,7 +70,9 @@ def test_counters_of_this_process_and_of_the_spool_are_added() -> None:
     assert (first["watermark"], first["lag"], second["watermark"], second["lag"]) == (5.0, 2.5, None, None)
 
 
-def test_the_link_with_the_smallest_watermark_holds_its_queries_back() -> None:
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_the_link_with_the_smallest_watermark_holds_its_queries_back(is_restarted: bool, tmp_path: Path) -> None:
+    """Also after a restart: the samples of the totals name the link."""
     samples = Samples()
     for query, lows in {
         "one": {"a": 10.0, "b": 25.0, "c": 13.0},
@@ -76,6 +81,9 @@ def test_the_link_with_the_smallest_watermark_holds_its_queries_back() -> None:
     }.items():
         for link, low in lows.items():
             samples.set(LOW_WATERMARK, low, query, link)
+    if is_restarted:
+        TotalsFiles(tmp_path).save(0, Totals(samples=samples))
+        samples = TotalsFiles(tmp_path).load(0).samples
     links = {link["name"]: link for link in LinkStates().observe([], samples, NOW)}
     assert {name: link["holds"] for name, link in links.items()} == {
         "a": [{"query": "one", "seconds": 3.0}],

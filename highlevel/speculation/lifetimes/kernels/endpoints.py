@@ -131,7 +131,7 @@ def shorten(snapshots: SnapshotMemory, output: Output, group, entry, new_stop): 
 def drain(snapshots: SnapshotMemory, trees: Trees, output: Output, group, until, start):  # type: ignore[no-untyped-def]
     """Make entries of the pending ends up to `until`, and one at `start` unless it is BEGINNING. Publish the rows.
 
-    The row of an entry at `start` is not published: its caller changes it first.
+    The results of an entry at `start` are neither computed nor published: its caller changes it first.
     """
     entries, items, groups = snapshots.entries, snapshots.items, snapshots.groups
     of_group = group * GROUP_WORDS
@@ -172,7 +172,8 @@ def drain(snapshots: SnapshotMemory, trees: Trees, output: Output, group, until,
             item = items[of_item + LINK]
         if snapshots.keys:
             entries[base + LIST] = ended
-            compute_results(snapshots, trees, group, entry)
+            if time != start:
+                compute_results(snapshots, trees, group, entry)
         else:
             free_items(snapshots, ended)
     if until == END and groups[of_group + ENDLESS]:

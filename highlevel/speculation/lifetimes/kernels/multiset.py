@@ -1,4 +1,4 @@
-"""Sorted multisets of words, many in one memory: add, remove, number of values, and the k-th value, for kernels.
+"""Sorted multisets of words, many in one memory: add, remove, number of values, the k-th and the first k, for kernels.
 
 A multiset is a treap: a binary search tree over the values, which is also a heap over random priorities. So its depth
 is logarithmic in the mean, whatever the order of the values. A node is a value with the number of its copies, and the
@@ -194,3 +194,28 @@ def value_at(nodes, header, position):  # type: ignore[no-untyped-def]
         else:
             position -= lesser + nodes[base + COUNT]
             node = nodes[base + RIGHT]
+
+
+@outlined
+def copy_first(trees: Trees, header, limit, nearer, to, place):  # type: ignore[no-untyped-def]
+    """Copy at most `limit` values to the words `to` from `place` on: the smallest first if `nearer` is LEFT.
+
+    With RIGHT the greatest are first. Fill the other words up to `limit` with 0.
+    """
+    nodes, path = trees.nodes, trees.path
+    farther = LEFT + RIGHT - nearer
+    node = nodes[header * NODE_WORDS + RIGHT]
+    depth = copied = 0
+    while copied < limit and (node != NONE or depth):
+        while node != NONE:
+            path[depth] = node
+            depth += 1
+            node = nodes[node * NODE_WORDS + nearer]
+        depth -= 1
+        base = path[depth] * NODE_WORDS
+        for _ in range(min(nodes[base + COUNT], limit - copied)):
+            to[place + copied] = nodes[base + KEY]
+            copied += 1
+        node = nodes[base + farther]
+    for word in range(copied, limit):
+        to[place + word] = 0

@@ -30,10 +30,13 @@ from highlevel.speculation.lifetimes.kernels.entries import (
 )
 from highlevel.speculation.lifetimes.kernels.multiset import (
     COUNT,
+    LEFT,
     NODE_WORDS,
+    RIGHT,
     SIZE,
     Trees,
     add_key,
+    copy_first,
     remove_key,
     value_at,
 )
@@ -118,11 +121,7 @@ def compute_results(snapshots: SnapshotMemory, trees: Trees, group, entry):  # t
         if function == DIFFERENT:
             entries[place] = nodes[header * NODE_WORDS + COUNT]
         elif function >= UPWARD:
-            for position in range(np.int64(parameter)):
-                value = 0
-                if position < size:
-                    value = value_at(nodes, header, position if function == UPWARD else size - 1 - position)
-                entries[place + position] = value
+            copy_first(trees, header, np.int64(parameter), LEFT if function == UPWARD else RIGHT, entries, place)
         elif size == 0:
             entries[place] = 0
             if function == QUANTILE:
