@@ -6,10 +6,11 @@ A query counts packets by 200 groups in windows of 10 s, over the replay of `ben
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 
 import numpy as np
 
-from bench.plots import panels
+from bench.plots import triangles
 from bench.replay import SECOND, STEP, Outcome, due_steps, make_packets, plan_of, replay
 from bench.report import Report
 from bench.setting import Setting
@@ -54,7 +55,7 @@ def run(setting: Setting) -> Report:
                 f"{named(wait)}, {named(remember)}",
                 f"{np.median(first):.1f}",
                 f"{np.median(last):.1f}",
-                f"{outcome.corrections / outcome.results:.3f}",
+                f"{share(outcome):.3f}",
                 f"{100 * (1 - outcome.counted / total):.3f}",
                 f"{statistics.median(outcome.state) / 1024:,.0f}",
             )
@@ -84,28 +85,23 @@ def share(outcome: Outcome) -> float:
 
 
 def plot(setting: Setting, outcomes: dict[tuple[Seconds, Seconds], Outcome], total: int) -> None:
-    """Draw what WAIT and REMEMBER cost, and what they give."""
-    waits = [
-        (wait, outcome) for (wait, memory), outcome in outcomes.items() if memory == ABOVE_ALL and wait is not None
-    ]
-    memories = [(memory, outcome) for (wait, memory), outcome in outcomes.items() if wait == 0 and memory is not None]
+    """Draw the triangle: what each WAIT with each REMEMBER costs and gives."""
     assert setting.plots is not None
-    panels(
+    measures: dict[str, Callable[[Outcome], float]] = {
+        "median time to the first result, s": lambda each: float(np.median(each.latencies(each.first))) / SECOND,
+        "corrections per result": share,
+        "late packets that are not counted, %": lambda each: 100 * (1 - each.counted / total),
+        "median state, KiB": lambda each: statistics.median(each.state) / 1024,
+    }
+    waits = list(dict.fromkeys(wait for wait, _ in outcomes))
+    memories = list(dict.fromkeys(memory for _, memory in outcomes))
+    triangles(
         setting.plots / "consistency.svg",
-        [
-            (
-                "WAIT, with REMEMBER 25 s",
-                ("WAIT, s", "corrections per result", "median time to the first result, s"),
-                [wait for wait, _ in waits],
-                [share(outcome) for _, outcome in waits],
-                [float(np.median(outcome.latencies(outcome.first))) / SECOND for _, outcome in waits],
-            ),
-            (
-                "REMEMBER, with WAIT 0",
-                ("REMEMBER, s", "late packets that are not counted, %", "median state, KiB"),
-                [memory for memory, _ in memories],
-                [100 * (1 - outcome.counted / total) for _, outcome in memories],
-                [statistics.median(outcome.state) / 1024 for _, outcome in memories],
-            ),
-        ],
+        [named(memory) for memory in memories],
+        [named(wait) for wait in waits],
+        ("REMEMBER", "WAIT"),
+        {
+            title: {(named(memory), named(wait)): measure(outcome) for (wait, memory), outcome in outcomes.items()}
+            for title, measure in measures.items()
+        },
     )

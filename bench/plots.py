@@ -78,29 +78,43 @@ def scatter(
     plt.close(figure)
 
 
-Panel = tuple[str, tuple[str, str, str], Sequence[float], Sequence[float], Sequence[float]]
-"""A title, the labels of the x axis and of both y axes, the places, and a line for each y axis."""
+Cells = Mapping[tuple[str, str], float]
+"""Values by the names of a column and a row."""
 
 
-def panels(path: Path, described: Sequence[Panel]) -> None:
-    """Write panels side by side, each with a line for the left axis and one for the right axis, as SVG or PNG."""
+def triangles(
+    path: Path, columns: Sequence[str], rows: Sequence[str], labels: tuple[str, str], of: Mapping[str, Cells]
+) -> None:
+    """Write a grid of coloured cells for each title in `of`, as SVG or PNG. Cells without a value are left out.
+
+    The first row is at the bottom, as in Figure 5 of CEDR. Colours are logarithmic; a darker cell is a larger value.
+    """
     import matplotlib as mpl
+    import numpy as np
 
     mpl.use("agg")
     mpl.rcParams["svg.hashsalt"] = "wiretide"  # equal figures give equal files
     from matplotlib import pyplot as plt
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure, all_axes = plt.subplots(1, len(described), figsize=(5.5 * len(described), 4), layout="constrained")
-    for axes, (title, labels, positions, left, right) in zip(all_axes, described, strict=True):
-        other = axes.twinx()
-        axes.plot(list(positions), list(left), marker="o", color="#3b6ea5")
-        other.plot(list(positions), list(right), marker="s", linestyle="--", color="#b5532a")
-        axes.set(title=title, xlabel=labels[0], ylim=(0, None))
-        other.set(ylim=(0, None))
-        axes.set_ylabel(f"● {labels[1]}", color="#3b6ea5")
-        other.set_ylabel(f"■ {labels[2]}", color="#b5532a")
-        for each in (axes, other):
-            each.spines["top"].set_visible(False)
+    size = (1.4 + 0.85 * len(columns), 1.3 + 0.42 * len(rows))
+    figure, all_axes = plt.subplots(2, -(-len(of) // 2), figsize=(2 * size[0], 2 * size[1]), layout="constrained")
+    for axes, (title, cells) in zip(all_axes.flat, of.items(), strict=True):
+        grid = np.array([[cells.get((column, row), np.nan) for column in columns] for row in rows])
+        positive = grid[grid > 0]
+        least = float(positive.min()) if len(positive) else 1.0
+        colours = mpl.colors.LogNorm(least, max(float(np.nanmax(grid)), 1.01 * least))
+        axes.imshow(np.maximum(grid, least), cmap="Blues", norm=colours, origin="lower", aspect="auto", alpha=0.85)
+        for row, column in zip(*np.nonzero(~np.isnan(grid)), strict=True):
+            value = float(grid[row, column])
+            dark = value > 0 and colours(value) > 0.6
+            text = f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
+            axes.text(column, row, text, ha="center", va="center", fontsize=9, color="w" if dark else "k")
+        axes.set(title=title, xlabel=labels[0], ylabel=labels[1])
+        axes.set_xticks(range(len(columns)), columns)
+        axes.set_yticks(range(len(rows)), rows)
+        axes.tick_params(length=0)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)

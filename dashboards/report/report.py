@@ -18,7 +18,7 @@ from dashboards.output.run_warnings import count
 from dashboards.plots import document
 from dashboards.plots.answer_charts import AnswerRows
 from dashboards.plots.drawing import draw_svg
-from dashboards.report.record_times import LinkTimes, late_by_class, measure_times, slack_text
+from dashboards.report.record_times import LinkTimes, late_by_class, lateness_of_share, measure_times, slack_text
 from dashboards.report.sections import Section, sections_of, window_clause, window_length
 from highlevel.inline.engine import Input
 from lowlevel.layers import Layer
@@ -145,6 +145,10 @@ def _section(section: Section, answer: AnswerRows) -> str:
     return _box(section.name, section.title, parts)
 
 
+SHARES = (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
+"""Shares of the late records of which the report states the lateness."""
+
+
 def _times(measured: Measured) -> str:
     """Return the section about the order of records and about lulls."""
     links = [link for link in measured.links if link.rows]
@@ -171,6 +175,13 @@ def _times(measured: Measured) -> str:
         classes = late_by_class(links)
         table = pa.table({"lateness": list(classes), "records": list(classes.values())})
         parts.append(document.table(table, "Late records by lateness", (), ("records",)))
+        table = pa.table(
+            {
+                "late records, %": [100 * share for share in SHARES],
+                "at most, s": [lateness_of_share(links, share) / SECOND for share in SHARES],
+            }
+        )
+        parts.append(document.table(table, "Lateness: times for WAIT", (), tuple(table.column_names)))
         parts += _pairs(links)
     lulls = sorted(((lull, link.link) for link in links for lull in link.lulls()), key=lambda pair: -pair[0].length)[
         :10

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from capture.units import SECOND
-from dashboards.report.record_times import CLASSES, LULLS, LinkTimes, class_names, late_by_class, slack_text
+from dashboards.report.record_times import (
+    CLASSES,
+    LULLS,
+    LinkTimes,
+    class_names,
+    late_by_class,
+    lateness_of_share,
+    slack_text,
+)
 
 NAMES = ("eth0", "eth1", "eth2")
 
@@ -58,6 +66,21 @@ def test_records_without_interfaces_have_no_pairs() -> None:
     link = LinkTimes("a")
     link.add(np.array([5, 3, 9], np.int64))
     assert (link.late_rows, link.pairs) == (1, {})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_share_of_the_late_records_is_at_most_so_late(seed: int) -> None:
+    random = Random(f"shares {seed}")
+    amounts = sorted(random.randint(1, random.choice([3, 10**4, 10**10])) for _ in range(random.randint(1, 200)))
+    links = [LinkTimes("a"), LinkTimes("b")]
+    for amount in random.sample(amounts, len(amounts)):
+        random.choice(links).add(np.array([10**12, 10**12 - amount], np.int64))
+    for share in (0.01, 0.5, 0.95, 1.0):
+        exact = amounts[max(0, -int(-share * len(amounts) // 1) - 1)]
+        assert exact <= lateness_of_share(links, share) <= max(exact, 1.1 * exact)
+    assert lateness_of_share(links, 1.0) == amounts[-1]
+    with pytest.raises(ValueError, match="without late records"):
+        lateness_of_share([LinkTimes("c")], 0.5)
 
 
 @pytest.mark.parametrize(
