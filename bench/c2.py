@@ -78,13 +78,11 @@ def run(setting: Setting) -> Report:
     for name, target in ((COUNT_SUM, ">= 1000000"), (MEDIAN, ">= 200000"), (LARGEST, ">= 200000"), (JOIN, ">= 300000")):
         slowest = min(found[name, late] for late in LATE[:2])
         report.require(f"rows/s, {name}, in order and 5 % late", slowest, target, judged)
-    for late in LATE:
-        quotient = min(found[name, late] / recomputing[name, late] for name in RECOMPUTE)
-        rows_are = "in order" if late == 0 else f"{late:.0%} late"
-        target = ">= 2" if late == 0 else ">= 1.5"
-        report.require(f"rows/s, each operator / recomputing the window, {rows_are}", quotient, target, judged)
-    quotient = min(found[name, LATE[1]] / waiting[name, LATE[1]] for name in AGGREGATES)
-    report.require("rows/s, each operator / waiting for a CTI, 5% late", quotient, ">= 0.5", judged)
+    quotients = [min(found[name, late] / recomputing[name, late] for name in RECOMPUTE) for late in LATE]
+    report.require("rows/s, each operator / recomputing the window, in order", quotients[0], ">= 2", judged)
+    report.require("rows/s, each operator / recomputing the window, late rows", min(quotients[1:]), ">= 1.5", judged)
+    cost = min(found[name, LATE[1]] / waiting[name, LATE[1]] for name in AGGREGATES)
+    report.require("rows/s, each operator / waiting for a CTI, 5 % late", cost, ">= 0.5", judged)
     return report
 
 
