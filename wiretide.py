@@ -210,7 +210,7 @@ def compare(
 
     skews = [f"{name}={time}" for name, time in (skew or {}).items()]
     lulls = [f"{name}={time}" for name, time in (lull or {}).items()]
-    settings = comparing.settings(slack, skews, lulls, disorder, block, seed, repeat, tick, limit)
+    settings = comparing.parse_settings(slack, skews, lulls, disorder, block, seed, repeat, tick, limit)
     return figures(comparing.run_comparison(query_text(sql, params), files, streams, layer, settings))
 
 

@@ -93,7 +93,7 @@ def run_with_slack(
     found = ResultCollector(windows)
     high = np.maximum.accumulate(stream.times)
     for first, end in pieces((high - slack - window.origin) // window.slide):
-        found.take(operator.rows(0, stream.batch(first, end)), stream, end)
+        found.take(operator.process_rows(0, stream.batch(first, end)), stream, end)
     found.take(operator.punctuate(0, Punctuation("*", END)), stream, len(stream))
     return found.results
 
@@ -104,7 +104,7 @@ def run_with_punctuations(stream: Stream, window: SlidingWindow, windows: int) -
     found = ResultCollector(windows)
     lows = np.maximum((stream.lows() - window.origin) // window.slide, 0)
     for first, end in pieces(lows):
-        found.take(operator.rows(0, stream.batch(first, end, window)), stream, end)
+        found.take(operator.process_rows(0, stream.batch(first, end, window)), stream, end)
         found.take(operator.punctuate(0, Punctuation("*", int(lows[end - 1]))), stream, end)
     found.take(operator.punctuate(0, Punctuation("*", END)), stream, len(stream))
     return found.results

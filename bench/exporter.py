@@ -54,7 +54,7 @@ def run(setting: Setting) -> Report:
                 windows = {plan.name: _window(plan, number, random) for plan in new}
                 start = time.process_time()
                 for query, rows in windows.items():
-                    exporter.results(query, rows)
+                    exporter.add_results(query, rows)
                 print(file=client.stdin, flush=True)
                 size = int(client.stdout.readline())
                 seconds[name].append(time.process_time() - start)

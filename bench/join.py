@@ -129,7 +129,7 @@ def joined(form: Form, inputs: list[pa.RecordBatch], watermarks: list[list[int]]
     def feed(first: int, end: int) -> None:
         for begin in range(first, end, BATCH):
             for port, batch in enumerate(inputs):
-                for _ in operator.rows(port, batch.slice(begin, BATCH)):
+                for _ in operator.process_rows(port, batch.slice(begin, BATCH)):
                     pass
             if operator.rows_held > found[0]:
                 found[:2] = operator.rows_held, operator.bytes

@@ -89,7 +89,7 @@ class Rolling:
         def once() -> None:
             for minute, batches in zip(positions, tagged, strict=True):
                 for batch in batches:
-                    for _ in self.aggregate.rows(0, batch):
+                    for _ in self.aggregate.process_rows(0, batch):
                         pass
                 for _ in self.aggregate.punctuate(0, Punctuation("link", minute + 1)):
                     pass

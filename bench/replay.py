@@ -177,7 +177,7 @@ def replay(plan: Plan, packets: Packets, remember: int | None) -> Outcome:
     outcome = Outcome()
     for number, (batch, newest) in enumerate(zip(packets.partials, packets.newest, strict=True)):
         now = (number + 1) * STEP
-        for item in pipeline.rows(0, with_newest_time(batch, max(newest))) if batch is not None else ():
+        for item in pipeline.process_rows(0, with_newest_time(batch, max(newest))) if batch is not None else ():
             assert isinstance(item, pa.RecordBatch)
             outcome.add(now, item)
         lows = [BEGINNING if remember is None or time == BEGINNING else time - remember for time in newest]

@@ -65,7 +65,7 @@ def memory(size: Size, windows: int) -> tuple[float, float]:
     before = 0
     for window in range(windows + 1):
         for batch in in_windows(batches, window, 1):
-            for _ in aggregate.rows(0, batch):
+            for _ in aggregate.process_rows(0, batch):
                 pass
         if window == 0:
             before, told = resident(), aggregate.bytes  # after the first everything is there that is made once

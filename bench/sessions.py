@@ -69,7 +69,7 @@ def measure(rows: int, runs: int) -> tuple[dict[str, list[float]], int, int, int
         most = 0
         began = time.process_time()
         for low, batch in batches:
-            list(operator.rows(0, batch))
+            list(operator.process_rows(0, batch))
             list(operator.punctuate(0, Punctuation("link", low)))
             if operator.open_windows() > most:
                 most, held = operator.open_windows(), operator.bytes

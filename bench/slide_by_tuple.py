@@ -155,7 +155,7 @@ def run_operator(
 
     def once() -> None:
         for batch, (_, low) in zip(feed_plan, stream_.blocks, strict=True):
-            for _ in operator.rows(0, batch):
+            for _ in operator.process_rows(0, batch):
                 pass
             if low == END:
                 snapshot = operator.snapshot()

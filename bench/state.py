@@ -53,7 +53,7 @@ def play(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[MicroBatch
         state = PartState(folder, 0)
         aggregate = Aggregate(PAIR, SUBAGGREGATES)
         aggregate.restore(state.load(batch_id - 1, {KEY: False})[KEY])
-        for _ in aggregate.rows(0, batch):
+        for _ in aggregate.process_rows(0, batch):
             pass
         state.save(batch_id, {KEY: aggregate.snapshot()})
         seconds = time.perf_counter() - begin

@@ -22,7 +22,7 @@ class ByWindow:
     def __init__(self, window: SlidingWindow, time: str = "ts") -> None:
         self.window, self.time = window, time
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Tag rows."""
         first, end = self.window.wids(batch.column(self.time).to_numpy())
         if "packets" in batch.schema.names:
@@ -43,7 +43,7 @@ class ByWindow:
 class WindowOfWindow:
     """Makes the rows of windows partials of the same windows."""
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Write the window as a range with one ID."""
         wids = batch.column("wid").to_numpy()
         tagged = batch.drop_columns(["wid"]).append_column(FIRST_WID, pa.array(wids))
@@ -66,7 +66,7 @@ class Step:
             arrived: Iterable[Item] = each.take(link, item) if isinstance(each, Step) else [item] * (each == link)
             for one in arrived:
                 mark = isinstance(one, Punctuation)
-                yield from self.operator.punctuate(port, one) if mark else self.operator.rows(port, one)
+                yield from self.operator.punctuate(port, one) if mark else self.operator.process_rows(port, one)
 
     def steps(self) -> Iterator[Step]:
         """Yield this step and all steps below it."""

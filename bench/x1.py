@@ -68,7 +68,7 @@ def through(operator: Operator, batches: list[pa.RecordBatch], window: SlidingWi
     """Feed an operator. Return a checksum and the number of its results."""
     total = count = 0
     for position, batch in enumerate([*batches, None]):
-        items = [] if batch is None else list(operator.rows(0, batch))
+        items = [] if batch is None else list(operator.process_rows(0, batch))
         times = isinstance(operator, BufferingAggregate)  # it receives times, the others window IDs
         row = (position + 1) * BATCH
         low = END if batch is None else row if times else window.first_open_window(row)

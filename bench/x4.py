@@ -70,7 +70,7 @@ def feed_plan(operator: AdaptiveAggregate | PanedAdaptiveAggregate, batches: lis
     paned = isinstance(operator, PanedAdaptiveAggregate)
     before = time.process_time()
     for position, batch in enumerate(batches):
-        items += operator.rows(0, batch)
+        items += operator.process_rows(0, batch)
         items += operator.punctuate(0, Punctuation("*", (position + 1) * (LENGTH if paned else 1)))
     items += operator.punctuate(0, Punctuation("*", END))
     step_time = time.process_time() - before

@@ -93,10 +93,10 @@ def feed_plan(
         else:
             rows += event.num_rows
             if isinstance(operator, AdaptiveAggregate):
-                found += operator.rows(source, event)
+                found += operator.process_rows(source, event)
                 items = operator.tuples + operator.partials
             else:
-                found += operator.rows(0, event.drop_columns(["ts"]))
+                found += operator.process_rows(0, event.drop_columns(["ts"]))
         step_time = time.process_time() - before
         spent += step_time
         if found:

@@ -1,4 +1,7 @@
-"""Reading and writing integers in byte arrays, for kernels. The caller checks the bounds."""
+"""Reading and writing integers in byte arrays, for functions compiled to machine code (kernels).
+
+The caller checks the bounds.
+"""
 
 from __future__ import annotations
 

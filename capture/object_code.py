@@ -34,33 +34,33 @@ UNWINDING = b".eh_frame"  # not loaded, because kernels raise nothing
 _mappings: list[mmap.mmap] = []  # machine code stays mapped as long as the process runs
 
 
-def load(code: bytes, symbol: str) -> int | None:
+def load(object_bytes: bytes, symbol: str) -> int | None:
     """Map an object and return the address of `symbol`; None if the loader does not support the object."""
-    if not SUPPORTED or code[:7] != IDENTITY:
+    if not SUPPORTED or object_bytes[:7] != IDENTITY:
         return None
     try:
-        return _map(code, symbol)
+        return _map(object_bytes, symbol)
     except (struct.error, ValueError, IndexError):  # the object is truncated or corrupt
         return None
 
 
-def _map(code: bytes, symbol: str) -> int | None:
-    _, kind, machine, _, _, _, table, _, _, _, _, size, count, names = HEADER.unpack_from(code)
+def _map(object_bytes: bytes, symbol: str) -> int | None:
+    _, kind, machine, _, _, _, table, _, _, _, _, size, count, names = HEADER.unpack_from(object_bytes)
     if (kind, machine, size) != (REL, X86_64, SECTION.size):
         return None
-    sections = [SECTION.unpack_from(code, table + index * SECTION.size) for index in range(count)]
-    section_offsets, length = _lay_out(code, sections, sections[names][4])
+    sections = [SECTION.unpack_from(object_bytes, table + index * SECTION.size) for index in range(count)]
+    section_offsets, length = _lay_out(object_bytes, sections, sections[names][4])
     memory = mmap.mmap(-1, max(length, 1), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for index, memory_offset in section_offsets.items():
         _, kind, _, _, offset, size, _, _, _, _ = sections[index]
         if kind != NOBITS:
-            memory[memory_offset : memory_offset + size] = code[offset : offset + size]
-    addresses = _resolve_symbols(code, sections, section_offsets, base)
+            memory[memory_offset : memory_offset + size] = object_bytes[offset : offset + size]
+    addresses = _resolve_symbols(object_bytes, sections, section_offsets, base)
     if (
         addresses is None
         or symbol not in addresses[0]
-        or not _relocate(code, sections, section_offsets, addresses[1], memory)
+        or not _relocate(object_bytes, sections, section_offsets, addresses[1], memory)
     ):
         return None
     library = ctypes.CDLL(None)
@@ -70,11 +70,11 @@ def _map(code: bytes, symbol: str) -> int | None:
     return addresses[0][symbol]
 
 
-def _lay_out(code: bytes, sections: list[tuple[int, ...]], strings: int) -> tuple[dict[int, int], int]:
+def _lay_out(object_bytes: bytes, sections: list[tuple[int, ...]], strings_offset: int) -> tuple[dict[int, int], int]:
     """Return the memory offset of each section to load, by section number, and the total length in bytes."""
     section_offsets, length = {}, 0
     for index, (name, _, flags, _, _, size, _, _, alignment, _) in enumerate(sections):
-        if flags & ALLOC and not code.startswith(UNWINDING, strings + name):
+        if flags & ALLOC and not object_bytes.startswith(UNWINDING, strings_offset + name):
             length = -(-length // max(alignment, 1)) * max(alignment, 1)
             section_offsets[index] = length
             length += size
@@ -82,7 +82,7 @@ def _lay_out(code: bytes, sections: list[tuple[int, ...]], strings: int) -> tupl
 
 
 def _resolve_symbols(
-    code: bytes, sections: list[tuple[int, ...]], section_offsets: dict[int, int], base: int
+    object_bytes: bytes, sections: list[tuple[int, ...]], section_offsets: dict[int, int], base: int
 ) -> tuple[dict[str, int], list[int | None]] | None:
     """Return the addresses of symbols by name and by number; None if the object calls an unknown function.
 
@@ -92,13 +92,13 @@ def _resolve_symbols(
     if len(tables) != 1:
         return None
     _, _, _, _, offset, size, link, _, _, _ = tables[0]
-    strings = sections[link][4]
+    strings_offset = sections[link][4]
     library = ctypes.CDLL(None)
     by_name: dict[str, int] = {}
     by_number: list[int | None] = []
     for entry in range(offset, offset + size, SYMBOL.size):
-        name, _, _, section, value, _ = SYMBOL.unpack_from(code, entry)
-        text = code[strings + name : code.index(b"\0", strings + name)].decode()
+        name, _, _, section, value, _ = SYMBOL.unpack_from(object_bytes, entry)
+        text = object_bytes[strings_offset + name : object_bytes.index(b"\0", strings_offset + name)].decode()
         address: int | None = None
         if section == UNDEFINED and text:
             if text not in C_FUNCTIONS:
@@ -113,19 +113,22 @@ def _resolve_symbols(
 
 
 def _relocate(
-    code: bytes,
+    object_bytes: bytes,
     sections: list[tuple[int, ...]],
     section_offsets: dict[int, int],
-    symbols: list[int | None],
+    symbol_addresses: list[int | None],
     memory: mmap.mmap,
 ) -> bool:
-    """Write the addresses into the sections. Return False if a relocation has another type or no address."""
+    """Write the addresses into the sections.
+
+    Return False if a relocation is not absolute with 64 bits, or if its symbol has no address.
+    """
     for _, kind, _, _, offset, size, _, target, _, _ in sections:
         if kind != RELA or target not in section_offsets:
             continue
         for entry in range(offset, offset + size, RELOCATION.size):
-            section_offset, info, addend = RELOCATION.unpack_from(code, entry)
-            address = symbols[info >> 32]
+            section_offset, info, addend = RELOCATION.unpack_from(object_bytes, entry)
+            address = symbol_addresses[info >> 32]
             if info & 0xFFFFFFFF != ABSOLUTE_64 or address is None:
                 return False
             struct.pack_into("<Q", memory, section_offsets[target] + section_offset, address + addend)

@@ -16,7 +16,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from dashboards.output.run_warnings import describe_unsupported, run_warnings
 from dashboards.request import INLINE
-from dashboards.stop_signals import stopping
+from dashboards.stop_signals import call_at_signal
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.inline.readings import Reading
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
@@ -53,7 +53,7 @@ class Answer(Generic[Rows]):
         """True if a progress bar can be shown, because the size of the input is known."""
         return self.run is not None and not self.run.live
 
-    def joined_pairs(self) -> str:
+    def pairs_text(self) -> str:
         """Return a text with the number of row pairs that the joins have found so far; empty if there are no pairs."""
         pairs = 0 if self.run is None else self.run.pairs
         return f"{pairs:,} pairs joined" if pairs else ""
@@ -79,7 +79,7 @@ class Answer(Generic[Rows]):
         """
         with contextlib.ExitStack() as stack:
             if self.run is not None and self.run.live and threading.current_thread() is threading.main_thread():
-                stack.enter_context(stopping(self.run.stop))
+                stack.enter_context(call_at_signal(self.run.stop))
             yield
 
     def warnings(self) -> list[str]:

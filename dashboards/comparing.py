@@ -10,7 +10,7 @@ from typing import TypeVar
 from capture.errors import WiretideError
 from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
-from highlevel.compare.answers import shown_rows
+from highlevel.compare.answers import rows_of_answer
 from highlevel.compare.arrivals import arrange
 from highlevel.compare.comparison import Comparison, compare
 from highlevel.compare.injection import Injection
@@ -97,7 +97,7 @@ def check_answer(question: Question, comparison: Comparison, reference: object) 
     import pyarrow as pa
 
     assert isinstance(reference, pa.Table)
-    expected, exact = shown_rows(reference, question.shown), comparison.exact.shown
+    expected, exact = rows_of_answer(reference, question.shown), comparison.exact.shown
     if expected != exact:
         missing, extra = (expected - exact).total(), (exact - expected).total()
         raise ComparisonError(
@@ -106,7 +106,7 @@ def check_answer(question: Question, comparison: Comparison, reference: object) 
         )
 
 
-def settings(
+def parse_settings(
     slack: str,
     skew: Iterable[str],
     lull: Iterable[str],

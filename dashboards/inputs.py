@@ -112,7 +112,7 @@ class Captures:
             params,
             threads=options.threads,
         )
-        return plan, self._starter(plan, inputs)
+        return plan, self._make_start(plan, inputs)
 
     def bind_all(self, texts: Mapping[str, str]) -> tuple[list[tuple[Plan, StartRun]], StartAll | None]:
         """Compile queries as `bind` does, and return how to run all in one pass.
@@ -132,10 +132,10 @@ class Captures:
         for source in inputs:
             if is_live(source):
                 raise InputError(f"got several queries over {source.name}, expected files; run one query at a time")
-        bound = [(plan, self._starter(plan, inputs)) for plan in plans]
+        bound = [(plan, self._make_start(plan, inputs)) for plan in plans]
         return bound, lambda: answer_all(plans, inputs, None, options.threads, options.slack, on=options.on)
 
-    def _starter(self, plan: Plan, inputs: Sequence[Input]) -> StartRun:
+    def _make_start(self, plan: Plan, inputs: Sequence[Input]) -> StartRun:
         def start() -> contextlib.AbstractContextManager[Answer[pa.RecordBatch]]:
             options = self.options
             lull = request.parse_lull(options.lull)  # the clock of a rule belongs to one run
@@ -172,10 +172,11 @@ class Inputs:
     ) -> dict[str, Result]:
         """Answer several queries in one pass over files, and return their results by name.
 
-        `queries`: texts by name, or a list: a ready query keeps its name, others are named by position: `query-1`, …
-        Each query has the `params` that it declares. Equal parts of queries are computed once. Tables are read once per
-        query. Raises QueryError for a wrong query or an unknown parameter, InputError for live inputs or an unreadable
-        file, and ValueError if `queries` is a single text.
+        `queries`: texts by name, or a list. In a list a ready query keeps its name, and the others are named by
+        position:
+        `query-1`, … Each query has the `params` that it declares. Equal parts of queries are computed once. Tables are
+        read once per query. Raises QueryError for a wrong query or an unknown parameter, InputError for live inputs or
+        an unreadable file, and ValueError if `queries` is a single text.
         """
         if isinstance(queries, str):
             raise ValueError(f"got the text {queries!r}, expected a list of queries, or queries by name")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from capture.flows.sampling import FixedRates
-    from dashboards.subqueries import Watching
+    from dashboards.subqueries import MakeRunContext
     from highlevel.inline.engine import Input
     from highlevel.plan.plan import Plan
     from lowlevel.watermarks.idle import IdleRule
@@ -64,7 +64,7 @@ def bind(
     streams: Mapping[str, Iterable[str]] | None,
     follow: bool,
     params: Mapping[str, object] | None = None,
-    watching: Watching | None = None,
+    watching: MakeRunContext | None = None,
     threads: int | None = None,
 ) -> tuple[Plan, list[Input]]:
     """Compile a query, and bind all names in its FROM to `files`, or each name to its files in `streams`.
@@ -88,7 +88,7 @@ def bind_all(
     files: Iterable[str | os.PathLike[str]],
     streams: Mapping[str, Iterable[str]] | None,
     follow: bool,
-    watching: Watching | None = None,
+    watching: MakeRunContext | None = None,
     threads: int | None = None,
 ) -> tuple[list[Plan], list[Input]]:
     """Compile `queries`, the text by the name, and bind the names in FROM as `bind` does. Errors are those of `bind`.

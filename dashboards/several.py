@@ -23,7 +23,7 @@ from dashboards.output.formats import SUFFIXES, Format, Times
 from dashboards.output.run_warnings import plan_warnings
 from dashboards.output.writers import open_output, write_answer
 from dashboards.request import INLINE
-from dashboards.stop_signals import interrupting
+from dashboards.stop_signals import interrupt_at_sigterm
 from highlevel.inline.engine import Input
 from highlevel.plan.plan import Plan
 
@@ -96,7 +96,7 @@ class StoredResult:
 
 
 @contextlib.contextmanager
-def stored(plans: Sequence[Plan]) -> Iterator[list[StoredResult]]:
+def open_results(plans: Sequence[Plan]) -> Iterator[list[StoredResult]]:
     """Return an empty result for each plan. Their files are removed at the end of the context."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(StoredResult(plan)) for plan in plans]
@@ -125,16 +125,16 @@ def answer_all_into(
             raise InputError(f"{folder}: cannot be made: {error.strerror}") from error
     if on != INLINE:
         compile_kernels()
-    with stored(plans) as results:
+    with open_results(plans) as results:
         with (
-            interrupting(),
+            interrupt_at_sigterm(),
             answer_all(plans, inputs, slots, threads, slack, on=on, spark_settings=spark_settings) as answer,
         ):
             if answer.run is not None:
                 compile_kernels(idle=IdleKernels(answer.run))
             for warning in dict.fromkeys(warning for plan in plans for warning in plan_warnings(plan)):
                 warn(warning)
-            with progress_bar(shown=answer.shows_progress, detail=answer.joined_pairs) as bar:
+            with progress_bar(shown=answer.shows_progress, detail=answer.pairs_text) as bar:
                 answer.report_progress(bar)
                 answer.warn_of_large_state(warn if bar is None else bar.warn)
                 for number, batch in answer.batches:

@@ -18,7 +18,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def stopping(stop: Callable[[], None]) -> Iterator[None]:
+def call_at_signal(stop: Callable[[], None]) -> Iterator[None]:
     """Call `stop` at the first SIGINT or SIGTERM. The second signal has its previous effect, for example an interrupt.
 
     `stop` runs between any two instructions of the main thread, so it may set a flag but must not wait. A signal that
@@ -49,7 +49,7 @@ TERMINATED = threading.Event()
 
 
 @contextmanager
-def interrupting() -> Iterator[None]:
+def interrupt_at_sigterm() -> Iterator[None]:
     """Make SIGTERM raise KeyboardInterrupt in the main thread, as Ctrl-C does, so that files and Spark are closed.
 
     Has no effect in other threads, or if SIGTERM was ignored when this process started.
@@ -79,7 +79,7 @@ def interruptible(command: Callable[Arguments, Result]) -> Callable[Arguments, R
 
     @functools.wraps(command)
     def run(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
-        with interrupting():
+        with interrupt_at_sigterm():
             return command(*arguments, **options)
 
     return run

@@ -31,7 +31,7 @@ from highlevel.inline.table_files import Progress
 from highlevel.inline.tables import BATCH_ROWS, Stream, convert_column, rows_of_leaf, type_of
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.nodes import Leaf, Node
-from highlevel.results.stored_columns import KEY, decode_columns, key_of_rows, times_of
+from highlevel.results.stored_columns import COLUMNS_KEY, decode_columns, key_of_rows, times_of
 from highlevel.spark.result_files import stored_batches
 from highlevel.speculation.consistency import FINAL, WEIGHT
 from lowlevel.expressions.tree import Column
@@ -138,7 +138,7 @@ class ResultFiles(Stream):
         """
         with _convert_read_errors(files[-1]):
             schema = pq.read_schema(files[-1])
-            stored = (schema.metadata or {}).get(KEY)
+            stored = (schema.metadata or {}).get(COLUMNS_KEY)
             columns = decode_columns(stored) if stored is not None else _columns_by_name(schema)
         return cls(name, columns, times_of(columns), tuple(files), progress, key_of_rows(schema))
 

@@ -20,15 +20,15 @@ from queries.plans.subquery_values import Compute, Values, is_enough, start_of
 from queries.text import tree
 from queries.text.errors import QueryError
 
-Watching = Callable[[InlineRun], contextlib.AbstractContextManager[None]]
-"""Return a context for a run, for example with a progress bar."""
+MakeRunContext = Callable[[InlineRun], contextlib.AbstractContextManager[None]]
+"""A function that returns a context for a run, for example a progress bar."""
 
 
 def compute_over(
     inputs: Sequence[Input],
     layer: str,
     sampling: FixedRates | None,
-    watching: Watching | None = None,
+    watching: MakeRunContext | None = None,
     threads: int | None = None,
 ) -> Compute:
     """Return a function that computes a query over `inputs` with the inline engine, in `threads` threads.
@@ -36,11 +36,11 @@ def compute_over(
     It raises QueryError for live inputs, and for a query with several columns after IN or as a value.
     """
 
-    def compiled(query: tree.Query, node: tree.Expression) -> Plan:
+    def compile_query(query: tree.Query, node: tree.Expression) -> Plan:
         live = next((source for source in inputs if is_live(source)), None)
         if live is not None:
             problem = f"a sub-query outside FROM over {live.path}, which can be read only once"
-            raise QueryError(problem, query.sql, start_of(node), "files: a sub-query is computed first")
+            raise QueryError(problem, query.sql, start_of(node), "files, which can be read once more for the query")
         plan = compile_tree(query, "subquery", layer, sampling)
         check_streams([plan], list(inputs))
         return plan
@@ -51,22 +51,22 @@ def compute_over(
         with contextlib.closing(run), contextlib.closing(run.results()) as results, progress:
             yield from (batch for _, batch in results)
 
-    return compute_with(compiled, batches)
+    return make_compute(compile_query, batches)
 
 
-def compute_with(
-    compiled: Callable[[tree.Query, tree.Expression], Plan],
+def make_compute(
+    compile_query: Callable[[tree.Query, tree.Expression], Plan],
     run: Callable[[Plan], Generator[pa.RecordBatch, None, None]],
 ) -> Compute:
     """Return a function that compiles a query for the expression that contains it, and runs the plan.
 
-    The run ends as soon as the result is known: at the first row for EXISTS, at the second row of a value (an error),
-    or when a list is too long. So a sub-query with many rows does not store them.
+    The run ends as soon as the result is known. This is the first row for EXISTS, the second row for a value (an
+    error), or the end of a list that is too long. So a sub-query with many rows does not store them.
     """
 
     def compute(query: tree.Query, node: tree.Expression) -> Values:
         """Compute `query` for `node`: a value, a list (IN) or EXISTS."""
-        plan = compiled(query, node)
+        plan = compile_query(query, node)
         bounds = (WINDOW_START, WINDOW_END) if plan.windowed else ()
         columns = [column for column in plan.root.columns if column.name not in bounds]
         if len(columns) > 1 and not isinstance(node, tree.Exists):

@@ -19,7 +19,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from dashboards.answer import Answer, StartRun, answer
 from dashboards.request import INLINE, Files, Frame, Streams
-from dashboards.subqueries import compute_with
+from dashboards.subqueries import make_compute
 from highlevel.inline.table_files import FileStream, Progress
 from highlevel.inline.table_sources import Source
 from highlevel.inline.tables import Stream, TableStream, arrow_table, run_tables
@@ -141,9 +141,9 @@ class Tables:
         """Compile a query over the tables. Raises QueryError for the query, InputError for a name without a table."""
         query = parse_query(query_text(sql, params), self._groups)
         if has_subqueries(query):
-            compute = compute_with(lambda inner, _: self._compiled(inner), lambda plan: run_tables(plan, self._tables))
+            compute = make_compute(lambda inner, _: self._compile(inner), lambda plan: run_tables(plan, self._tables))
             query = with_values(query, compute)
-        plan = self._compiled(query)
+        plan = self._compile(query)
 
         @contextlib.contextmanager
         def start() -> Iterator[Answer[pa.RecordBatch]]:
@@ -168,7 +168,7 @@ class Tables:
         """Compile queries as `bind` does. None: a run has one query."""
         return [self.bind(text, None) for text in texts.values()], None
 
-    def _compiled(self, query: Query) -> Plan:
+    def _compile(self, query: Query) -> Plan:
         tables = self._tables
         if list(tables) == [EVERY_NAME]:
             names = (token.text.lower() for token in tokenize(query.sql) if token.kind in (Kind.WORD, Kind.QUOTED))

@@ -42,7 +42,9 @@ class DetailFunction(StrEnum):
     APPROX_TOP = "approx_top"
 
 
-FOLDED = frozenset({DetailFunction.APPROX_COUNT_DISTINCT, DetailFunction.APPROX_QUANTILE, DetailFunction.APPROX_TOP})
+SKETCH_FUNCTIONS = frozenset(
+    {DetailFunction.APPROX_COUNT_DISTINCT, DetailFunction.APPROX_QUANTILE, DetailFunction.APPROX_TOP}
+)
 """Functions that are computed from sketches of the values."""
 
 
@@ -50,7 +52,8 @@ FOLDED = frozenset({DetailFunction.APPROX_COUNT_DISTINCT, DetailFunction.APPROX_
 class Detail:
     """A holistic aggregate. Its result is the column `name`.
 
-    `key`: the column of the partials with the values, or for functions in FOLDED with the sketches of the values.
+    `key`: the column of the partials with the values, or for functions in SKETCH_FUNCTIONS with the sketches of the
+    values.
     `kind`: type of the values. `count`: the sub-aggregate that counts the rows of a value. `parameter`: the quantile,
     0 to 1, or the number of values that `top` returns. `others`: the columns of the other arguments of count_distinct,
     which counts distinct combinations without NULL. `time`: for first and last the sub-aggregate with the smallest or
@@ -175,7 +178,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Aggregation:
-    """Groups and aggregates over windows. Immutable and picklable.
+    """The windows, groups, aggregates and select list of a query. Immutable and picklable.
 
     `low`: the low-level part. `group_by`: the columns of the partials that form a group: keys of `low`, and
     `link` if the query groups by it. `having`, `select`: expressions over these columns and the merged sub-aggregates.
@@ -215,7 +218,7 @@ class Aggregation:
 
     @property
     def merge_columns(self) -> tuple[str, ...]:
-        """Partials with equal values in these columns are merged: the groups, and the values of details."""
+        """The columns by which partials are merged: the groups, and the values for holistic aggregates."""
         return tuple(dict.fromkeys([*self.group_by, *(key for detail in self.details for key in detail.keys)]))
 
     @property
@@ -247,7 +250,7 @@ class Aggregation:
         late = [pa.field(LATE, pa.bool_())] if self.emit_late else []
         return pa.schema(bounds + [pa.field(out.name, ARROW_TYPES[out.expression.type]) for out in self.select] + late)
 
-    def counting_rows(self) -> Aggregation:
+    def with_row_counts(self) -> Aggregation:
         """Return this aggregation with a count(*) among its sub-aggregates, so that late rows can be counted."""
         subaggregates = self.low.subaggregates
         if count_of_rows(subaggregates) is not None:

@@ -1,4 +1,4 @@
-"""Metrics of the high level. `partials_received` is the sum of the table evictions and flushes of the query's links."""
+"""Metrics of the high level."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ PARTIALS_RECEIVED = Metric(
     "wiretide_partials_received_total",
     "counter",
     ("query",),
-    "Partials that reached the high level; rows, for queries over single rows.",
+    "Partials that reached the high level. For a query without aggregates at the low level: rows.",
 )
 LATE_PARTIALS = Metric(
     "wiretide_late_partials_total",
     "counter",
     ("query",),
-    "Partials left out of a window because it was already final, counted per window, and late rows that an"
+    "Partials that arrived after their window was final, once for each such window, and late rows that an"
     " operator dropped.",
 )
 LATE_ROWS = Metric(
@@ -26,7 +26,7 @@ LATE_ROWS = Metric(
     "counter",
     ("query",),
     "Rows left out of at least one window because it was final, or dropped by an operator. A query without"
-    " count(*) counts them only if its inputs have a slack.",
+    " count(*) counts them only if the watermark rule of an input has a slack.",
 )
 OUTSIDE_WINDOWS = Metric(
     "wiretide_partials_outside_windows_total",
@@ -52,7 +52,7 @@ FILL_ROWS_LEFT_OUT = Metric(
     "wiretide_fill_rows_left_out_total",
     "counter",
     ("query",),
-    "Rows that FILL did not add, because a gap of windows without rows had more than 100,000.",
+    "Rows that FILL did not add, because it adds at most 100,000 rows for successive windows without rows.",
 )
 FILL_GROUPS_FORGOTTEN = Metric(
     "wiretide_fill_groups_forgotten_total",
@@ -60,17 +60,18 @@ FILL_GROUPS_FORGOTTEN = Metric(
     ("query",),
     "Groups that FILL has forgotten, because it keeps at most the 10,000 groups with the latest rows.",
 )
-RUNNING_GROUPS_CUT = Metric(
+UNCLOSED_GROUPS_ENDED = Metric(
     "wiretide_running_groups_cut_total",
     "counter",
     ("query",),
-    "Groups that ended before CLOSING WHEN was true, because a gap had more than 10,000 windows or 100,000 rows.",
+    "Groups that ended before CLOSING WHEN was true, because more than 10,000 windows had no rows, or 100,000 rows"
+    " were added for them.",
 )
 COPIES_REMOVED = Metric(
     "wiretide_copies_removed_total",
     "counter",
     ("query",),
-    "Rows that DISTINCT ON left out, because a row with equal columns was at most WITHIN earlier.",
+    "Rows that DISTINCT ON removed, because a row with equal columns preceded them within the time after WITHIN.",
 )
 FLOW_RECORDS_MERGED = Metric(
     "wiretide_flow_records_merged_total",
@@ -143,8 +144,8 @@ OPERATOR_ROWS_HELD = Metric(
     "wiretide_operator_rows_held",
     "gauge",
     ("query", "operator"),
-    "Rows of both sides that a join stores, keys that DISTINCT stores, or, for windows, open groups and the stored "
-    "times of rows.",
+    "What the operator stores: rows of both sides (joins), keys (DISTINCT), or open groups and times of rows"
+    " (windows).",
 )
 OPERATOR_STATE_BYTES = Metric(
     "wiretide_operator_state_bytes", "gauge", ("query", "operator"), "Bytes of the state of the operator."
@@ -189,8 +190,8 @@ SPOOL_PARTIALS_PASSED_OVER = Metric(
     "wiretide_spool_partials_passed_over_total",
     "counter",
     ("link",),
-    "Partials in the link's spool that no query of this run reads: they belong to other queries, or to other"
-    " names of the same query.",
+    "Partials in the link's spool that no query of this run reads: they belong to other queries, or to a query"
+    " that had another name when the node was started.",
 )
 SPOOL_SEGMENTS_WITHOUT_QUERY = Metric(
     "wiretide_spool_segments_without_query_total",
@@ -267,7 +268,7 @@ SPARK_EXECUTORS = Metric(
     "wiretide_spark_executors", "gauge", (), "Executors of the run. Absent for Spark on this machine."
 )
 
-PIPELINE_METRICS = (
+QUERY_METRICS = (
     PARTIALS_RECEIVED,
     LATE_PARTIALS,
     LATE_ROWS,
@@ -290,13 +291,13 @@ CHANGES_METRICS = (CORRECTIONS,)
 FILL_METRICS = (FILL_ROWS_LEFT_OUT, FILL_GROUPS_FORGOTTEN)
 """Metrics of queries with FILL, on every engine."""
 
-RUNNING_METRICS = (RUNNING_GROUPS_CUT,)
+CLOSING_METRICS = (UNCLOSED_GROUPS_ENDED,)
 """Metrics of queries with CLOSING WHEN, on every engine."""
 
 REVISION_METRICS = (COPIES_REMOVED, FLOW_RECORDS_MERGED, WITHDRAWALS_UNMATCHED, ROWS_FORGOTTEN)
 """Metrics of queries with DISTINCT ON, MERGE or CHANGES BY, on every engine."""
 
-GRAPH_METRICS = (
+OPERATOR_METRICS = (
     OPERATOR_ROWS_RECEIVED,
     OPERATOR_RESULT_ROWS,
     OPERATOR_LATE_ROWS,
@@ -325,12 +326,12 @@ SPARK_METRICS = (SPARK_RESTARTS, SPARK_BATCHES, SPARK_BATCH_SECONDS, SPARK_BACKL
 """Metrics of the engines on Spark."""
 
 METRICS = (
-    *PIPELINE_METRICS,
+    *QUERY_METRICS,
     *CHANGES_METRICS,
     *FILL_METRICS,
-    *RUNNING_METRICS,
+    *CLOSING_METRICS,
     *REVISION_METRICS,
-    *GRAPH_METRICS,
+    *OPERATOR_METRICS,
     *SPOOL_METRICS,
     *SPARK_METRICS,
 )

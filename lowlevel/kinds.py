@@ -22,7 +22,8 @@ TABLE = "table"
 """The kind of the rows of Arrow tables. Tables define their own columns, and the low level does not read them."""
 
 RECORD_KINDS = frozenset({"packets", "frames", "samples"})
-"""Kinds of rows that have the ts of their record, so that a watermark of records is a watermark of rows."""
+"""Kinds whose rows have the time of the capture record that contains them. So a watermark of the records is also valid
+for the rows."""
 
 SEPARABLE_KINDS = frozenset({"packets", "frames"})
 """Kinds of rows of which several readers can decode different blocks. Flow records need earlier templates, and samples
@@ -33,7 +34,7 @@ need earlier sequence numbers."""
 class RowKind:
     """One kind of rows and its columns.
 
-    * `name`: its name in FROM. `row`: a description of a row.
+    * `name`: its name in FROM. `row_description`: a description of a row.
     * `listed_names`: names of the columns that error messages list.
     * `unlisted_names`: other names, of the inner layer and of hundreds of information elements. Messages contain them
       only if they are similar to a wrong name.
@@ -42,7 +43,7 @@ class RowKind:
     """
 
     name: str
-    row: str
+    row_description: str
     listed_names: tuple[str, ...]
     unlisted_names: Callable[[], Iterable[str]]
     find: Callable[[str], ColumnSpec | None]
@@ -51,7 +52,7 @@ class RowKind:
     def column(self, name: str, layer: str = Layer.OUTER) -> Column | None:
         """Return a column by its case-insensitive name. A name without a prefix means the column of `layer`, if any.
 
-        >>> columns_of_kind("packets").column("SRCIP", "inner").name, columns_of_kind("frames").column("outer.len").name
+        >>> row_kind_of("packets").column("SRCIP", "inner").name, row_kind_of("frames").column("outer.len").name
         ('inner.srcIP', 'len')
         """
         key = name.lower()
@@ -66,20 +67,20 @@ def _by_key(specs: Mapping[str, ColumnSpec]) -> Callable[[str], ColumnSpec | Non
     return lambda name: by_key.get(name.lower())
 
 
-def _inner() -> Iterable[str]:
+def _inner_names() -> Iterable[str]:
     return INNER_COLUMNS
 
 
 @functools.cache
-def columns_of_kind(kind: str) -> RowKind:
+def row_kind_of(kind: str) -> RowKind:
     """Return a kind by its name; raises ValueError for an unknown kind. Columns of flows are loaded at first use."""
     match kind:
         case "packets":
             find = _by_key(PACKET_COLUMNS)
-            return RowKind(kind, "an IP packet", tuple(COLUMNS), _inner, find, layered=True)
+            return RowKind(kind, "an IP packet", tuple(COLUMNS), _inner_names, find, layered=True)
         case "frames":
             find = _by_key(FRAME_COLUMNS)
-            return RowKind(kind, "a record of a capture", tuple(COLUMNS), _inner, find, layered=True)
+            return RowKind(kind, "a record of a capture", tuple(COLUMNS), _inner_names, find, layered=True)
         case "flows":
             from capture.flows.columns import FLOW_COLUMNS, flow_column, flow_columns
 
@@ -89,5 +90,5 @@ def columns_of_kind(kind: str) -> RowKind:
 
             find = _by_key(SAMPLE_COLUMNS)
             listed_names = (*COLUMNS, *SAMPLING_COLUMNS)
-            return RowKind(kind, "a flow sample of sFlow", listed_names, _inner, find, layered=True)
+            return RowKind(kind, "a flow sample of sFlow", listed_names, _inner_names, find, layered=True)
     raise ValueError(f"no rows are of the kind {kind}; the kinds are {', '.join(KINDS)}")

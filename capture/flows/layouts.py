@@ -15,7 +15,7 @@ from capture.flows.columns import CORE_COLUMNS, Source, element_column
 from capture.flows.elements import ALIASES, DataType, Element, element, element_named
 from capture.flows.kernels import datagrams as kernel
 from capture.flows.kernels import values
-from capture.flows.kernels.records import NEEDS_TIMES, SAMPLED, STEP_WORDS
+from capture.flows.kernels.records import NEEDS_RATES, NEEDS_TIMES, STEP_WORDS
 from capture.flows.sampling import INTERFACE, SAMPLER, SELECTOR
 from capture.flows.templates import IPFIX, V9, Definition, Field
 from capture.lazy_dataclasses import dataclass
@@ -223,7 +223,7 @@ class StepCompiler:
 
     def add_sampling(self) -> None:
         """Add the steps for the sampling rate of a record. Later steps override earlier ones."""
-        self.flags |= SAMPLED
+        self.flags |= NEEDS_RATES
         for element_id, kind in ((10, INTERFACE), (48, SAMPLER), (302, SELECTOR)):
             if self.has(element_id):
                 self.add(values.RATE_KEY, values.RATE_NUMERATOR_ROW, element_id, argument=kind)

@@ -15,19 +15,19 @@ from capture.errors import WiretideError
 from capture.metrics import Samples
 from dashboards.alerts.delivery import RESULTS, Delivery
 from dashboards.alerts.evaluation import Evaluation, RuleEvaluation
-from dashboards.alerts.messages import ENDED, FINAL, Message, end_message, numbered, same_content
+from dashboards.alerts.messages import ENDED, FINAL, Message, end_message, same_content, with_batch_number
 from dashboards.alerts.metrics import (
     DROPPED_GROUPS,
     EXCLUDED,
     FIRING,
+    GROUPS,
     LATE,
     MESSAGES,
     METRICS,
     SILENCED,
     WAITING,
-    WATCHED,
 )
-from dashboards.alerts.provisional import Publication, corrections, events_of
+from dashboards.alerts.provisional import Publication, events_of, find_corrections
 from dashboards.alerts.silences import Silences
 from dashboards.alerts.states import MAX_GROUPS, Change, Group, Labels, Reason
 from dashboards.alerts.store import FILE, AlertStore, Announcement
@@ -120,7 +120,7 @@ class Alerts:
                 rows = (provisional or {}).get(evaluated.plan.name)
                 changes = final_changes.get(evaluated.rule.name, [])
                 for publication in self._corrections(evaluated, changes, rows, newest):
-                    publication = replace(publication, message=numbered(publication.message, batch))
+                    publication = replace(publication, message=with_batch_number(publication.message, batch))
                     self._send(evaluated, publication, queue)
                     messages.append(publication.message)
             self._announce_late(evaluated, queue)
@@ -147,7 +147,7 @@ class Alerts:
             if group.began is not None
         }
         name, now = evaluated.rule.name, evaluated.shown.time or 0
-        publications = corrections(self._store.provisional.get(name, {}), final, provisional, firing, now)
+        publications = find_corrections(self._store.provisional.get(name, {}), final, provisional, firing, now)
         self._store.provisional[name] = provisional
         return publications
 
@@ -305,14 +305,14 @@ class Alerts:
         for evaluated in self._evaluation.rules:
             rule, states = evaluated.rule, evaluated.states
             samples.set(FIRING, firing[rule.name], rule.name, rule.severity)
-            samples.set(WATCHED, len(states.groups), rule.name)
+            samples.set(GROUPS, len(states.groups), rule.name)
             samples.set(DROPPED_GROUPS, states.dropped, rule.name)
             samples.set(EXCLUDED, evaluated.excluded, rule.name)
             samples.set(LATE, evaluated.late, rule.name)
             samples.set(SILENCED, self._silenced[rule.name], rule.name)
         for delivery in self._deliveries:
             name = delivery.receiver.name
-            samples.set(WAITING, self._store.waiting(name), name)
+            samples.set(WAITING, self._store.count_waiting(name), name)
             counts = {**delivery.counts, "dropped": self._store.dropped[name]}
             for result in RESULTS:
                 samples.set(MESSAGES, counts.get(result, 0), name, result)

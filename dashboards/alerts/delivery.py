@@ -23,15 +23,20 @@ RESULTS = ("sent", "failed", "refused", "dropped")
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
-    """Times in seconds: until a repetition, the first, doubled up to the last; and between messages that are firing."""
+class DeliveryTimes:
+    """Times in seconds.
+
+    `first_delay`: before the first repetition of a failed delivery. Each further delay is twice as long, up to
+    `last_delay`.
+    `resend`: between two messages about an alert that is still firing.
+    """
 
     first_delay: float = 1.0
     last_delay: float = 60.0
     resend: float = RESEND
 
 
-TIMES = Times()
+DELIVERY_TIMES = DeliveryTimes()
 
 
 class Delivery:
@@ -47,7 +52,7 @@ class Delivery:
         firing: Callable[[str], Sequence[Message]],
         say: Callable[[str], None],
         send: Send = send,
-        times: Times = TIMES,
+        times: DeliveryTimes = DELIVERY_TIMES,
     ) -> None:
         """`firing` returns the messages about the alerts of a receiver that are firing, which Alertmanager needs."""
         self.receiver = receiver
@@ -120,7 +125,7 @@ class Delivery:
         waiting = self._store.next_messages(self.receiver.name, self._most)
         if not waiting:
             return False
-        self._send_counted([message for _, message in waiting])
+        self._send_and_count([message for _, message in waiting])
         self._sent_at = time.monotonic()
         self._store.remove(self.receiver.name, waiting[-1][0])
         return True
@@ -129,10 +134,10 @@ class Delivery:
         """Repeat the alerts that are firing: an Alertmanager ends an alert without further messages."""
         messages = self._firing(self.receiver.name)
         for begin in range(0, len(messages), self._most):
-            self._send_counted(messages[begin : begin + self._most])
+            self._send_and_count(messages[begin : begin + self._most])
         self._resent_at = time.monotonic()
 
-    def _send_counted(self, messages: Sequence[Message]) -> None:
+    def _send_and_count(self, messages: Sequence[Message]) -> None:
         """Send messages. Raises DeliveryError if they may be accepted later."""
         try:
             self._send(self.receiver, messages)

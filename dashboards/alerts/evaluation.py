@@ -56,7 +56,7 @@ class RuleEvaluation:
         self.excluded = 0
         """Number of matching rows that exclusions removed."""
         self.late = 0
-        """Number of rows of LATE EMIT, which are not evaluated: they are no whole windows."""
+        """Number of ignored rows of queries with LATE EMIT, which are only parts of windows."""
         self._condition = Condition(rule, plan, series.key_columns, window.slide, base)
         self._values = tuple(value.column for value in series.values)
         self._order = [("window_end", "ascending")]
@@ -93,11 +93,11 @@ class RuleEvaluation:
         self.excluded += matches.excluded if are_final else 0
         if self._condition.needs_previous and are_final:
             self.previous = rows.filter(pc.equal(rows["window_end"], rows["window_end"][-1]))
-        matched = {end: self._groups(window) for end, window in _by_end(matches.rows)}
+        matched = {end: self._describe_groups(window) for end, window in _split_by_end(matches.rows)}
         for end in pc.unique(rows["window_end"]).to_pylist():
             yield Window(end, matched.get(end, {}))
 
-    def _groups(self, rows: pa.Table) -> dict[Labels, Details]:
+    def _describe_groups(self, rows: pa.Table) -> dict[Labels, Details]:
         """Return the details of each group of a window by its labels: bounds, number of rows, first rows."""
         labels = self.rule.labels or ()
         texts = rows_of(rows.select(labels), self.plan.times)["rows"] if labels else [[]] * rows.num_rows
@@ -116,7 +116,7 @@ class RuleEvaluation:
         return details
 
     def message(self, change: Change, *, is_final: bool = True) -> Message:
-        """Return the message about a change, which final windows cause or others."""
+        """Return the message about a change. `is_final`: final windows have caused it."""
         return make_message(self.rule, self.plan, change, FINAL if is_final else PROVISIONAL)
 
     def firing_message(self, group: Group) -> Message:
@@ -163,7 +163,7 @@ class Evaluation:
         return sorted(changes, key=lambda pair: pair[1].time)
 
 
-def _by_end(rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+def _split_by_end(rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     """Yield the end and the rows of each window. The rows are sorted by `window_end`."""
     if rows.num_rows == 0:
         return

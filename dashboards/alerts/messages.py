@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from dashboards.alerts.states import Change, Reason, identity
+from dashboards.alerts.states import Change, Reason, alert_id
 from highlevel.plan.plan import Plan
 from lowlevel.durations import duration_text
 from queries.pipeline.alert_settings import AlertRule
@@ -32,7 +32,7 @@ def make_message(rule: AlertRule, plan: Plan, change: Change, state: str = FINAL
     assert group.began is not None, "a change belongs to an alert that has begun"
     details = group.details
     message: Message = {
-        "id": identity(rule.name, group.labels),
+        "id": alert_id(rule.name, group.labels),
         "message": "",
         "status": FIRING,
         "state": state,
@@ -63,8 +63,8 @@ def end_message(message: Message, ended: int, reason: Reason, state: str | None 
     return {**ending, "message": _message_id(ending)}
 
 
-def numbered(message: Message, batch: int) -> Message:
-    """Return a message that a micro-batch sends and later ones may correct: its ID contains the micro-batch."""
+def with_batch_number(message: Message, batch: int) -> Message:
+    """Return a message whose ID contains the micro-batch, because a later micro-batch may send a correction."""
     return {**message, "message": f"{_message_id(message)}-{batch}"}
 
 
@@ -77,7 +77,7 @@ def same_content(message: Message, other: Message) -> bool:
 def make_test_message(now: datetime) -> Message:
     """Return a message to test receivers. It belongs to no rule."""
     message: Message = {
-        "id": identity("test", ()),
+        "id": alert_id("test", ()),
         "message": "",
         "status": FIRING,
         "state": FINAL,

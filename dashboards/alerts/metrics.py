@@ -5,7 +5,7 @@ from __future__ import annotations
 from capture.metrics import Metric
 
 FIRING = Metric("wiretide_alerts_firing", "gauge", ("rule", "severity"), "Alerts of a rule that are firing.")
-WATCHED = Metric(
+GROUPS = Metric(
     "wiretide_alerts_groups",
     "gauge",
     ("rule",),
@@ -15,7 +15,7 @@ DROPPED_GROUPS = Metric(
     "wiretide_alerts_dropped_groups_total",
     "counter",
     ("rule",),
-    "Groups of windows that satisfied a condition and were ignored, because the rule had 10,000 groups.",
+    "Groups that satisfied the condition in a window, but were ignored, because the rule already had 10,000 groups.",
 )
 EXCLUDED = Metric(
     "wiretide_alerts_excluded_rows_total", "counter", ("rule",), "Matching rows that an exclusion removed."
@@ -24,7 +24,7 @@ LATE = Metric(
     "wiretide_alerts_late_rows_total",
     "counter",
     ("rule",),
-    "Rows of LATE EMIT that a rule did not evaluate, because they are parts of windows that were evaluated before.",
+    "Rows of a query with LATE EMIT that a rule ignored, because it had already evaluated their window.",
 )
 SILENCED = Metric(
     "wiretide_alerts_silenced_total", "counter", ("rule",), "Alerts that began while a silence covered them."
@@ -38,4 +38,4 @@ MESSAGES = Metric(
     "refused (by the receiver, for ever), or dropped (too many waited).",
 )
 
-METRICS = (FIRING, WATCHED, DROPPED_GROUPS, EXCLUDED, LATE, SILENCED, WAITING, MESSAGES)
+METRICS = (FIRING, GROUPS, DROPPED_GROUPS, EXCLUDED, LATE, SILENCED, WAITING, MESSAGES)

@@ -47,7 +47,7 @@ def events_of(changes: Iterable[Change], message: Callable[[Change], Message]) -
     return events
 
 
-def corrections(
+def find_corrections(
     published: Events,
     final: Events,
     provisional: Events,

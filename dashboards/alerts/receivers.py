@@ -8,7 +8,8 @@
 | syslog | RFC 5424 over UDP, and over TCP with octet counts (RFC 6587 §3.4.1); local sockets as in syslog(3) |
 | mail | one mail for the messages of one delivery, by SMTP |
 
-All texts of messages may be from the wire. JSON keeps them exactly; in lines and mails control characters are escaped.
+Any text in a message may come from captured packets, so it may contain any character. JSON keeps texts exactly. In
+lines and mails control characters are escaped.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from dashboards.wire_text import escape, escape_json
 from queries.pipeline.alert_settings import Receiver
 
 TIMEOUT = 5.0
-"""Seconds until a receiver must have accepted a connection, and each answer."""
+"""Seconds within which a receiver must accept a connection, and within which each of its answers must arrive."""
 
 RESEND = 60.0
 """Seconds between two messages to an Alertmanager about an alert that is still firing."""
 
-ALIVE = timedelta(seconds=4 * RESEND)
-"""Time after which an Alertmanager ends an alert without further messages."""
+ALERT_LIFETIME = timedelta(seconds=4 * RESEND)
+"""If an Alertmanager receives no message about an alert for this time, it ends the alert."""
 
 MAX_MESSAGES = {"mail": 1_000}
 """Largest number of messages of one delivery, by kind of receiver; 100 for the other kinds."""
@@ -55,7 +56,7 @@ MAX_MESSAGES = {"mail": 1_000}
 DETAILED_MESSAGES = 20
 """Number of messages in a mail with labels and evidence. The others are one line each."""
 
-RETRIED = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+RETRIED_STATUSES = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 """Status codes below 500 after which the same request may succeed later."""
 
 LONGEST_WAIT = 600.0
@@ -88,10 +89,10 @@ def send(receiver: Receiver, messages: Sequence[Message]) -> None:
     try:
         _SENDERS[receiver.kind](receiver, messages)
     except (OSError, HTTPException, smtplib.SMTPException) as error:
-        raise _error(receiver, _reason(error), final=_is_final(error)) from error
+        raise _make_error(receiver, _reason(error), final=_is_final(error)) from error
 
 
-def _error(receiver: Receiver, reason: str, *, final: bool = False, wait: float = 0.0) -> DeliveryError:
+def _make_error(receiver: Receiver, reason: str, *, final: bool = False, wait: float = 0.0) -> DeliveryError:
     text = f"receivers.{receiver.name}: {receiver.kind} {receiver.destination}: {escape(reason)}"
     return DeliveryError(text, final=final, wait=wait)
 
@@ -139,12 +140,14 @@ def _post_alerts(receiver: Receiver, messages: Sequence[Message]) -> None:
 
 
 def alert_of(message: Message, now: datetime) -> dict[str, Any]:
-    """Return a message as an alert of Alertmanager's API. The labels are the identity, and nothing else is a label.
+    """Return a message as an alert of Alertmanager's API.
 
-    An Alertmanager refuses an alert that begins after its end, so a begin in the future is now.
+    Alertmanager identifies an alert by its labels: those of the message, the rule and the severity. Everything else is
+    an annotation. It refuses an alert that begins after its end, so a begin in the future is replaced by the current
+    time.
     """
     began = min(now, datetime.fromisoformat(message["began"]))
-    ends = now + ALIVE
+    ends = now + ALERT_LIFETIME
     if message["status"] == ENDED:
         ends = max(began, min(now, datetime.fromisoformat(message["ended"])))
     labels = {label_name(name): text for name, text in message["labels"].items() if text}
@@ -163,7 +166,7 @@ def alert_of(message: Message, now: datetime) -> dict[str, Any]:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is an answer that accepts nothing: the token must not reach another server."""
+    """Follows no redirects, because the token must not reach another server: a redirect is an error."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -181,10 +184,10 @@ def _post(receiver: Receiver, url: str, content: object) -> None:
     except urllib.error.HTTPError as error:
         with error:
             text = error.read(300).decode(errors="replace").strip()
-            is_final = error.code < 500 and error.code not in RETRIED
+            is_final = error.code < 500 and error.code not in RETRIED_STATUSES
             reason = f"status {error.code}" + (f": {text}" if text else "")
             wait = _retry_after(error.headers.get("Retry-After", ""), datetime.now(UTC))
-            raise _error(receiver, reason, final=is_final, wait=wait) from error
+            raise _make_error(receiver, reason, final=is_final, wait=wait) from error
 
 
 def _retry_after(value: str, now: datetime) -> float:
@@ -252,7 +255,7 @@ def _syslog_line(message: Message) -> bytes:
 
 
 def _local_line(message: Message) -> bytes:
-    """Return the message as syslog(3) sends it to the socket of this machine, which has no form of RFC 5424."""
+    """Return the message in the format of syslog(3): the local socket does not accept RFC 5424."""
     now = time.strftime("%b %e %H:%M:%S")
     return _truncate_line(f"<{_priority(message)}>{now} wiretide[{os.getpid()}]: {_syslog_text(message)}")
 
@@ -294,7 +297,9 @@ def _send_mail(receiver: Receiver, messages: Sequence[Message]) -> None:
             server.login(receiver.user, _read_secret(receiver.secret))
         refused = server.send_message(mail)
     if refused:  # by some recipients: those that accepted the mail must not receive it again
-        raise _error(receiver, f"{_describe_refusals(refused)}; the other recipients accepted the mail", final=True)
+        raise _make_error(
+            receiver, f"{_describe_refusals(refused)}; the other recipients accepted the mail", final=True
+        )
 
 
 def make_mail(receiver: Receiver, messages: Sequence[Message]) -> EmailMessage:

@@ -1,7 +1,7 @@
 """The states of a rule's groups: which alerts begin and end as windows close.
 
-Windows of a query end at `origin + k * slide`. The window that ends at `e` decides the value of the condition in
-`[e - slide, e)`: true for a group if a row with the group's labels satisfies the condition, otherwise false. So all
+Windows of a query end at `origin + k * slide`. The window that ends at `e` decides the value of the condition in `[e -
+slide, e)`. It is true for a group if a row with the group's labels satisfies the condition, otherwise false. So all
 times of alerts are ends of windows, and the times of a rule are rounded up to slides.
 
     condition rule    true ──► pending ──(true for `hold`)──► firing ──(false for `keep`)──► ended
@@ -117,7 +117,7 @@ class RuleStates:
         """Examine closed windows in the order of their ends, then all windows that end by the watermark (ns).
 
         A window is ignored if a window with the same or a later end was examined before. A window that ends after
-        `newest` (ns) has not ended: a group without a matching row may still have one, so nothing ends there.
+        `newest` (ns) has not ended. A group without a matching row may still get one, so no alert ends in this window.
         """
         changes: list[Change] = []
         for window in windows:
@@ -202,10 +202,10 @@ class RuleStates:
         self.changed.add(group.labels)
 
 
-def identity(rule: str, labels: Labels) -> str:
+def alert_id(rule: str, labels: Labels) -> str:
     """Return the ID of an alert: the same for the same rule and labels, in every process.
 
-    >>> identity("scan", (("srcIP", "10.0.0.1"),))
+    >>> alert_id("scan", (("srcIP", "10.0.0.1"),))
     '5cda1e63cd98c2a1'
     """
     text = json.dumps([rule, sorted(labels)], ensure_ascii=False)

@@ -230,7 +230,7 @@ class AlertStore:
         row: tuple[int] = self._file.execute("SELECT count(*) FROM outbox WHERE receiver = ?", (receiver,)).fetchone()
         return row[0]
 
-    def waiting(self, receiver: str) -> int:
+    def count_waiting(self, receiver: str) -> int:
         """Return the number of messages that wait for a receiver."""
         with self._lock:
             return self._count(receiver)

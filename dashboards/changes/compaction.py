@@ -1,10 +1,13 @@
-"""One table from the change log of a query: the sum of the weights of equal rows.
+"""Makes one table from the change log of a query.
 
-    output/talkers/part-*.parquet ──► compact/talkers.parquet        weight, final ──► final
+A change has a weight: positive if it adds a row, negative if it withdraws it. The table contains a row if the sum of
+its weights is positive.
 
-Only changes up to the last micro-batch with totals are read, so the run may continue meanwhile. The table depends only
-on these changes, so a second call gives the same table. It is written in the order of time: only rows that are not
-final are in memory.
+    output/talkers/part-*.parquet   columns, weight, final   ──►   compact/talkers.parquet   columns, final
+
+A run writes the totals of a micro-batch (counters and watermarks) after its changes. Only changes of micro-batches with
+totals are read, so the run may continue meanwhile. The table depends only on these changes, so a second call
+gives the same table. It is written in the order of time: only rows that are not final are in memory.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.private_files import make_private_folder, replacing
 from dashboards.changes.change_log import ChangeLog
 from highlevel.operators.window_operator import WINDOW_END
-from highlevel.results.stored_columns import KEY, decode_columns, time_of, with_columns
+from highlevel.results.stored_columns import COLUMNS_KEY, decode_columns, time_of, with_columns
 from highlevel.spark.errors import FolderError
 from highlevel.spark.estimates import ESTIMATED
 from highlevel.spark.run_folder import read_run
@@ -35,7 +38,7 @@ COMPACT = "compact"
 """The folder of the tables in the folder of a run."""
 
 ATTEMPTS = 3
-"""Attempts to read the totals, of which a run deletes old versions."""
+"""Number of attempts to read the totals: a run may delete a version while it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +57,12 @@ def compact(
     """Write a table for each query with changes in the folder of a run, or for `queries`; yield each.
 
     `target`: the folder of the tables, by default `compact` in the folder of the run. With `only_final` the tables
-    contain only final rows. Raises FolderError for another folder, InputError for a wrong query and damaged changes.
+    contain only final rows. Raises FolderError if `folder` is not the folder of a run, InputError for
+    a query without changes and for damaged changes.
     """
     read_run(folder)
-    last, totals = _read_totals(folder)
-    logs = {log.query: log for log in _change_logs(folder / "output", last)}
+    last_batch_id, totals = _read_totals(folder)
+    logs = {log.query: log for log in _change_logs(folder / "output", last_batch_id)}
     if not logs:
         expected = "a run that has returned changes of a query with EMIT CHANGES"
         raise InputError(f"{folder}: got a run without changes, expected {expected}")
@@ -74,49 +78,51 @@ def compact(
 def _read_totals(folder: Path) -> tuple[int, Totals]:
     files = TotalsFiles(folder / "totals")
     for attempt in range(ATTEMPTS):
-        last = files.last_batch_id()
+        last_batch_id = files.last_batch_id()
         try:
-            return last, files.load(last)
+            return last_batch_id, files.load(last_batch_id)
         except FolderError:
-            if attempt == ATTEMPTS - 1 or files.last_batch_id() == last:
+            if attempt == ATTEMPTS - 1 or files.last_batch_id() == last_batch_id:
                 raise
     raise AssertionError("the last attempt returns or raises")
 
 
-def _change_logs(output: Path, last: int) -> Iterator[ChangeLog]:
+def _change_logs(output: Path, last_batch_id: int) -> Iterator[ChangeLog]:
     for path in sorted(output.glob("*/")):
-        log = ChangeLog(output, unquote(path.name), last)
+        log = ChangeLog(output, unquote(path.name), last_batch_id)
         if log.paths and {WEIGHT, FINAL} <= set(pq.read_schema(log.paths[-1]).names):
             yield log
 
 
-class _Rows:
-    """The rows of a change log without `weight`, and the form in which they are written."""
+class _RowFormat:
+    """Converts the rows of a change log to rows of the table."""
 
     def __init__(self, file_schema: pa.Schema) -> None:
         self._schema = file_schema
-        self._columns = [column for column in decode_columns(file_schema.metadata[KEY]) if column.name != WEIGHT]
-        self._estimated: set[int] = set()
+        self._columns = [
+            column for column in decode_columns(file_schema.metadata[COLUMNS_KEY]) if column.name != WEIGHT
+        ]
+        self._estimated_window_ends: set[int] = set()
         self.time = time_of(file_schema)
         fields = [field for field in file_schema if field.name not in (WEIGHT, FINAL, ESTIMATED)]
         self._timestamps = [field.name for field in fields if pa.types.is_timestamp(field.type)]
         self.schema = pa.schema(
             [pa.field(each.name, pa.int64()) if each.name in self._timestamps else each for each in fields]
         )
-        """The columns that identify a row. A window may contain estimates later, so that is no part of a row."""
+        """The columns that identify a row: not `estimated`, because a window may contain estimates later."""
 
     def read(self, changes: pa.Table) -> pa.Table:
-        """Return changes with times in ns."""
+        """Return changes of the log with times in ns."""
         for name in self._timestamps:
             changes = changes.set_column(changes.schema.get_field_index(name), name, changes[name].cast(pa.int64()))
         if ESTIMATED in changes.column_names:
-            self._estimated.update(changes.filter(changes[ESTIMATED])[WINDOW_END].to_pylist())
+            self._estimated_window_ends.update(changes.filter(changes[ESTIMATED])[WINDOW_END].to_pylist())
         return changes
 
     def write(self, rows: pa.Table, *, final: bool) -> pa.Table:
-        """Return rows in the form of the file, with the column `final`, and `estimated` if the changes have it."""
+        """Return rows of the table, with the column `final`, and `estimated` if the changes have it."""
         if ESTIMATED in self._schema.names:
-            marks = pc.is_in(rows[WINDOW_END], value_set=pa.array(sorted(self._estimated), pa.int64()))
+            marks = pc.is_in(rows[WINDOW_END], value_set=pa.array(sorted(self._estimated_window_ends), pa.int64()))
             rows = rows.append_column(ESTIMATED, marks)
         rows = rows.append_column(FINAL, pa.repeat(pa.scalar(final), rows.num_rows))
         names = [column.name for column in self._columns]
@@ -125,7 +131,7 @@ class _Rows:
 
 
 def _compact(log: ChangeLog, path: Path, watermark: int, *, only_final: bool) -> Compaction:
-    form = _Rows(pq.read_schema(log.paths[-1]))
+    form = _RowFormat(pq.read_schema(log.paths[-1]))
     current = CurrentResults(log.query, form.schema, form.time)
     changes, rows = 0, {True: 0, False: 0}
     empty = form.write(form.schema.empty_table(), final=True)

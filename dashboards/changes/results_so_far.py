@@ -112,7 +112,7 @@ class ResultsSoFar:
             end = self._current.times[-1]
             self.newest = self._start(end), end, self._current.rows(end)
 
-    def provisional(self) -> pa.Table:
+    def provisional_rows(self) -> pa.Table:
         """Return all rows that are not final."""
         return self._current.content()
 

@@ -88,14 +88,14 @@ def find_alerts(settings: PipelineFile) -> list[Message]:
     from dashboards.idle_kernels import IdleKernels
     from dashboards.output.console import compile_kernels, progress_bar, report, warn
     from dashboards.prometheus.pipeline_series import make_pipeline_series
-    from dashboards.stop_signals import interrupting
+    from dashboards.stop_signals import interrupt_at_sigterm
 
     plans = settings.final_plans()
     evaluation = Evaluation(settings.alerts, plans, make_pipeline_series(settings, plans))
     past = PastAlerts(evaluation)
     silences = Silences(settings.alerts.silences, evaluation.labels, warn)
     chosen = [plan for plan in plans if past.reads(plan)]
-    with interrupting(), answer_all(chosen, settings.inputs(chosen)) as result:
+    with interrupt_at_sigterm(), answer_all(chosen, settings.inputs(chosen)) as result:
         assert result.run is not None, "the inline engine answers several queries"
         compile_kernels(idle=IdleKernels(result.run))
         with progress_bar(shown=result.shows_progress) as bar:

@@ -51,7 +51,7 @@ def backfill(
     from dashboards.output.console import progress_bar, warn
     from dashboards.prometheus.backfill import create_blocks, require_promtool, write_days
     from dashboards.prometheus.remote_write import RemoteWrite
-    from dashboards.stop_signals import interrupting
+    from dashboards.stop_signals import interrupt_at_sigterm
     from queries.pipeline.file import read_pipeline
     from queries.pipeline.sections import PipelineError
 
@@ -78,7 +78,7 @@ def backfill(
     if receiver is not None:
         sources: list[Families] = [*backfills, past]
         families = [family for source in sources for family in source.families()]
-        with interrupting(), progress_bar("samples") as bar:
+        with interrupt_at_sigterm(), progress_bar("samples") as bar:
             sent = receiver.send(families, extra, bar)
         print(f"{remote_write}: {sent:,} samples")
     for backfilled in backfills:
@@ -99,7 +99,7 @@ def _answer_queries(settings: PipelineFile) -> tuple[list[Backfill], PastAlerts]
     from dashboards.output.console import compile_kernels, progress_bar, report, warn
     from dashboards.prometheus.backfill import Backfill
     from dashboards.prometheus.pipeline_series import make_pipeline_series
-    from dashboards.stop_signals import interrupting
+    from dashboards.stop_signals import interrupt_at_sigterm
     from queries.pipeline.sections import PipelineError
 
     plans = settings.final_plans()
@@ -112,7 +112,7 @@ def _answer_queries(settings: PipelineFile) -> tuple[list[Backfill], PastAlerts]
             warn(f"query {plan.name} has no windows of time, so it has no series")
     if not backfills:
         raise PipelineError("queries: got no query with windows of time; expected for example [RANGE 1 minute]")
-    with interrupting(), answer_all(chosen, settings.inputs(chosen)) as result:
+    with interrupt_at_sigterm(), answer_all(chosen, settings.inputs(chosen)) as result:
         assert result.run is not None
         compile_kernels(idle=IdleKernels(result.run))
         with progress_bar(shown=result.shows_progress) as bar:

@@ -17,7 +17,7 @@ class CaptureCommandError(WiretideError):
     status = 2
 
 
-COLLECTOR = "--udp"
+COLLECTOR_OPTION = "--udp"
 NODE_OPTIONS = ("--link", "--metrics")
 """Options of a low-level node. A collector accepts all options except `--link`."""
 
@@ -49,7 +49,7 @@ def capture(
     ] = "5m",
     keep: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Delete the oldest files if all files are larger than this. Default: never."),
+        typer.Option(metavar="SIZE", help="Delete the oldest files if all files together exceed this. Default: never."),
     ] = None,
     buffer: Annotated[
         str, typer.Option(metavar="SIZE", help="Receive buffer to request from the system for each socket.")
@@ -105,7 +105,7 @@ def _check_options(pipeline: Path | None, given: Sequence[str]) -> None:
         return
     if "--link" in given:
         raise CaptureCommandError("--link: needs the pipeline file with the link: wiretide capture PIPELINE.toml")
-    missing = [name for name in (COLLECTOR, "--output") if name not in given]
+    missing = [name for name in (COLLECTOR_OPTION, "--output") if name not in given]
     if missing:
         raise CaptureCommandError(
             f"got no {missing[0]}: expected wiretide capture PIPELINE.toml (low-level node), or wiretide capture --udp "

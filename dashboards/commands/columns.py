@@ -31,10 +31,10 @@ def column_lines(rows: RowKind, *, every: bool = False) -> list[str]:
     names = dict.fromkeys([*rows.listed_names, *(rows.unlisted_names() if every else ())])
     specs = [spec for name in names if (spec := rows.find(name)) is not None]
     cells = [HEADER, *((spec.name, spec.type, "yes" if spec.nullable else "no", spec.help) for spec in specs)]
-    return aligned(cells)
+    return align_rows(cells)
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a line for each row; its cells begin at the same columns and are two blanks apart."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     return [
@@ -49,13 +49,13 @@ def columns(
     ] = False,
 ) -> None:
     """List the columns that queries can use, with type and meaning."""
-    from lowlevel.kinds import columns_of_kind
+    from lowlevel.kinds import row_kind_of
 
     if kind is not None:
-        print("\n".join(column_lines(columns_of_kind(kind), every=every)))
+        print("\n".join(column_lines(row_kind_of(kind), every=every)))
         return
     for name in Kind:
-        rows = columns_of_kind(name)
+        rows = row_kind_of(name)
         names = rows.listed_names
-        print(f"{name:<8}  a row is {rows.row}; {len(names)} columns: {', '.join(names[:6])}, …")
+        print(f"{name:<8}  a row is {rows.row_description}; {len(names)} columns: {', '.join(names[:6])}, …")
     print("\nwiretide columns KIND lists the columns of one kind.")

@@ -88,7 +88,7 @@ def compare(
     if not (files or stream):
         raise typer.BadParameter(NO_INPUT)
     try:
-        settings = comparing.settings(slack, skew or [], lull or [], disorder, block, seed, repeat, tick, limit)
+        settings = comparing.parse_settings(slack, skew or [], lull or [], disorder, block, seed, repeat, tick, limit)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if plots is not None:

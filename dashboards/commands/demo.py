@@ -71,14 +71,14 @@ def demo(
     """
     from capture.interrupts import uninterrupted
     from dashboards.output.console import compile_kernels
-    from highlevel.spark.scratch import Scratch
+    from highlevel.spark.scratch import ScratchFolder
 
     compile_kernels()
-    scratch: Scratch | None = None
+    scratch: ScratchFolder | None = None
     try:
         if folder is None:
             with uninterrupted():
-                scratch = Scratch.create("wiretide-demo-")
+                scratch = ScratchFolder.create("wiretide-demo-")
             folder = scratch.path
         try:
             pipeline = demo_pipeline(folder, seconds=seconds, rate=rate, speed=speed, port=port)

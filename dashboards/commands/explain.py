@@ -217,7 +217,7 @@ def _analyze(
     from dashboards.analysis import BatchAnalysis, InlineAnalysis, StreamAnalysis
     from dashboards.idle_kernels import IdleKernels
     from dashboards.output.console import compile_kernels, progress_bar, warn
-    from dashboards.stop_signals import interrupting
+    from dashboards.stop_signals import interrupt_at_sigterm
     from queries.pipeline.inputs import is_live
 
     *files, sql = words
@@ -231,13 +231,13 @@ def _analyze(
     if on == INLINE:
         analysis = inline = InlineAnalysis(plan, inputs, threads=threads)
         compile_kernels(idle=IdleKernels(inline.run))
-        with interrupting(), progress_bar(detail=lambda: "measuring") as bar:
+        with interrupt_at_sigterm(), progress_bar(detail=lambda: "measuring") as bar:
             inline.run.progress = bar
             inline.complete()
     else:
         analysis = (StreamAnalysis if micro_batches else BatchAnalysis)(plan, inputs, on)
         compile_kernels()
-        with interrupting():
+        with interrupt_at_sigterm():
             analysis.complete()
     for warning in analysis.warnings():
         warn(warning)

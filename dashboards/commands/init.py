@@ -34,7 +34,7 @@ OUTPUT = Path("pipeline.toml")
 CAPTURES = (".pcap", ".pcapng", ".cap", ".gz", ".zst", ".nfcapd")
 """Suffixes of files that a question proposes."""
 
-SHOWN = 6
+MAX_PROPOSED = 6
 """Largest number of proposed files and interfaces."""
 
 
@@ -162,7 +162,7 @@ def _propose_inputs() -> list[str]:
     folder = Path("/sys/class/net")
     names = sorted(os.listdir(folder)) if folder.is_dir() else []  # noqa: PTH208
     up = [name for name in names if _state_of(folder / name) in ("up", "unknown") and name != "lo"]
-    return [*(path.name for path in files[:SHOWN]), *(f"{INTERFACE}{name}" for name in up[:SHOWN])]
+    return [*(path.name for path in files[:MAX_PROPOSED]), *(f"{INTERFACE}{name}" for name in up[:MAX_PROPOSED])]
 
 
 def _state_of(interface: Path) -> str:

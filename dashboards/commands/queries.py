@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dashboards.commands.columns import aligned
+from dashboards.commands.columns import align_rows
 
 if TYPE_CHECKING:
     from queries.catalogue.ready_query import ReadyQuery
@@ -24,7 +24,7 @@ class QueriesFormat(StrEnum):
 def list_lines(ready: Sequence[ReadyQuery]) -> list[str]:
     """Return a table with name, input and sentence of queries."""
     rows = [("query", "input", "answer"), *(("@" + query.name, query.input, query.sentence) for query in ready)]
-    return aligned(rows)
+    return align_rows(rows)
 
 
 def description_lines(query: ReadyQuery) -> list[str]:
@@ -33,7 +33,7 @@ def description_lines(query: ReadyQuery) -> list[str]:
     rows += [(parameter.name, parameter.type, str(parameter.default), parameter.help) for parameter in query.parameters]
     return [
         f"@{query.name} ({query.category}): {query.sentence}",
-        *(["", *aligned(rows)] if query.parameters else []),
+        *(["", *align_rows(rows)] if query.parameters else []),
         "",
         *query.text.split("\n"),
         "",

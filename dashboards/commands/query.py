@@ -349,7 +349,7 @@ def query(
         compile_kernels()
     from dashboards.answer import answer
     from dashboards.idle_kernels import IdleKernels
-    from dashboards.stop_signals import interrupting
+    from dashboards.stop_signals import interrupt_at_sigterm
     from queries.pipeline.inputs import is_live, never_ends
 
     # SIGTERM ends a query with live inputs normally, and interrupts other queries.
@@ -358,7 +358,7 @@ def query(
         _refuse_live("--plot reads complete inputs", inputs)
     drawn, form = _Drawing(plan, plot, output is not None or format is not None), _change_writer(plan, changes)
     with (
-        contextlib.nullcontext() if live else interrupting(),
+        contextlib.nullcontext() if live else interrupt_at_sigterm(),
         answer(plan, inputs, on, slots, threads, disorder, idle, settings) as result,
     ):
         if result.run is not None:
@@ -370,7 +370,7 @@ def query(
         growing = result.live and kind not in (Format.PARQUET, Format.OPENMETRICS)
         with (
             result.until_stopped(),
-            progress_bar(shown=result.shows_progress, detail=result.joined_pairs) as bar,
+            progress_bar(shown=result.shows_progress, detail=result.pairs_text) as bar,
             open_output(output, live=growing) as sink,
         ):
             if plan.waiting_reason is not None and any(never_ends(source) for source in inputs):
@@ -416,12 +416,12 @@ def _answer_tables(
     """Answer a query over tables."""
     from dashboards.output.console import BelowBar, progress_bar, report, warn
     from dashboards.output.writers import open_output, write_answer
-    from dashboards.stop_signals import interrupting
+    from dashboards.stop_signals import interrupt_at_sigterm
 
     kind, output, times, raw_csv, stats = style
     plan, start = tables.bind(sql, params)
     drawn, form = _Drawing(plan, *drawing), _change_writer(plan, changes)
-    with interrupting(), start() as result:
+    with interrupt_at_sigterm(), start() as result:
         with progress_bar() as bar, open_output(output) as sink:
             if bar is not None:
                 tables.progress.append(bar)
@@ -507,10 +507,10 @@ def _show_progress(run: InlineRun) -> Iterator[None]:
     """Show the progress of a sub-query, which reads the whole input before the query itself."""
     from dashboards.idle_kernels import IdleKernels
     from dashboards.output.console import compile_kernels, progress_bar
-    from dashboards.stop_signals import interrupting
+    from dashboards.stop_signals import interrupt_at_sigterm
 
     compile_kernels(idle=IdleKernels(run))
-    with interrupting(), progress_bar(detail=lambda: "sub-query") as bar:
+    with interrupt_at_sigterm(), progress_bar(detail=lambda: "sub-query") as bar:
         run.progress = bar
         yield
 

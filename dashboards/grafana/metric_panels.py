@@ -14,7 +14,7 @@ RANGE = "$__range"
 
 @dataclass(frozen=True, slots=True)
 class MetricPanel:
-    """A panel with the course of metrics that have the same labels. Counters are shown as rates per second.
+    """A panel with the values of metrics over time. All have the same labels. Counters are shown as rates per second.
 
     Raises ValueError for a label that a metric does not have.
     """
@@ -53,7 +53,7 @@ class CountPanel:
 
     def make(self, maker: PanelMaker, variables: Collection[str]) -> AnyPanel:
         """Return the panel; series are selected by those `variables` that are labels."""
-        expression = added_up(self.metrics, variables)
+        expression = growth_of(self.metrics, variables)
         return maker.make_stat(self.title, help_of(self.metrics), expression, "short", self.limits, spark=False)
 
 
@@ -81,7 +81,7 @@ def per_second(metric: Metric, by: Sequence[str], variables: Collection[str] = (
     return f"sum{grouping} (rate({selector(metric, variables)}[{INTERVAL}]))"
 
 
-def added_up(metrics: Iterable[Metric], variables: Collection[str] = ()) -> str:
+def growth_of(metrics: Iterable[Metric], variables: Collection[str] = ()) -> str:
     """Return the growth of counters over the range of the dashboard.
 
     A counter that has never counted has no series, so it is 0.

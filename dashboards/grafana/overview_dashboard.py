@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from capture.metrics import BYTES_READ, INTERFACE_DROPPED, PACKETS_DECODED, RECORDS_READ
-from dashboards.grafana.metric_panels import INTERVAL, added_up, help_of, per_second
+from dashboards.grafana.metric_panels import INTERVAL, growth_of, help_of, per_second
 from dashboards.grafana.panels import (
     NO_LOSS,
     RED,
@@ -51,10 +51,10 @@ def make_overview(
     for panel in (
         maker.make_stat(name, rate.help, per_second(rate, ()), unit),
         maker.make_stat("Bits", BYTES_READ.help, f"8 * {per_second(BYTES_READ, ())}", "bps"),
-        maker.make_stat("Windows closed", WINDOWS_CLOSED.help, added_up([WINDOWS_CLOSED]), "short", spark=False),
+        maker.make_stat("Windows closed", WINDOWS_CLOSED.help, growth_of([WINDOWS_CLOSED]), "short", spark=False),
         maker.make_stat("Largest lag", PUNCTUATION_LAG.help, lag, "s", LAG_LIMITS),
-        maker.make_stat("Late", help_of(late), added_up(late), "short", ((1, YELLOW),), spark=False),
-        maker.make_stat("Lost", help_of(LOSSES), added_up(LOSSES), "short", NO_LOSS, spark=False),
+        maker.make_stat("Late", help_of(late), growth_of(late), "short", ((1, YELLOW),), spark=False),
+        maker.make_stat("Lost", help_of(LOSSES), growth_of(LOSSES), "short", NO_LOSS, spark=False),
     ):
         builder = builder.with_panel(panel.links([link_to(health, "health of the pipeline")]))
     builder = add_row(builder, "Links")

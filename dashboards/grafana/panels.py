@@ -140,7 +140,7 @@ class PanelMaker:
     def make_stat(
         self, title: str, description: str, expression: str, unit: str, limits: Limits = (), *, spark: bool = True
     ) -> stat.Panel:
-        """Return a panel with one number, and its course in the background if `spark`."""
+        """Return a panel with one number, and with `spark` its values over time in the background."""
         panel = (
             stat.Panel()
             .title(title)

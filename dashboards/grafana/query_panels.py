@@ -1,4 +1,4 @@
-"""Panels of the results of queries: the course of each value column, and the newest window as a table."""
+"""Panels of the results of queries: the values of each value column over time, and the newest window as a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dashboards.grafana.metric_panels import matchers
 from dashboards.grafana.panels import AnyPanel, Line, PanelMaker, Variable
 from dashboards.prometheus.names import prometheus_name
-from dashboards.prometheus.query_counters import counted_values, counter_name
+from dashboards.prometheus.query_counters import counter_name, values_with_counters
 from dashboards.prometheus.query_histograms import histogram_name
 from dashboards.prometheus.query_series import OTHER, QuerySeries, Value
 from dashboards.units import unit_of
@@ -18,7 +18,7 @@ def make_query_panels(series: QuerySeries, maker: PanelMaker, variables: Collect
     for value in series.values:
         yield make_value_panel(series, value, maker, variables)
     if series.has_counters:
-        for value in counted_values(series):
+        for value in values_with_counters(series):
             yield make_rate_panel(series, value, maker, variables)
     if series.histogram is not None:
         yield make_quantile_panel(series, maker)
@@ -59,7 +59,7 @@ def make_rate_panel(series: QuerySeries, value: Value, maker: PanelMaker, variab
 
 def make_quantile_panel(series: QuerySeries, maker: PanelMaker) -> AnyPanel:
     """Return the panel with quantiles of the histogram of a query, over all windows."""
-    bucket = f"rate({histogram_name(counted_values(series)[0])}_bucket[$__rate_interval])"
+    bucket = f"rate({histogram_name(values_with_counters(series)[0])}_bucket[$__rate_interval])"
     lines = [Line(f"histogram_quantile({share}, {bucket})", f"{share:.0%}") for share in QUANTILES]
     column = str(series.histogram)
     title = f"{series.plan.name}: quantiles of {column}"

@@ -80,7 +80,7 @@ def _collect(settings: Settings, metrics: tuple[str, int] | None, say: Say, stop
         datagrams = 0.0
         while not stop.wait(STATUS_SECONDS):
             samples = collector.samples()
-            exporter.samples(samples)
+            exporter.set_samples(samples)
             datagrams = _show_status(samples, datagrams)
         _clear_status()
 

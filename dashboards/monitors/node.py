@@ -15,7 +15,7 @@ from dashboards.monitors.node_links import FAILED, RUNNING, STATES, Link, Say, o
 from dashboards.output.table import align_table
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import serve
-from dashboards.stop_signals import stopping
+from dashboards.stop_signals import call_at_signal
 from lowlevel.metrics import (
     LINK_STATE,
     NODE_METRICS,
@@ -58,7 +58,7 @@ def run_node(pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, i
     with contextlib.ExitStack() as stack:
         if metrics is not None:
             say(f"metrics at {stack.enter_context(serve(exporter, *metrics, option='--metrics')).url}metrics")
-        stack.enter_context(stopping(stop.set))
+        stack.enter_context(call_at_signal(stop.set))
         _run_links(links, exporter, stop, say)
     say(make_summary(links))
     if failed_links := [link.name for link in links if link.state == FAILED]:
@@ -74,7 +74,7 @@ def _run_links(links: Sequence[Link], exporter: Exporter, stop: threading.Event,
         status = _StatusLine()
         while any(link.state == RUNNING for link in links) and not stop.wait(STATUS_SECONDS):
             samples = add_up_samples(links)
-            exporter.samples(samples)
+            exporter.set_samples(samples)
             status.show(samples)
         status.clear()
     finally:
@@ -82,7 +82,7 @@ def _run_links(links: Sequence[Link], exporter: Exporter, stop: threading.Event,
             link.stop()
         for link in links:
             link.join()
-    exporter.samples(add_up_samples(links))
+    exporter.set_samples(add_up_samples(links))
 
 
 def add_up_samples(links: Sequence[Link]) -> Samples:

@@ -239,7 +239,7 @@ class Monitor:
                 windows = {**self._unseen_windows.pop(name, {}), **changes.provisional_windows()}
                 self.history.replace(last, name, windows)
             if self.alerts is not None:
-                self.alerts.continue_provisional({name: changes.provisional()}, self._newest())
+                self.alerts.continue_provisional({name: changes.provisional_rows()}, self._newest())
         self._publish_samples()
 
     def _newest(self) -> int | None:
@@ -275,7 +275,7 @@ class Monitor:
             changes.add_samples(samples, self._newest())
             if self.history is not None:
                 self.history.final_until[name] = changes.watermark
-        self.exporter.samples(samples)
+        self.exporter.set_samples(samples)
 
     def _evaluate(
         self,
@@ -287,7 +287,7 @@ class Monitor:
         assert self.alerts is not None, "call _open_alerts() before"
         final = {**results, **{name: update.closed for name, update in updates.items()}}
         read = {rule.plan.name for rule in self._evaluation.rules}
-        provisional = {name: changes.provisional() for name, changes in self._changes.items() if name in read}
+        provisional = {name: changes.provisional_rows() for name, changes in self._changes.items() if name in read}
         messages = self.alerts.evaluate(batch_id, final, watermarks, self._newest(), provisional)
         for message in messages[:ALERT_LINES]:
             time, mark = message["ended"] or message["began"], "" if message["state"] == FINAL else ", provisional"
@@ -335,8 +335,8 @@ class Monitor:
                 rows = read_newest_batch(self.pipeline.folder / "output", plan, last) if is_read else None
                 if rows is not None:
                     newest = pc.max(rows["window_end"])
-                    self.exporter.results(plan.name, rows.filter(pc.equal(rows["window_end"], newest)))
-                self.exporter.progress(plan.name, totals.watermarks[plan.name])
+                    self.exporter.add_results(plan.name, rows.filter(pc.equal(rows["window_end"], newest)))
+                self.exporter.set_watermark(plan.name, totals.watermarks[plan.name])
 
     def _on_batch(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
         """Show the windows that a micro-batch closed. A repeated call with the same ID, after a failure, is ignored."""
@@ -360,13 +360,13 @@ class Monitor:
             if name in updates:
                 self._show_changes(batch_id, name, updates[name])
             elif table.num_rows:
-                self.exporter.results(name, table)
+                self.exporter.add_results(name, table)
                 if self.history is not None:
                     self.history.add(batch_id, name, table)
                 for line in window_lines(self.plans_by_name[name], table):
                     self.say(line)
             # A window without rows may have closed. Then the window shown so far is no longer the last one.
-            self.exporter.progress(name, self.run.totals.watermarks[name])
+            self.exporter.set_watermark(name, self.run.totals.watermarks[name])
 
     def _show_changes(self, batch_id: int, name: str, update: Update) -> None:
         plan, watermark = self._changes[name].plan, self._changes[name].watermark

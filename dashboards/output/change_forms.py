@@ -139,9 +139,9 @@ class ChangeWriter:
                 case ChangeForm.WEIGHTS:
                     columns = [*prepare(rows).columns, array_of(weights), array_of(final)]
                 case ChangeForm.DEBEZIUM:
-                    columns = self._debezium(prepare(rows), rows, weights, final)
+                    columns = self._to_debezium(prepare(rows), rows, weights, final)
                 case ChangeForm.FLINK:
-                    columns = self._flink(prepare(rows), rows, weights, final)
+                    columns = self._to_flink(prepare(rows), rows, weights, final)
                 case _:
                     count = rows.num_rows
                     added = [np.full(count, number - 1), np.zeros(count, np.bool_), weights]
@@ -152,9 +152,9 @@ class ChangeWriter:
                 newest = max(newest, int(times[times < END].max(initial=BEGINNING)))
                 watermark = max(watermark, int(times[final & (times < END)].max(initial=BEGINNING)))
             if self.form is ChangeForm.DIFF:
-                yield self._progress(number, watermark, prepare, schema)
+                yield self._make_progress_row(number, watermark, prepare, schema)
         if self.form is ChangeForm.DIFF and newest > watermark:  # after the last batch all rows are final
-            yield self._progress(number + 1, newest, prepare, schema)
+            yield self._make_progress_row(number + 1, newest, prepare, schema)
 
     def _split(self, batch: pa.RecordBatch) -> tuple[pa.Table, Weights, npt.NDArray[np.bool_]]:
         """Return the rows of a batch, their weights, and which are final. Rows without changes are final."""
@@ -163,7 +163,7 @@ class ChangeWriter:
         count = batch.num_rows
         return pa.Table.from_batches([batch]), np.ones(count, np.int64), np.ones(count, np.bool_)
 
-    def _progress(
+    def _make_progress_row(
         self, number: int, watermark: int, prepare: Callable[[pa.Table], pa.Table], schema: pa.Schema
     ) -> pa.RecordBatch:
         """Return the row that states that later changes have at least the timestamp `number`."""
@@ -174,24 +174,24 @@ class ChangeWriter:
         added = [pa.array([number], pa.int64()), pa.array([True]), pa.array([None], pa.int64())]
         return _batch([*added, *row.columns], schema)
 
-    def _debezium(
+    def _to_debezium(
         self, shown: pa.Table, rows: pa.Table, weights: Weights, final: npt.NDArray[np.bool_]
     ) -> list[pa.Array]:
         old, new = pair_changes(rows, weights, self.key)
         created = "c" if self._plan.has_changes else "r"
         names = np.where(old == NO_ROW, created, np.where(new == NO_ROW, "d", "u"))
-        structs = [_structs(shown, positions) for positions in (old, new)]
+        structs = [_to_structs(shown, positions) for positions in (old, new)]
         newest = np.where(new == NO_ROW, old, new)
         written = np.full(len(newest), self._clock() // MILLISECOND)
         return [
             pa.array(names, pa.string()),
             *structs,
-            self._sources(rows, newest),
+            self._make_sources(rows, newest),
             array_of(written),
             array_of(final[newest]),
         ]
 
-    def _sources(self, rows: pa.Table, positions: Positions) -> pa.Array:
+    def _make_sources(self, rows: pa.Table, positions: Positions) -> pa.Array:
         """Return the origin of the rows at some positions. A row without a time, or without an end, has no time."""
         count = len(positions)
         texts = {
@@ -213,7 +213,9 @@ class ChangeWriter:
         ]
         return pa.StructArray.from_arrays(columns, fields=list(SOURCE_FIELDS))
 
-    def _flink(self, shown: pa.Table, rows: pa.Table, weights: Weights, final: npt.NDArray[np.bool_]) -> list[pa.Array]:
+    def _to_flink(
+        self, shown: pa.Table, rows: pa.Table, weights: Weights, final: npt.NDArray[np.bool_]
+    ) -> list[pa.Array]:
         old, new = pair_changes(rows, weights, self.key)
         updated = (old != NO_ROW) & (new != NO_ROW)
         names = np.stack([np.where(updated, "-U", "-D"), np.where(updated, "+U", "+I")], axis=1)
@@ -239,14 +241,14 @@ def pair_changes(rows: pa.Table, weights: Weights, key: tuple[str, ...] | None) 
     partner = np.full(len(withdrawn), NO_ROW)
     if key is not None:
         numbers = number_groups(rows, key)
-        of_withdrawn, of_added = (_numbered(numbers[each]) for each in (withdrawn, added))
+        of_withdrawn, of_added = (_count_occurrences(numbers[each]) for each in (withdrawn, added))
         _, first, second = np.intersect1d(of_withdrawn, of_added, return_indices=True)
         partner[first] = added[second]
         added = np.delete(added, second)
     return np.append(withdrawn, np.full(len(added), NO_ROW)), np.append(partner, added)
 
 
-def _numbered(numbers: Positions) -> Positions:
+def _count_occurrences(numbers: Positions) -> Positions:
     """Return different values for the first, second, … occurrence of each number."""
     order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
@@ -257,7 +259,7 @@ def _numbered(numbers: Positions) -> Positions:
     return values
 
 
-def _structs(rows: pa.Table, positions: Positions) -> pa.Array:
+def _to_structs(rows: pa.Table, positions: Positions) -> pa.Array:
     """Return the rows at positions as structs; NULL for NO_ROW."""
     if not rows.num_rows:
         return pa.nulls(len(positions), pa.struct(list(rows.schema)))

@@ -1,7 +1,7 @@
 """Plots of a comparison. matplotlib is the optional extra `plots`, imported only if a plot is requested.
 
-`state.svg` shows only the variants with exact watermarks, and at most two more: of the variants in order and of those
-out of order, the variant with the smallest slack that has no wrong and no missing results. `latency.svg` shows all
+`state.svg` shows the variants with exact watermarks, and at most two more: one in order and one out of order. Each is
+the variant with the smallest slack that has no wrong and no missing results. `latency.svg` shows all
 variants.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from dashboards.output.comparison_table import Row, exact_variants
-from dashboards.plots.drawing import COLORS, DASHES, styled
+from dashboards.plots.drawing import COLORS, DASHES, use_style
 from highlevel.compare.comparison import Comparison
 
 STATE_FILE, LATENCY_FILE = "state.svg", "latency.svg"
@@ -51,7 +51,7 @@ def draw(comparison: Comparison, table: pa.Table, folder: Path) -> list[Path]:
     """Draw the state over arrival time, and the latency and the errors of each variant; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = table.to_pylist()
-    with styled() as new_figure:
+    with use_style() as new_figure:
         _draw_state(new_figure(9, 4.2), comparison, rows).savefig(folder / STATE_FILE)
         _draw_costs(new_figure(11, 1.1 + 0.32 * len(rows)), rows).savefig(folder / LATENCY_FILE)
     return [folder / STATE_FILE, folder / LATENCY_FILE]

@@ -41,11 +41,11 @@ def compile_kernels(*packages: str, idle: Callable[[Kernel], bool] | None = None
     if not packages:
         import highlevel.inline.engine  # noqa: F401  # declares the kernels
 
-    def needed(kernel: Kernel) -> bool:
+    def is_needed(kernel: Kernel) -> bool:
         named = not packages or kernel.function.__module__.startswith(packages)
         return named and (idle is None or not idle(kernel))
 
-    _compile(native.missing(needed), "first run on this machine: ")
+    _compile(native.missing(is_needed), "first run on this machine: ")
 
 
 def compile_all_kernels() -> None:

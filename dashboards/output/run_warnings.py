@@ -16,8 +16,8 @@ from highlevel.metrics import (
     PARTIALS_BEYOND_CAP,
     ROWS_BEYOND_CAP,
     ROWS_FORGOTTEN,
-    RUNNING_GROUPS_CUT,
     SUMS_OVERFLOWED,
+    UNCLOSED_GROUPS_ENDED,
 )
 from highlevel.plan.plan import Plan
 from lowlevel.metrics import LULL_WATERMARKS
@@ -68,7 +68,7 @@ def run_warnings(samples: Samples, readings: Sequence[Reading], remedy: str | No
         yield f"{lost} of groups beyond the CAP of RANGE ALL are not in the answer: use a larger CAP"
     if left_out := int(samples.total(FILL_ROWS_LEFT_OUT)):
         yield f"FILL did not add {count(left_out, 'row')}: it adds at most 100,000 between two windows with rows"
-    if cut := int(samples.total(RUNNING_GROUPS_CUT)):
+    if cut := int(samples.total(UNCLOSED_GROUPS_ENDED)):
         yield f"{count(cut, 'group')} of CLOSING WHEN ended early: a gap had over 10,000 windows or 100,000 rows"
     if overflowed := int(samples.total(SUMS_OVERFLOWED)):
         verb = "is" if overflowed == 1 else "are"

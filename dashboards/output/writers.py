@@ -116,7 +116,7 @@ def _write_changes(
     """Write changes in a form. The rows in the envelopes of Debezium are readable, as rows of the format are."""
     from dashboards.output.change_forms import ADDED_COLUMNS
 
-    prepare, times = _unchanged, plan.times
+    prepare, times = _keep_rows, plan.times
     if changes.form is ChangeForm.DEBEZIUM:
         iso = plan.times if (style or DEFAULT_TIMES.get(kind)) is Times.ISO else frozenset[str]()
         prepare, times = partial(_readable_rows, kind, plan.times, iso), frozenset()
@@ -126,7 +126,7 @@ def _write_changes(
     write_results(converted, schema, kind, sink, live=live, times=times, style=style, raw_csv=raw_csv, own=own)
 
 
-def _unchanged(rows: pa.Table) -> pa.Table:
+def _keep_rows(rows: pa.Table) -> pa.Table:
     return rows
 
 
@@ -135,7 +135,7 @@ def _readable_rows(kind: Format, times: Collection[str], iso: Collection[str], r
     if kind is not Format.JSON:
         return readable(rows, times)
     (batch,) = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
-    texts = _texts(batch, iso)
+    texts = _write_texts(batch, iso)
     return pa.Table.from_arrays([_to_finite(column) for column in texts.columns], names=texts.schema.names)
 
 
@@ -176,7 +176,7 @@ def write_results(
             raise ValueError("samples need the plan of the query, not only its schema: use write_answer")
 
 
-def _texts(batch: pa.RecordBatch, iso: Collection[str]) -> pa.RecordBatch:
+def _write_texts(batch: pa.RecordBatch, iso: Collection[str]) -> pa.RecordBatch:
     """Return a batch with addresses, MACs and the columns `iso` (times) as text."""
     rows = readable(batch, ())
     arrays = [
@@ -203,7 +203,7 @@ def _write_csv(
     write(pa.RecordBatch.from_arrays([names[i : i + 1] for i in range(len(names))], names=schema.names), [names])
     for rows in batches:
         batch = _neutralise_texts(rows, exact)
-        write(_texts(batch, iso), batch.columns)  # addresses become text, which needs no quotes
+        write(_write_texts(batch, iso), batch.columns)  # addresses become text, which needs no quotes
 
 
 def _neutralise_texts(batch: pa.RecordBatch, exact: Collection[str]) -> pa.RecordBatch:
@@ -222,7 +222,7 @@ def _needs_quotes(column: pa.Array) -> bool:
 
 def _write_json(batches: Iterable[pa.RecordBatch], sink: BinaryIO, iso: Collection[str]) -> None:
     for batch in batches:
-        texts = _texts(batch, iso)
+        texts = _write_texts(batch, iso)
         rows = pa.RecordBatch.from_arrays([_to_finite(column) for column in texts.columns], names=texts.schema.names)
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows.to_pylist())
         sink.write(escape_json(lines).encode())

@@ -1,8 +1,8 @@
 """Closed windows as server-sent events (WHATWG HTML, §9.2).
 
 The ID of an event is the ID of the window in the history. A browser that reconnects sends the last ID, and receives the
-windows since then. A browser that is more than MOST_BEHIND windows late receives an event `skipped` with the number of
-windows that it misses. A comment every COMMENT_SECONDS shows a dead connection.
+windows since then. A browser that is more than MAX_MISSED_WINDOWS windows late receives an event `skipped` with the
+number of windows that it misses. A comment is sent every COMMENT_SECONDS, because a write to a dead connection fails.
 """
 
 from __future__ import annotations

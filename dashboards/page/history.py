@@ -6,8 +6,8 @@
 The IDs of windows rise in the order of arrival and are never used again. So a reader that remembers the last ID misses
 no window, also after a restart. A restarted run deletes the windows of micro-batches that Spark repeats.
 
-Only the newest windows are kept: their ends are at most `keep` older than the newest end of their query, and together
-they have at most `size` bytes.
+Only the newest windows are kept. Their ends are at most `keep` older than the newest end of their query. Together they
+have at most `size` bytes.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class History:
         self._store(query, list(self._encode_windows(batch, query, table)) if batch > self._continued else [])
 
     def replace(self, batch: int, query: str, windows: Mapping[tuple[int, int], pa.Table]) -> None:
-        """Store windows of a query with changes in place of what is stored of them.
+        """Replace windows of a query with changes.
 
         `windows`: all rows of each window by its bounds in ns. A window without rows is deleted. Micro-batches may be
         repeated. A new ID tells readers that a window has changed.

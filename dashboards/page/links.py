@@ -68,12 +68,14 @@ class LinkStates:
         """Return the states of `links`, and of other links in `samples`, sorted by name."""
         names = {*links, *(labels[-1] for name, labels in samples if name == LOW_WATERMARK.name)}
         names |= {labels[_LINK] for name, labels in samples if name == RECORDS_READ.name}
-        lows = _watermarks(samples)
-        holding = _holding(lows)
-        return [self._observe(link, samples, now, lows.get(link, {}), holding.get(link, {})) for link in sorted(names)]
+        watermarks = _watermarks(samples)
+        holding = _find_held_queries(watermarks)
+        return [
+            self._observe(link, samples, now, watermarks.get(link, {}), holding.get(link, {})) for link in sorted(names)
+        ]
 
     def _observe(
-        self, link: str, samples: Samples, now: float, lows: Mapping[str, float], holding: Mapping[str, float]
+        self, link: str, samples: Samples, now: float, watermarks: Mapping[str, float], holding: Mapping[str, float]
     ) -> dict[str, Any]:
         counts = {
             field: sum(samples.total(metric, link=link) for metric in metrics) for field, metrics in COUNTERS.items()
@@ -82,11 +84,11 @@ class LinkStates:
         activity = self._activity.setdefault(link, _Activity(amount, now))
         if amount != activity.amount:
             activity.amount, activity.time = amount, now
-        activity.has_watermark |= bool(lows)
+        activity.has_watermark |= bool(watermarks)
         is_silent = now - activity.time >= SILENT_SECONDS
         if not amount:
             state = "waiting"
-        elif not lows and (activity.has_watermark or is_silent):
+        elif not watermarks and (activity.has_watermark or is_silent):
             state = "ended"
         else:
             state = "silent" if is_silent else "active"
@@ -98,7 +100,7 @@ class LinkStates:
             "state": state,
             "since": activity.time,
             **counts,
-            "watermark": min(lows.values(), default=None),
+            "watermark": min(watermarks.values(), default=None),
             "lag": max(lags, default=None),
             "holds": [{"query": query, "seconds": seconds} for query, seconds in sorted(holding.items())],
         }
@@ -106,22 +108,22 @@ class LinkStates:
 
 def _watermarks(samples: Samples) -> dict[str, dict[str, float]]:
     """Return the watermark by link and query, in seconds."""
-    lows: dict[str, dict[str, float]] = {}
+    watermarks: dict[str, dict[str, float]] = {}
     for (name, labels), value in samples.items():
         if name == LOW_WATERMARK.name:
             query, link = labels
-            lows.setdefault(link, {})[query] = value
-    return lows
+            watermarks.setdefault(link, {})[query] = value
+    return watermarks
 
 
-def _holding(lows: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+def _find_held_queries(watermarks: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """Return by link the queries that it holds back, and the seconds until the next link of the query.
 
-    >>> _holding({"a": {"q": 10.0}, "b": {"q": 25.0}, "c": {"q": 13.0}})
+    >>> _find_held_queries({"a": {"q": 10.0}, "b": {"q": 25.0}, "c": {"q": 13.0}})
     {'a': {'q': 3.0}}
     """
     by_query: dict[str, list[tuple[float, str]]] = {}
-    for link, bounds in lows.items():
+    for link, bounds in watermarks.items():
         for query, low in bounds.items():
             by_query.setdefault(query, []).append((low, link))
     holding: dict[str, dict[str, float]] = {}

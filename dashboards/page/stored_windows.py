@@ -51,7 +51,9 @@ _HEAD, _ALL_ROWS = "head", "coalesce(rows, head)"
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One stored window `[start, end)` in ns, or rows of a micro-batch of another query: then both are None.
+    """One stored window `[start, end)` in ns.
+
+    For a query without windows: rows of one micro-batch; both bounds are None.
 
     `groups`: the number of rows of the result, of which at most KEPT_ROWS are stored. `totals`: the sums of the value
     columns that can be added, over all rows. A sum without values is None. `rows` has the internal types of the result:

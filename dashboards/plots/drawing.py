@@ -99,18 +99,18 @@ def draw_png(title: str, charts: Sequence[AnswerChart]) -> bytes:
 
 
 @contextlib.contextmanager
-def styled() -> Iterator[Callable[[float, float], Figure]]:
+def use_style() -> Iterator[Callable[[float, float], Figure]]:
     """Yield a function that returns a figure with a width and a height in inches, in dark grey on white."""
     import matplotlib as mpl
 
     mpl.use("agg")
     from matplotlib.figure import Figure
 
-    with mpl.rc_context(_ink("#222222")):
+    with mpl.rc_context(_style_with_color("#222222")):
         yield lambda width, height: Figure(figsize=(width, height), layout="constrained")
 
 
-def _ink(color: str) -> Any:
+def _style_with_color(color: str) -> Any:
     """Return STYLE with this color for texts and axes."""
     return {key: color if value in (TEXT, LINE) else value for key, value in STYLE.items()}
 
@@ -121,7 +121,7 @@ def _render(title: str, charts: Sequence[AnswerChart], kind: str) -> bytes:
     mpl.use("agg")
     from matplotlib.figure import Figure
 
-    style = STYLE if kind == "svg" else _ink("#222222")
+    style = STYLE if kind == "svg" else _style_with_color("#222222")
     heights = [_height(chart) for chart in charts]
     with mpl.rc_context(style):
         figure = Figure(figsize=(WIDTH, sum(heights) + (0.35 if title else 0.0)), layout="constrained")

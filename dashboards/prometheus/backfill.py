@@ -32,7 +32,7 @@ from capture import arrow_compute as pc
 from capture.errors import WiretideError
 from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
-from dashboards.prometheus.query_series import QuerySeries, Shown, Value
+from dashboards.prometheus.query_series import QuerySeries, ShownSeries, Value
 from dashboards.prometheus.stable_groups import StableGroups
 from highlevel.aggregation import LATE
 
@@ -106,7 +106,7 @@ class Backfill:
         """Compute the samples of the last window."""
         if self._waiting.num_rows == 0:
             return
-        time, shown = self._waiting_end // MILLISECOND, self._shown()
+        time, shown = self._waiting_end // MILLISECOND, self._select_series()
         self._waiting = self.series.plan.schema.empty_table()
         for value, series in zip(self.series.values, shown.series, strict=True):
             for labels, number in series:
@@ -119,8 +119,8 @@ class Backfill:
                     samples.times.append(time)
                     samples.values.append(number)
 
-    def _shown(self) -> Shown:
-        return self.series.shown(self._waiting, self._stable, self._waiting_end)
+    def _select_series(self) -> ShownSeries:
+        return self.series.select_series(self._waiting, self._stable, self._waiting_end)
 
     def warnings(self) -> Iterator[str]:
         """Yield a sentence for each reason for which samples are left out."""

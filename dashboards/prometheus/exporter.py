@@ -24,9 +24,9 @@ from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from capture.metrics import LabelledName, Metric, Samples
 from dashboards.prometheus.names import Names
-from dashboards.prometheus.query_counters import QueryCounters, counted_values, counter_name
+from dashboards.prometheus.query_counters import QueryCounters, counter_name, values_with_counters
 from dashboards.prometheus.query_histograms import QueryHistogram, histogram_name
-from dashboards.prometheus.query_series import QuerySeries, Series, Shown
+from dashboards.prometheus.query_series import QuerySeries, Series, ShownSeries
 from dashboards.prometheus.stable_groups import StableGroups
 from highlevel.aggregation import LATE
 from highlevel.plan.plan import Plan
@@ -46,18 +46,18 @@ class ClosedWindow:
     """The exposition of the window by content type."""
 
     @cached_property
-    def shown(self) -> Shown:
+    def shown_series(self) -> ShownSeries:
         """The series of the window. They are computed at the first scrape, because most windows are never scraped.
 
         So the selection of groups is stable over the windows that are scraped. The caller must hold a lock.
         """
         rows = pa.concat_tables([self.series.plan.schema.empty_table(), *self.tables])
-        return self.series.shown(rows, self.stable, self.end)
+        return self.series.select_series(rows, self.stable, self.end)
 
     @cached_property
     def families(self) -> tuple[GaugeMetricFamily, ...]:
         """The metric families of the value columns. They are made once, because most scrapes find no new window."""
-        return tuple(gauge_families(self.series, self.shown.series))
+        return tuple(gauge_families(self.series, self.shown_series.series))
 
 
 def gauge_families(series: QuerySeries, shown: Sequence[Sequence[Series]]) -> Iterator[GaugeMetricFamily]:
@@ -81,7 +81,7 @@ class LastWindow:
         self._stable = StableGroups(series.top)
         self.current: ClosedWindow | None = None
 
-    def rows(self, table: pa.Table) -> None:
+    def add_rows(self, table: pa.Table) -> None:
         """Add rows of closed windows. Raises ValueError if a column of the plan is missing."""
         plan = self.series.plan
         if missing := [name for name in plan.schema.names if name not in table.schema.names]:
@@ -109,7 +109,7 @@ class LastWindow:
         if self.current is None or self.current.end <= end:
             self.current = ClosedWindow(start, end, (rows,), self.series, self._stable)
 
-    def progress(self, low: int) -> None:
+    def set_watermark(self, low: int) -> None:
         """Record the watermark `low` in ns: show the last window that ends by `low`, even if it has no rows.
 
         At the end of the input the shown window does not change.
@@ -225,14 +225,14 @@ class Exporter:
         self.registry = Registry()
         self.registry.register(self)
 
-    def results(self, query: str, table: pa.Table) -> None:
+    def add_results(self, query: str, table: pa.Table) -> None:
         """Add rows of closed windows: `window_start, window_end` (ns), then the select list.
 
         The window with the largest end is shown. Rows of the same window add up, so no call may be repeated.
         """
         if last := self._window(query):
             with self._lock:
-                last.rows(table)
+                last.add_rows(table)
             self.count(query, table)
 
     def correct(self, query: str, windows: Mapping[tuple[int, int], pa.Table]) -> None:
@@ -258,14 +258,14 @@ class Exporter:
                 for counters in cumulative:
                     counters.add(rows)
 
-    def progress(self, query: str, low: int) -> None:
+    def set_watermark(self, query: str, low: int) -> None:
         """Record that all windows that end by `low` (ns) are closed, and that their rows have been added.
 
         The last of these windows may have no rows, because no group passed HAVING. It then replaces the shown window.
         """
         if last := self._window(query):
             with self._lock:
-                last.progress(low)
+                last.set_watermark(low)
 
     def _window(self, query: str) -> LastWindow | None:
         """Return the shown window of a query. None for a query without windows: its rows are only counted."""
@@ -273,7 +273,7 @@ class Exporter:
             raise ValueError(f"got results of query {query!r}; {_choices(self.plans)}")
         return self._windows.get(query)
 
-    def samples(self, samples: Mapping[LabelledName, float]) -> None:
+    def set_samples(self, samples: Mapping[LabelledName, float]) -> None:
         """Replace all counters and gauges of the pipeline."""
         for name, labels in samples:
             if name not in self._metrics:
@@ -352,8 +352,8 @@ class Exporter:
                 if one.plan.windowed and one.plan.window.timed:
                     window_samples.set(WINDOW_START, window.start / 1e9, one.plan.name)
                     window_samples.set(WINDOW_END, window.end / 1e9, one.plan.name)
-                window_samples.set(GROUPS, window.shown.groups, one.plan.name)
-                window_samples.set(SERIES_FOLDED, window.shown.folded, one.plan.name)
+                window_samples.set(GROUPS, window.shown_series.groups, one.plan.name)
+                window_samples.set(SERIES_FOLDED, window.shown_series.folded, one.plan.name)
         declared = {metric.name: family_of(metric) for metric in self._metrics.values()}
         for (name, labels), number in sorted([*samples.items(), *window_samples.items()]):
             declared[name].add_metric(labels, number)
@@ -477,6 +477,6 @@ def _check_names(metrics: Iterable[Metric], series: Iterable[QuerySeries]) -> No
     for one in series:
         for value in one.values:
             names.reserve(value.name, f"column {value.column!r} of query {one.plan.name!r}")
-        for value in counted_values(one):
+        for value in values_with_counters(one):
             for name in {counter_name(value), counter_name(value).removesuffix("_total"), histogram_name(value)}:
                 names.reserve(name, f"the counter of column {value.column!r} of query {one.plan.name!r}")

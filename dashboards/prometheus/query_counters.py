@@ -24,7 +24,7 @@ from highlevel.windows.kind import SessionWindow, SlidingWindow
 Labels = tuple[str, ...]
 
 
-def counted_values(series: QuerySeries) -> tuple[Value, ...]:
+def values_with_counters(series: QuerySeries) -> tuple[Value, ...]:
     """Return the value columns of a query that have counters."""
     plan = series.plan
     if not plan.windowed:
@@ -47,7 +47,7 @@ class QueryCounters:
     def __init__(self, series: QuerySeries) -> None:
         """Begin with counters of 0. A query whose windows overlap has none."""
         self.series = series
-        self.values = counted_values(series)
+        self.values = values_with_counters(series)
         self._stable = StableGroups(series.top)
         self._calls = 0
         self._sums: dict[Labels, list[float]] = {}
@@ -57,7 +57,7 @@ class QueryCounters:
         if not self.values or rows.num_rows == 0:
             return
         self._calls += 1
-        shown = self.series.shown(rows, self._stable, self._calls, rank=self.values[0].column)
+        shown = self.series.select_series(rows, self._stable, self._calls, rank=self.values[0].column)
         columns = {value.column: series for value, series in zip(self.series.values, shown.series, strict=True)}
         for index, value in enumerate(self.values):
             for labels, number in columns[value.column]:

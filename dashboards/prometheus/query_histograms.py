@@ -15,7 +15,7 @@ import pyarrow as pa
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.utils import floatToGoString
 
-from dashboards.prometheus.query_counters import counted_values
+from dashboards.prometheus.query_counters import values_with_counters
 from dashboards.prometheus.query_series import QuerySeries, Value
 from lowlevel.expressions.types import NUMBERS
 
@@ -46,7 +46,7 @@ class QueryHistogram:
             raise ValueError(
                 f"{query}: got the type {kind} of {column}, expected a number, such as bucket(len, 64, 512)"
             )
-        values = counted_values(series)
+        values = values_with_counters(series)
         if not values:
             raise ValueError(f"{query}: got no count in windows that do not overlap, expected for example count(*)")
         self._series, self._column, self._value = series, column, values[0]

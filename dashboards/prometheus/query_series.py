@@ -98,7 +98,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownSeries:
     """The series of one window, one tuple per value column.
 
     `groups`: number of result rows. `folded`: number of result rows that are part of `other`.
@@ -197,9 +197,9 @@ class QuerySeries:
         shown = f"the {groups} with the greatest {rank}, which change rarely,"
         return f"Column {column} of {shown} {where}; {other_rule}. SQL: {sql}"
 
-    def shown(
+    def select_series(
         self, rows: pa.Table, stable: StableGroups | None = None, time: int = 0, rank: str | None = None
-    ) -> Shown:
+    ) -> ShownSeries:
         """Return the series of the result rows of one window.
 
         First the shown groups, in descending order of the rank column, then `other`. `stable` selects the shown groups
@@ -229,7 +229,7 @@ class QuerySeries:
                 folded = pc.call_function(value.fold, [remaining[f"v{index}"]]).as_py()
                 shown += [] if folded is None else [(other, folded)]
             series.append(tuple(shown))
-        return Shown(tuple(series), rows.num_rows, pc.sum(remaining["rows"], min_count=0).as_py())
+        return ShownSeries(tuple(series), rows.num_rows, pc.sum(remaining["rows"], min_count=0).as_py())
 
     def _stable_groups(
         self, groups: pa.Table, order: list[tuple[str, str]], stable: StableGroups, time: int

@@ -1,6 +1,6 @@
 """Select the groups of a query that have separate series, so that the selection rarely changes.
 
-If only the current window decided, the smallest selected groups would change in almost every window: two groups of
+If only the current window decided, the smallest selected groups would change in almost every window. Two groups of
 nearly equal size would alternate, and both would have gaps. So a group keeps its series until another group is clearly
 larger over several windows.
 
@@ -46,8 +46,9 @@ class StableGroups:
 
         `values` contains the shown groups that are in the window, and the `candidates` largest groups, the largest
         first. NULL and NaN are less than all numbers. `time` is the end of the window. A call with the `time` of the
-        last call replaces the last call. A call with an earlier `time`, because another scrape was faster, changes no
-        state: it returns the shown groups that are in the window, filled up with the largest other groups.
+        last call replaces the last call. If another scrape was faster, `time` is earlier than in the last call. Then
+        the state does not change. The call returns the shown groups that are in the window, and the largest other
+        groups.
         """
         if self._time is not None and time < self._time:
             present = [group for group in self.shown if group in values]

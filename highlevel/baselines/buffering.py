@@ -62,7 +62,7 @@ class BufferingAggregate:
         words = len(self.subaggregates) + (2 if self.groups else 1)
         return 8 * words * self.tuples + (self.keys.bytes if self.keys is not None and self.groups else 0)
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Store tuples and emit the windows that end before the last of them."""
         if batch.num_rows == 0:
             return

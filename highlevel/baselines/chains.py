@@ -83,7 +83,7 @@ def walk(  # type: ignore[no-untyped-def]
 
 
 class Chains:
-    """Rows whose column `clock_column` never decreases, and the number of each row's key."""
+    """Stores rows in the order of their column `clock_column`, with the number of each row's key."""
 
     def __init__(self, clock_column: str) -> None:
         """Create an empty side."""

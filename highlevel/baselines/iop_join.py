@@ -72,7 +72,7 @@ class IopJoin:
         """Bytes of the rows and their index."""
         return sum(side.bytes for side in self.sides) + (self.keys.bytes if self.spec.keys else 0)
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Join rows with the stored rows of the other side, and store them."""
         self.received += batch.num_rows
         clocks = batch.column(self.clocks[port]).to_numpy()
@@ -86,21 +86,21 @@ class IopJoin:
         arrived, _ = self.inputs[port].read(batch)  # without the rows that have a NULL key
         batch, clocks = arrived.batch.select(self.stored[port]), arrived.batch.column(self.clocks[port]).to_numpy()
         key_ids = self._number_keys(arrived.keys, batch.num_rows)
-        yield from self._pairs(Port(port), batch, key_ids, *self.spec.window.meets(Port(port), clocks))
-        wanted = int(np.searchsorted(clocks, self.spec.window.expired(Port(port), self.bounds[1 - port])))
+        yield from self._emit_pairs(Port(port), batch, key_ids, *self.spec.window.meets(Port(port), clocks))
+        wanted = int(np.searchsorted(clocks, self.spec.window.expiry_time(Port(port), self.bounds[1 - port])))
         count = max(1, self.keys.count)
         self.sides[port].add(batch.slice(wanted), clocks[wanted:], key_ids[wanted:], count)
-        yield from self._reach(Port(port), bounds)
+        yield from self._advance(Port(port), bounds)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Remove the rows that later rows of this input cannot match."""
-        yield from self._reach(Port(port), punctuation.watermark)
+        yield from self._advance(Port(port), punctuation.watermark)
 
-    def _reach(self, port: Port, bounds: int) -> Iterator[Item]:
+    def _advance(self, port: Port, bounds: int) -> Iterator[Item]:
         self.bounds[port] = max(self.bounds[port], bounds)
         other = Port(1 - port)
-        self.sides[other].expire(self.spec.window.expired(other, self.bounds[port]))
-        low = min(self.bounds[Port.LEFT], self.spec.window.expired(Port.LEFT, self.bounds[Port.RIGHT]))
+        self.sides[other].expire(self.spec.window.expiry_time(other, self.bounds[port]))
+        low = min(self.bounds[Port.LEFT], self.spec.window.expiry_time(Port.LEFT, self.bounds[Port.RIGHT]))
         if low > self.emitted_watermark:
             self.emitted_watermark = low
             yield Punctuation(UNION, low)
@@ -120,7 +120,9 @@ class IopJoin:
                 side.renumber_keys(new_ids, len(used))
         return self.keys.find_or_insert(keys, rows)
 
-    def _pairs(self, port: Port, batch: pa.RecordBatch, key_ids: Words, lows: Words, highs: Words) -> Iterator[Item]:
+    def _emit_pairs(
+        self, port: Port, batch: pa.RecordBatch, key_ids: Words, lows: Words, highs: Words
+    ) -> Iterator[Item]:
         other = Port(1 - port)
         if self.sides[other].rows == 0:
             return

@@ -1,8 +1,8 @@
 """Merge: the union of ordered inputs, with an ordered output (Li 2008, §8.1).
 
-A row is emitted when no input can have an earlier row: each has a waiting row that is not earlier, or a watermark that
-excludes earlier rows. Until then rows wait in unlimited memory. So an idle or late input delays the rows of all other
-inputs. `Meld` does not wait, because its output has no order.
+A row is emitted when no input can have an earlier row. Each input then has a waiting row that is not earlier, or a
+watermark that excludes earlier rows. Until then rows wait in unlimited memory. So an idle or late input delays the rows
+of all other inputs. `Meld` does not wait, because its output has no order.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OrderedMerge:
         """Bytes of the rows that wait."""
         return sum(run.bytes for queue in self.queues for run in queue)
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Queue rows, and emit the rows up to the smallest bound of the inputs."""
         if batch.num_rows == 0:
             return

@@ -1,8 +1,8 @@
 """OPIB-Join: order preserved by a buffer in front of the join (Li 2008, §7.3).
 
 A left row waits until all its possible matches have arrived. So the results are in the order of left times. A right row
-is stored until no waiting left row can match it. With equal ranges and rates the state contains the rows of three
-ranges, instead of two.
+is stored until no waiting left row can match it. If both windows have the same range and both inputs the same rate, it
+stores the rows of three ranges. A join without this buffer stores those of two ranges.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ WATERMARKS = "watermarks"
 
 
 class OpibJoin(BufferedJoin):
-    """Emits the results of OA-Join in the order of left times, with watermarks of the left time."""
+    """Emits the results of OAJoin, which needs no order, in the order of left times. Watermarks are of left times."""
 
     def __init__(self, spec: JoinSpec) -> None:
         """Join by `spec`."""
         self.time = left_time_name(spec)
         super().__init__(spec, spec.left.time)
         self.window = spec.window
-        self.bounds = [BEGINNING, BEGINNING]
+        self.watermarks = [BEGINNING, BEGINNING]
         self.received = self._late = 0
 
     @property
@@ -42,13 +42,13 @@ class OpibJoin(BufferedJoin):
         """Number of emitted rows."""
         return self.join.results
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Delay rows of the left input; store rows of the right."""
         self.received += batch.num_rows
         if port == Port.RIGHT:
-            yield from self.join.rows(port, batch)
+            yield from self.join.process_rows(port, batch)
             return
-        late = batch.column(self.buffer.time).to_numpy() < self.bounds[Port.LEFT]
+        late = batch.column(self.buffer.time).to_numpy() < self.watermarks[Port.LEFT]
         if late.any():
             self._late += int(np.count_nonzero(late))
             batch = batch.filter(pa.array(~late))
@@ -56,27 +56,27 @@ class OpibJoin(BufferedJoin):
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[GraphItem]:
         """Join, in order, the left rows whose possible matches have all arrived."""
-        if punctuation.watermark <= self.bounds[port]:
+        if punctuation.watermark <= self.watermarks[port]:
             return
-        self.bounds[port] = punctuation.watermark
+        self.watermarks[port] = punctuation.watermark
         if port == Port.RIGHT:
             yield from self.join.punctuate(port, punctuation)
-        # No later left row is older than this time, and left rows that are older match no later right row.
-        complete = min(self.bounds[Port.LEFT], self.window.expired(Port.LEFT, self.bounds[Port.RIGHT]))
+        # All left rows before this time have arrived, and no right row that arrives from now on matches them.
+        complete = min(self.watermarks[Port.LEFT], self.window.expiry_time(Port.LEFT, self.watermarks[Port.RIGHT]))
         if complete == BEGINNING:
             return
         pairs = []
         for batch in self.buffer.take(complete - 1):
-            pairs += [item for item in self.join.rows(Port.LEFT, batch) if isinstance(item, pa.RecordBatch)]
+            pairs += [item for item in self.join.process_rows(Port.LEFT, batch) if isinstance(item, pa.RecordBatch)]
         if pairs:
             yield sort_by_time(pairs, self.time).batch
         yield from self.join.punctuate(Port.LEFT, Punctuation(punctuation.link, complete))
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the state of the join, the waiting rows, and the watermarks of both sides."""
-        return super().snapshot() | {WATERMARKS: pa.table({"bound": self.bounds})}
+        return super().snapshot() | {WATERMARKS: pa.table({"bound": self.watermarks})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         super().restore(tables)
-        self.bounds = tables[WATERMARKS]["bound"].to_pylist()
+        self.watermarks = tables[WATERMARKS]["bound"].to_pylist()

@@ -16,7 +16,7 @@ from lowlevel.punctuation import GraphItem, Punctuation
 
 
 class OpobJoin(BufferedJoin):
-    """Emits the results of OA-Join in the order of left times, with watermarks of the left time."""
+    """Emits the results of OAJoin, which needs no order, in the order of left times. Watermarks are of left times."""
 
     def __init__(self, spec: JoinSpec) -> None:
         """Join by `spec`."""
@@ -33,15 +33,15 @@ class OpobJoin(BufferedJoin):
         """Rows below a watermark."""
         return self.join.late
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Store the pairs of these rows in the buffer."""
-        yield from self._in_order(self.join.rows(port, batch))
+        yield from self._sort_results(self.join.process_rows(port, batch))
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[GraphItem]:
         """Emit, in order, the results that no later result precedes."""
-        yield from self._in_order(self.join.punctuate(port, punctuation))
+        yield from self._sort_results(self.join.punctuate(port, punctuation))
 
-    def _in_order(self, items: Iterable[GraphItem]) -> Iterator[GraphItem]:
+    def _sort_results(self, items: Iterable[GraphItem]) -> Iterator[GraphItem]:
         for item in items:
             if isinstance(item, pa.RecordBatch):
                 self.buffer.add(item)

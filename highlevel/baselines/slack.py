@@ -25,7 +25,7 @@ from lowlevel.subaggregates import SubAggregate
 
 
 class Lateness(StrEnum):
-    """Windows in which a late row is missing."""
+    """Which windows lack a late row: all of its windows (CONSISTENT), or only those that are closed (GENEROUS)."""
 
     CONSISTENT = "consistent"
     GENEROUS = "generous"
@@ -55,7 +55,7 @@ class SlackAggregate:
         self.newest = BEGINNING
         self.received = self.late = self.lost = 0
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Process rows in arrival order. Windows may close."""
         if batch.num_rows == 0:
             return
@@ -74,7 +74,7 @@ class SlackAggregate:
         self.lost += int((np.minimum(kept, end) - first)[late].sum())
         inside = kept < end
         tagged = batch.append_column(FIRST_WID, pa.array(kept)).append_column(END_WID, pa.array(end))
-        yield from self.aggregate.rows(0, tagged if inside.all() else tagged.filter(pa.array(inside)))
+        yield from self.aggregate.process_rows(0, tagged if inside.all() else tagged.filter(pa.array(inside)))
         self.newest = int(newest_so_far[-1])
         yield from self.aggregate.punctuate(0, Punctuation("*", int(closed[-1])))
 

@@ -44,7 +44,7 @@ class SlackSort:
         """Bytes of the stored rows."""
         return self.buffer.bytes
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Drop late rows, store the others, and emit stored rows that are `slack` or more older than the newest row."""
         if batch.num_rows == 0:
             return

@@ -75,7 +75,7 @@ class SortBuffer:
         return [sort_by_time(taken, self.time).batch] if taken else []
 
     def cut(self, bound: int) -> list[pa.RecordBatch]:
-        """Remove the rows with times up to `bound`. Return a sorted batch for each run that has such rows."""
+        """Remove the rows with times up to `bound`. Return one sorted batch for each run that contains such rows."""
         taken: list[pa.RecordBatch] = []
         kept: list[Run] = []
         for run in self._runs:

@@ -53,17 +53,19 @@ class SortedJoin:
         """Bytes of the rows in the sorts and in the join."""
         return sum(sort.bytes for sort in self.sorts) + self.join.bytes
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Sort rows, and join the rows that the sort emits."""
-        yield from self._joined(port, self.sorts[port].rows(0, batch))
+        yield from self._join_sorted(port, self.sorts[port].process_rows(0, batch))
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Join the rows that the sort emits at the watermark."""
-        yield from self._joined(port, self.sorts[port].punctuate(0, punctuation))
+        yield from self._join_sorted(port, self.sorts[port].punctuate(0, punctuation))
 
-    def _joined(self, port: int, items: Iterable[Item]) -> Iterator[Item]:
+    def _join_sorted(self, port: int, items: Iterable[Item]) -> Iterator[Item]:
         for item in items:
-            yield from self.join.punctuate(port, item) if isinstance(item, Punctuation) else self.join.rows(port, item)
+            yield from (
+                self.join.punctuate(port, item) if isinstance(item, Punctuation) else self.join.process_rows(port, item)
+            )
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the state of both sorts and of the join."""

@@ -65,14 +65,14 @@ class Answer:
 def _rows(table: pa.Table, names: Sequence[str]) -> list[Row]:
     if not names:
         return [()] * table.num_rows
-    return list(zip(*(map(_rounded, table.column(name).to_pylist()) for name in names), strict=True))
+    return list(zip(*(map(_round_float, table.column(name).to_pylist()) for name in names), strict=True))
 
 
-def _rounded(value: object) -> object:
+def _round_float(value: object) -> object:
     """Round a FLOAT, because the last bits of sums depend on the order of the rows."""
     return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
-def shown_rows(table: pa.Table, names: Sequence[str]) -> Counter[Row]:
+def rows_of_answer(table: pa.Table, names: Sequence[str]) -> Counter[Row]:
     """Return the multiset of the rows of an answer, with the columns `names`."""
     return Counter(_rows(table, names))

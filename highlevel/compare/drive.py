@@ -92,15 +92,15 @@ class ObservedJoin:
         """Bytes of the join."""
         return self.join.bytes
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Join rows."""
-        return self._reported(self.join.rows(port, batch))
+        return self._report_items(self.join.process_rows(port, batch))
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Process a watermark."""
-        return self._reported(self.join.punctuate(port, punctuation))
+        return self._report_items(self.join.punctuate(port, punctuation))
 
-    def _reported(self, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
+    def _report_items(self, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
         for item in items:
             if isinstance(item, pa.RecordBatch):
                 self.on_pairs(item)
@@ -147,7 +147,7 @@ def observe(question: Question, variant: Variant, arrivals: Arrivals) -> Variant
             _sample(samples, operators, event.tick - tick)
             tick = event.tick
         now, input_ended = event.now, event.ends
-        for call in _calls(pipeline, arrivals, event):
+        for call in _feed_event(pipeline, arrivals, event):
             began = time.perf_counter()
             results = [item for item in call if isinstance(item, pa.RecordBatch) and item.num_rows]
             if results:
@@ -166,15 +166,15 @@ def measure_cpu_time(question: Question, variant: Variant, arrivals: Arrivals) -
     pipeline = variant.pipeline(question, arrivals.links(len(question.plan.leaves)))
     began = time.process_time()
     for event in arrivals.events(variant.late):
-        for call in _calls(pipeline, arrivals, event):
+        for call in _feed_event(pipeline, arrivals, event):
             for _ in call:
                 pass
     return time.process_time() - began
 
 
-def _calls(pipeline: Pipeline, arrivals: Arrivals, event: Event) -> Iterator[Iterator[GraphItem]]:
+def _feed_event(pipeline: Pipeline, arrivals: Arrivals, event: Event) -> Iterator[Iterator[GraphItem]]:
     if event.rows is not None:
-        yield pipeline.rows(event.port, event.rows)
+        yield pipeline.process_rows(event.port, event.rows)
     yield pipeline.punctuate(event.port, make_punctuation(arrivals.sources[event.port], event.watermark))
 
 

@@ -18,7 +18,7 @@ from highlevel.compare.question import times_of_pairs
 from highlevel.joins.spec import MAX_TS, MIN_TS, Port, WatermarkForm
 from highlevel.operators.meld import UNION
 from highlevel.operators.operator import Operator
-from highlevel.operators.state import Part, restore_to, snapshot_of
+from highlevel.operators.state import StateOwner, restore_to, snapshot_of
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.nodes import PANE, Join, Windowed
 from highlevel.plan.operators.operator import AnyPunctuation
@@ -31,7 +31,7 @@ from lowlevel.punctuation import BEGINNING, END, GraphItem, Item, JointPunctuati
 class CompositeOperator:
     """Operator that consists of other operators, which store its state."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[StateOwner]) -> None:
         """`parts` store the rows."""
         self.parts = parts
 
@@ -58,22 +58,24 @@ class OrderedLeaf(CompositeOperator):
         self.merge = OrderedMerge(ports, PANE)
         super().__init__([*self.sorts, self.merge])
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Sort rows, and merge the rows that the sorts emit."""
-        yield from self._merged(port, self.sorts[port].rows(0, batch))
+        yield from self._merge_items(port, self.sorts[port].process_rows(0, batch))
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Emit the rows that the watermark allows, from the sort and then from the merge."""
         assert isinstance(punctuation, Punctuation)
-        yield from self._merged(port, self.sorts[port].punctuate(0, punctuation))
+        yield from self._merge_items(port, self.sorts[port].punctuate(0, punctuation))
 
-    def _merged(self, port: int, items: Iterable[Item]) -> Iterator[GraphItem]:
+    def _merge_items(self, port: int, items: Iterable[Item]) -> Iterator[GraphItem]:
         if len(self.sorts) == 1:
             yield from items
             return
         for item in items:
             yield from (
-                self.merge.punctuate(port, item) if isinstance(item, Punctuation) else self.merge.rows(port, item)
+                self.merge.punctuate(port, item)
+                if isinstance(item, Punctuation)
+                else self.merge.process_rows(port, item)
             )
 
 
@@ -105,10 +107,10 @@ class InOrderWindows(CompositeOperator):
         self.stages: list[Operator] = stages
         super().__init__([self.windows, *stages])
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Process rows. Windows may close."""
         for partials in [batch] if self.partials is None else self.partials.compute(batch):
-            for item in self.windows.rows(0, partials):
+            for item in self.windows.process_rows(0, partials):
                 yield from self._finish(item)
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
@@ -122,16 +124,16 @@ class InOrderWindows(CompositeOperator):
             return
         ends = self.window.end(0) + item.column("wid").to_numpy() * self.window.slide
         columns = [pa.array(ends - self.window.range), pa.array(ends), *item.columns[1:]]
-        yield from self._staged(
+        yield from self._run_stages(
             0, pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *item.schema.names[1:]])
         )
 
-    def _staged(self, stage: int, item: Item) -> Iterator[Item]:
+    def _run_stages(self, stage: int, item: Item) -> Iterator[Item]:
         if stage == len(self.stages) or isinstance(item, Punctuation):
             yield item
             return
-        for following in self.stages[stage].rows(0, item):
-            yield from self._staged(stage + 1, following)
+        for following in self.stages[stage].process_rows(0, item):
+            yield from self._run_stages(stage + 1, following)
 
 
 class InOrderJoin(CompositeOperator):
@@ -143,9 +145,9 @@ class InOrderJoin(CompositeOperator):
         self.times: Sequence[str] = times_of_pairs(node.spec)
         super().__init__([join])
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Process rows of a side."""
-        yield from map(self._convert, self.join.rows(port, batch))
+        yield from map(self._convert, self.join.process_rows(port, batch))
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Process a watermark of a side."""

@@ -1,4 +1,7 @@
-"""Comparable queries: groups of windows over links, or a join of two inputs, converted to read single rows."""
+"""Questions: queries that can be compared. The plan of a question reads single rows.
+
+It computes groups of windows over links, or a join of two inputs.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ class NotComparedError(WiretideError):
 
 @dataclass(frozen=True)
 class Question:
-    """Plan over single rows. Its last result columns identify rows and are not part of the answer.
+    """The plan of a query, changed to read single rows. Its last result columns identify rows; the answer lacks them.
 
     `shown`: the columns of the query. `keys`: the columns that identify a result; without windows all columns.
     `count`: the column with the number of rows of a group, None without windows.
@@ -66,7 +69,7 @@ class Question:
 
     @property
     def settle(self) -> int:
-        """Largest time in ns from the arrival of a row to its last effect, for exact watermarks of links in step."""
+        """Largest time in ns from a row's arrival to the last result that it affects, with exact watermarks."""
         window, join = self.window, self.join
         longest = window.range + window.slide if window is not None else 0
         if join is not None:
@@ -88,14 +91,14 @@ def question_of(plan: Plan) -> Question:
         raise NotComparedError("a query with WITH CONSISTENCY or EMIT CHANGES")
     if isinstance(root, Windowed):
         _check_windows(root.aggregation)
-        counting = root.aggregation.counting_rows()
+        counting = root.aggregation.with_row_counts()
         if root.merges_partials and isinstance(root.input, Leaf):
             row_plan = replace(counting.low, reduced=False, pane=1)
             leaf = replace(root.input, low=row_plan)
             return _question_of_windows(plan, Windowed(leaf, replace(counting, low=row_plan), PANE))
-        windowed = Windowed(_row_wise(root.input), replace(counting, low=replace(counting.low, pane=1)), root.time)
+        windowed = Windowed(_make_row_wise(root.input), replace(counting, low=replace(counting.low, pane=1)), root.time)
         return _question_of_windows(plan, windowed)
-    return _question_of_pairs(plan, _row_wise(root))
+    return _question_of_pairs(plan, _make_row_wise(root))
 
 
 def _check_windows(aggregation: Aggregation) -> None:
@@ -138,17 +141,17 @@ def _question_of_pairs(plan: Plan, root: Node) -> Question:
     return Question(graph, tuple(plan.schema.names), tuple(plan.schema.names), None)
 
 
-def _row_wise(node: Node) -> Node:
+def _make_row_wise(node: Node) -> Node:
     """Return a node whose joins have two inputs and whose other operators process single rows."""
     match node:
         case Leaf() if not node.low.reduced:
             return node
         case Union():
-            return node.with_inputs(map(_row_wise, node.inputs))
+            return node.with_inputs(map(_make_row_wise, node.inputs))
         case Filter() | Apply():
-            return replace(node, input=_row_wise(node.input))
+            return replace(node, input=_make_row_wise(node.input))
         case Join():
-            return _with_times(replace(node, left=_row_wise(node.left), right=_row_wise(node.right)))
+            return _with_times(replace(node, left=_make_row_wise(node.left), right=_make_row_wise(node.right)))
     words = {Over: "with window functions (OVER)", Distinct: "with DISTINCT"}
     raise NotComparedError(f"a query {words.get(type(node), 'that reads groups')}")
 

@@ -53,7 +53,9 @@ def variants_of(question: Question, slacks: Sequence[int]) -> list[Variant]:
         ]
         for kind in Lateness:
             for slack in slacks:
-                variants.append(Variant(f"slack {seconds(slack)}, {kind}", slack, True, _replace_windows(slack, kind)))
+                variants.append(
+                    Variant(f"slack {format_seconds(slack)}, {kind}", slack, True, _replace_windows(slack, kind))
+                )
         return variants
     joins = {
         "sort, in-order join": _replace_by_ordered,
@@ -68,17 +70,17 @@ def variants_of(question: Question, slacks: Sequence[int]) -> list[Variant]:
     return variants
 
 
-def seconds(duration: int) -> str:
+def format_seconds(duration: int) -> str:
     """Write ns as seconds.
 
-    >>> seconds(500_000_000), seconds(0)
+    >>> format_seconds(500_000_000), format_seconds(0)
     ('0.5s', '0s')
     """
     return f"{duration / 1e9:g}s"
 
 
 def _watermark_text(late: int | None) -> str:
-    return "exact" if late is None else f"{seconds(late)} late"
+    return "exact" if late is None else f"{format_seconds(late)} late"
 
 
 def _replace_by_ordered(node: Node, ports: int) -> NodeOperator | None:
@@ -95,17 +97,17 @@ def _replace_by_ordered(node: Node, ports: int) -> NodeOperator | None:
 
 
 def _replace_windows(slack: int, lateness: Lateness) -> Replacement:
-    def replaced(node: Node, _: int) -> NodeOperator | None:
+    def make_replacement(node: Node, _: int) -> NodeOperator | None:
         return InOrderWindows(node, (slack, lateness)) if isinstance(node, Windowed) else None
 
-    return replaced
+    return make_replacement
 
 
 def _replace_join(make: Callable[[Join], NodeOperator]) -> Replacement:
-    def replaced(node: Node, _: int) -> NodeOperator | None:
+    def make_replacement(node: Node, _: int) -> NodeOperator | None:
         return make(node) if isinstance(node, Join) else None
 
-    return replaced
+    return make_replacement
 
 
 def _subtree(node: Node) -> list[Node]:

@@ -37,10 +37,10 @@ class Accumulator:
         if merge_rules.rule in PAIRS:
             is_first = merge_rules.rule is Rule.FIRST
             self.op = SUM  # not used, because pairs have a separate kernel
-            self.starts = [INT_MAX if is_first else INT_MIN, _neutral_word(is_first, self.floats[1])]
+            self.initial_values = [INT_MAX if is_first else INT_MIN, _neutral_word(is_first, self.floats[1])]
         else:
             self.op = OPCODES[merge_rules.rule, self.floats[0]]
-            self.starts = [STARTS[self.op]]
+            self.initial_values = [STARTS[self.op]]
         self.words: Words = np.empty((len(merge_rules.columns), 0), np.int64)
 
     def reserve(self, groups: int) -> None:
@@ -49,7 +49,7 @@ class Accumulator:
         if before.shape[1] < groups:
             self.words = np.empty((len(before), groups), np.int64)
             self.words[:, : before.shape[1]] = before
-            self.words[:, before.shape[1] :] = np.array(self.starts)[:, None]
+            self.words[:, before.shape[1] :] = np.array(self.initial_values)[:, None]
 
     def copy(self) -> Accumulator:
         """Return an independent copy."""

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from highlevel.groups.merging import MergeRule
-from highlevel.groups.table import GroupTable, join_small, merged
+from highlevel.groups.table import GroupTable, join_small, merge_batches
 
 MERGE_ROWS = 16_384
 """Partials of a buffer that wait for a merge. A merge of fewer partials would cost more for calls than for rows."""
@@ -116,7 +116,7 @@ class MergeBuffer:
     def _merge_last(self, count: int) -> None:
         """Merge the last `count` pieces."""
         if count > 1:
-            self.pieces[-count:] = [merged(self.pieces[-count:], self.groups, self.merge_rules)]
+            self.pieces[-count:] = [merge_batches(self.pieces[-count:], self.groups, self.merge_rules)]
 
     def batches(self) -> list[pa.RecordBatch]:
         """Return the rows: merged if they are many, otherwise as received. A group may occur in several batches."""

@@ -46,7 +46,7 @@ class RunningTotals:
         self.buffers[key] = batch, self.table.merge(batch).astype(np.int32)
         heappush(self._ends, (key[1], key))
 
-    def pass_on(self, wid: int) -> bool:
+    def remove_before(self, wid: int) -> bool:
         """Subtract the buffers whose last window is before `wid`. Return True if there was such a buffer."""
         has_subtracted = False
         while self._ends and self._ends[0][0] <= wid:

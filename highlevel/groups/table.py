@@ -86,7 +86,7 @@ def batch_of(schema: pa.Schema, columns: Sequence[pa.Array]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(cast, schema=schema)
 
 
-def merged(
+def merge_batches(
     batches: Sequence[pa.RecordBatch], groups: Sequence[str], merge_rules: Sequence[MergeRule]
 ) -> pa.RecordBatch:
     """Return the merged rows of at least one batch."""
@@ -99,10 +99,10 @@ def merged(
 def join_small(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Join batches to one batch if they have few rows, because each batch costs calls, independent of its size."""
     few = sum(batch.num_rows for batch in batches) < FEW_ROWS
-    return [one_batch(batches)] if batches and few else list(batches)
+    return [join_batches(batches)] if batches and few else list(batches)
 
 
-def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def join_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Join at least one batch to one batch. Several batches are copied."""
     if len(batches) == 1:
         return batches[0]

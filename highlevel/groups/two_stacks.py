@@ -53,15 +53,15 @@ class TwoStacks:
         self.merge_rules = list(merge_rules)
         self.front: list[tuple[int, Layer]] = []  # (end, merge of buffers with this or a later end), greatest end first
         self.blocks: list[Block] = []  # greatest ends first
-        self.back_piles: list[MergeBuffer]
+        self.back_buffers: list[MergeBuffer]
         self._clear()
 
     def _clear(self) -> None:
         """Remove all groups."""
         self.keys = Keys([self.schema.field(name).type for name in self.groups])
         self.back = Layer(self.schema, self.merge_rules, held=True)
-        self.back_piles = []
-        self.back_over = INT_MAX  # the first window that lacks a buffer of the back
+        self.back_buffers = []
+        self.back_end = INT_MAX  # the first window that lacks a buffer of the back
 
     @property
     def bytes(self) -> int:
@@ -74,8 +74,8 @@ class TwoStacks:
         end = key[1]
         front_end = self.blocks[0].end if self.blocks else self.front[0][0] if self.front else None
         if front_end is None or end > front_end:
-            self.back_piles.append((end, batch))
-            self.back_over = min(self.back_over, end)
+            self.back_buffers.append((end, batch))
+            self.back_end = min(self.back_end, end)
             self._merge([self.back], batch)
         else:
             self._merge(self._steps_with(end, batch), batch)
@@ -98,7 +98,7 @@ class TwoStacks:
                 steps.append(block.later)
         return steps
 
-    def pass_on(self, wid: int) -> bool:
+    def remove_before(self, wid: int) -> bool:
         """Remove the buffers that end by window `wid`. Return True if there were any."""
         before = len(self.front)
         while self.front and self.front[-1][0] <= wid:
@@ -106,8 +106,8 @@ class TwoStacks:
         gone = len(self.front) < before
         while not self.front and self.blocks:
             self._make_steps(self.blocks.pop(), wid)
-        if not self.front and self.back_over <= wid:
-            self._turn(wid)
+        if not self.front and self.back_end <= wid:
+            self._move_back_to_front(wid)
             return True
         return gone
 
@@ -121,12 +121,12 @@ class TwoStacks:
         ids = layer.present(count)
         return batch_of(self.schema, [*self.keys.columns(ids), *layer.columns(ids, count)])
 
-    def _turn(self, wid: int) -> None:
+    def _move_back_to_front(self, wid: int) -> None:
         """Make a new front from the back, with the buffers of window `wid` and later windows.
 
         Other groups are removed.
         """
-        buffers = sorted(((end, batch) for end, batch in self.back_piles if end > wid), key=itemgetter(0))
+        buffers = sorted(((end, batch) for end, batch in self.back_buffers if end > wid), key=itemgetter(0))
         self._clear()
         ends = sorted({end for end, _ in buffers})
         size = max(1, isqrt(len(ends)))

@@ -185,8 +185,8 @@ class InlineRun:
         `slack` is the allowed disorder in ns, for inputs without exact watermarks: streams and flows. None means
         LIVE_SLACK for live inputs and EXACT for others. With `lull` the clock raises the watermark of idle live inputs
         (`lowlevel.watermarks.idle`); otherwise their windows wait for data. `threads` None means `available_threads()`.
-        With `measure` the operators and the low level are measured, and the counters of a leaf are labelled with its
-        name in the plan instead of the query. Raises InputError for a file that is no capture, ValueError for a number
+        With `measure` the operators and the low level are measured. The label of a leaf's counters is then its name in
+        the plan, not the name of the query. Raises InputError for a file that is no capture, ValueError for a number
         of threads below 1.
         """
         leaves = [leaf for plan in plans for leaf in plan.leaves]
@@ -211,13 +211,13 @@ class InlineRun:
         captures = [open_capture(each.path, each.follow) for each in self.inputs]
         self.live = any(isinstance(capture, StreamedCapture) and capture.live for capture in captures)
         self.slacks = [
-            self._slack(slack, capture, [leaf for leaf in leaves if each.feeds(leaf)])
+            self._choose_slack(slack, capture, [leaf for leaf in leaves if each.feeds(leaf)])
             for each, capture in zip(self.inputs, captures, strict=True)
         ]
-        plans = [plan.filling_lulls() for plan in plans] if self.live else list(plans)
+        plans = [plan.with_filled_lulls() for plan in plans] if self.live else list(plans)
         is_exact = all(each is None for each in self.slacks) and (lull is None or not self.live)
         is_exact = is_exact and all(leaf.low.slack is None for leaf in leaves)
-        self.plans = plans if is_exact else [plan.counting_rows() for plan in plans]
+        self.plans = plans if is_exact else [plan.with_row_counts() for plan in plans]
         files = [*find_watched_files(tuple(self.plans))]
         fixed = Watchlists() if files else NoWatchlists()
         """The watchlists of finite inputs: one version in the whole run."""
@@ -285,13 +285,17 @@ class InlineRun:
         unmeasured_rows = 0
         incomplete = {plan_position for plan_position, plan in enumerate(self.plans) if plan.ends_early}
         ends_early = len(incomplete) == len(self.plans)
-        for leaf_number, shard, item in self._low_level():
+        for leaf_number, shard, item in self._run_low_level():
             unmeasured_rows += item.num_rows if isinstance(item, pa.RecordBatch) else 0
             if unmeasured_rows >= ROWS_BETWEEN_MEASUREMENTS:
                 unmeasured_rows = 0
                 self._check_state_size()
             port = self._ports[leaf_number, shard]
-            items = self.nodes.punctuate(port, item) if isinstance(item, Punctuation) else self.nodes.rows(port, item)
+            items = (
+                self.nodes.punctuate(port, item)
+                if isinstance(item, Punctuation)
+                else self.nodes.process_rows(port, item)
+            )
             for plan_position, result in items:
                 if isinstance(result, pa.RecordBatch):
                     yield plan_position, result
@@ -314,18 +318,18 @@ class InlineRun:
             self.on_large_state(state_bytes)
             self.on_large_state = None
 
-    def _low_level(self) -> Iterator[LeafShardItem]:
+    def _run_low_level(self) -> Iterator[LeafShardItem]:
         """Run the shards in threads, or in this thread with one thread and no live input."""
         producers = [self._schedule.work() for _ in range(min(self.threads, len(self._schedule.shards)))]
         producers += [self._listen(shard) for shard in self.shards if isinstance(shard, LiveShard)]
         if self.low_level_seconds is not None:
-            producers = [self._timed(producer, self.low_level_seconds) for producer in producers]
+            producers = [self._measure_busy_time(producer, self.low_level_seconds) for producer in producers]
         if self.threads == 1 and not self.live:
             return itertools.chain.from_iterable(producers)
         return run_ahead(producers, QUEUED_PER_THREAD * (1 + len(producers)), self._unwanted)
 
     @staticmethod
-    def _timed(items: Iterator[LeafShardItem], busy: list[float]) -> Iterator[LeafShardItem]:
+    def _measure_busy_time(items: Iterator[LeafShardItem], busy: list[float]) -> Iterator[LeafShardItem]:
         """Yield the items of a thread. Add the seconds in which it computed them to `busy`."""
         seconds = 0.0
         try:
@@ -391,7 +395,7 @@ class InlineRun:
         """Return all counters and gauges. They are complete after the last result."""
         samples = Samples()
         # A link may have tables in several shards. The tables of one input exist at the same time, so their sizes are
-        # added. Of inputs that are read one after another only existing tables count.
+        # added. If inputs are read one after another, only existing tables count.
         tables: dict[int | None, Samples] = {}
         for shard in self.shards:
             shard_samples = Samples(shard.samples())
@@ -412,7 +416,7 @@ class InlineRun:
             samples.merge(query_samples(self.nodes, plan, newest, root=root), ALL_METRICS)
         return samples
 
-    def _slack(self, slack: int | None, capture: AnyCapture, leaves: Sequence[Leaf]) -> int | None:
+    def _choose_slack(self, slack: int | None, capture: AnyCapture, leaves: Sequence[Leaf]) -> int | None:
         """Return the allowed disorder of an input in ns, for plans that state none. None: exact watermarks."""
         if isinstance(capture, Capture) and any(leaf.low.has_record_watermarks for leaf in leaves):
             return None  # the scan provides exact watermarks

@@ -49,7 +49,8 @@ def run_ahead(producers: Sequence[Iterator[T]], depth: int, unwanted: Event) -> 
     """
     queue: Queue[Entry[T]] = Queue(depth)
     threads = [
-        Thread(target=_work, args=(items, queue, unwanted), name="wiretide-ahead", daemon=True) for items in producers
+        Thread(target=_produce, args=(items, queue, unwanted), name="wiretide-ahead", daemon=True)
+        for items in producers
     ]
     running = len(threads)
     try:
@@ -70,7 +71,7 @@ def run_ahead(producers: Sequence[Iterator[T]], depth: int, unwanted: Event) -> 
                 thread.join()
 
 
-def _work(items: Iterator[T], queue: Queue[Entry[T]], unwanted: Event) -> None:
+def _produce(items: Iterator[T], queue: Queue[Entry[T]], unwanted: Event) -> None:
     """Put all items of one producer, and its end, into the queue until the consumer stops."""
     failure: BaseException | None = None
     try:
@@ -149,7 +150,7 @@ class Schedule:
         while not self._scanned.wait(POLL):
             if self.unwanted.is_set():
                 return
-        while (shard := self._next()) is not None:
+        while (shard := self._take_shard()) is not None:
             for leaf_number, item in shard.step(self.progress):
                 yield leaf_number, shard, item
             self._put(shard)
@@ -184,7 +185,7 @@ class Schedule:
             self._scanned.set()
             yield from first_watermarks
 
-    def _next(self) -> MappedShard | StreamShard | None:
+    def _take_shard(self) -> MappedShard | StreamShard | None:
         """Wait until `max_lead` allows the shard with the smallest `next_time` to continue. Return this shard.
 
         Return None if no shard waits: all are in use or have ended.

@@ -148,13 +148,13 @@ class Shard:
         """Aggregate one block in the tables."""
         node = self._ensure_node()
         self.newest = max(self.newest, block.max_ts)
-        yield from self._numbered(node.process(block))
+        yield from self._number_leaves(node.process(block))
 
     def end(self, damage: str | None) -> Iterator[LeafItem]:
         """Flush the tables, store the counters and release the memory. `damage`: the cause of damage, or None."""
         if self.node is not None:
-            yield from self._numbered(self.node.finish())
-            yield from self._numbered(self.node.progress(END))
+            yield from self._number_leaves(self.node.finish())
+            yield from self._number_leaves(self.node.progress(END))
         yield from self.raise_watermark(END)
         self.damage = damage
         self._final_samples = self.samples()
@@ -197,7 +197,7 @@ class Shard:
             budget=shard_input.tables.budget,
         )
 
-    def _numbered(self, items: Iterator[LeafItem]) -> Iterator[LeafItem]:
+    def _number_leaves(self, items: Iterator[LeafItem]) -> Iterator[LeafItem]:
         """Replace the leaf numbers of the node by the leaf numbers of the run."""
         for leaf_position, item in items:
             yield self.input.leaves[leaf_position][0], item
@@ -388,7 +388,7 @@ class LiveShard(Shard):
         if self.input.lull is None or polled == BEGINNING:
             return
         if self.node is not None:
-            yield from self._numbered(self.node.tick(polled))
+            yield from self._number_leaves(self.node.tick(polled))
             return
         self._polled_before_rows = polled
         for (number, _), rounder in zip(self.input.leaves, self._rounders, strict=True):

@@ -27,7 +27,7 @@ from highlevel.inline.table_sources import (
     source_name,
     source_size,
 )
-from highlevel.inline.tables import BATCH_ROWS, PACKED, Stream, convert_column, rows_of_leaf
+from highlevel.inline.tables import BATCH_ROWS, PACKED_TYPES, Stream, convert_column, rows_of_leaf
 from highlevel.plan.nodes import Leaf, Node
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
@@ -245,7 +245,7 @@ class FileStream(Stream):
         def convert(part: pa.Array) -> pa.ChunkedArray:
             if column.type is Type.TIME and is_text:
                 part = part.cast(pa.timestamp("ns", zone))
-            if column.type in PACKED:
+            if column.type in PACKED_TYPES:
                 _check_addresses(part, column.type)
             return convert_column(column.name, pa.chunked_array([part]), column.type)
 

@@ -25,25 +25,25 @@ from highlevel.aggregation import Output
 from highlevel.plan.nodes import PANE, Apply, Leaf, Node, TimeOutput
 from highlevel.plan.pipeline import Pipeline
 from highlevel.plan.plan import Plan
-from highlevel.results.user_types import packed
+from highlevel.results.user_types import pack_addresses
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
-from lowlevel.kinds import KINDS, TABLE, columns_of_kind
+from lowlevel.kinds import KINDS, TABLE, row_kind_of
 from lowlevel.node.watching import find_watched_files
 from lowlevel.plan import ARROW_TYPES, Key, LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, GraphItem, Punctuation
 from lowlevel.watch.watched_file import Watchlists
 
-Ending = Callable[[Samples], None]
+EndCallback = Callable[[Samples], None]
 """Called with the counters at the end of a run."""
 
 BATCH_ROWS = 1 << 16
 """Maximum rows of a batch: a window can close after every batch."""
 
-PACKED = (Type.ADDRESS, Type.MAC)
+PACKED_TYPES = (Type.ADDRESS, Type.MAC)
 """Types that are text in tables of users and bytes in queries."""
 
-RESERVED = {"ts": Type.TIME, "link": Type.TEXT}
+RESERVED_COLUMNS = {"ts": Type.TIME, "link": Type.TEXT}
 """Column names with a fixed meaning in queries, and the types that these columns must have."""
 
 
@@ -98,8 +98,8 @@ class TableStream(Stream):
             kind = type_of(field.name, values.type)
             if kind is None:
                 continue
-            if RESERVED.get(field.name.lower(), kind) is not kind:
-                expected = RESERVED[field.name.lower()]
+            if RESERVED_COLUMNS.get(field.name.lower(), kind) is not kind:
+                expected = RESERVED_COLUMNS[field.name.lower()]
                 raise ValueError(f"column {field.name}: got {values.type}, expected a {expected}; rename or convert it")
             if field.name.startswith("."):
                 raise ValueError(f"column {field.name}: got a name that begins with a dot; rename the column")
@@ -145,7 +145,7 @@ def rows_of_leaf(leaf: Leaf, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def run_tables(
-    plan: Plan, tables: Mapping[str, Stream], end: Ending | None = None
+    plan: Plan, tables: Mapping[str, Stream], end: EndCallback | None = None
 ) -> Generator[pa.RecordBatch, None, None]:
     """Run a plan over the tables of its leaves, by name in lower case; yield rows of final windows.
 
@@ -175,7 +175,7 @@ def _items(pipeline: Pipeline, tables: Sequence[Stream]) -> Iterator[GraphItem]:
         if before > newest[port]:
             yield from pipeline.punctuate(port, Punctuation(tables[port].name, before))
         if batch is not None:
-            yield from pipeline.rows(port, batch)
+            yield from pipeline.process_rows(port, batch)
         if after > max(before, newest[port]):
             yield from pipeline.punctuate(port, Punctuation(tables[port].name, after))
         newest[port] = max(before, after)
@@ -195,8 +195,8 @@ def type_of(name: str, arrow: pa.DataType) -> Type | None:
     if pa.types.is_dictionary(arrow):
         arrow = arrow.value_type
     if any(is_text(arrow) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
-        columns = (columns_of_kind(kind).column(name) for kind in KINDS)
-        return next((column.type for column in columns if column and column.type in PACKED), Type.TEXT)
+        columns = (row_kind_of(kind).column(name) for kind in KINDS)
+        return next((column.type for column in columns if column and column.type in PACKED_TYPES), Type.TEXT)
     tests = {
         pa.types.is_boolean: Type.BOOL,
         pa.types.is_integer: Type.INT,
@@ -210,8 +210,8 @@ def type_of(name: str, arrow: pa.DataType) -> Type | None:
 def convert_column(name: str, values: pa.ChunkedArray, kind: Type) -> pa.ChunkedArray:
     """Convert a column to the internal values of its type. Raises ValueError for a value that does not fit."""
     try:
-        if kind in PACKED:
-            return pa.chunked_array([packed(values.cast(pa.string()))])
+        if kind in PACKED_TYPES:
+            return pa.chunked_array([pack_addresses(values.cast(pa.string()))])
         if kind is Type.TIME:
             zone = values.type.tz if pa.types.is_timestamp(values.type) else None
             values = values.cast(pa.timestamp("ns", zone))

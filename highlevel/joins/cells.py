@@ -46,7 +46,7 @@ class Cells:
         """Memory of long strings."""
         return sum(strings.bytes for strings in self.strings.values())
 
-    def grown(self, columns: Sequence[pa.Array]) -> Cells | None:
+    def extended_to(self, columns: Sequence[pa.Array]) -> Cells | None:
         """Return an encoding for these columns and all earlier values, or None if no greater form is needed."""
         needed_forms = [form_of(column) for column in columns]
         nulls = self.nulls or Form.NULLABLE in needed_forms
@@ -86,7 +86,7 @@ class Cells:
                     out[number // BITS] |= np.asarray(pc.is_null(column)).astype(np.int64) << number % BITS
                     zero = pa.scalar(False if pa.types.is_boolean(column.type) else 0, column.type)
                     column = pc.fill_null(column, zero)
-                column_words[0] = _exactly(column)
+                column_words[0] = _exact_words(column)
                 number += 1
             else:
                 pack(column, form, column_words)
@@ -114,7 +114,7 @@ class Cells:
         return columns
 
 
-def _exactly(column: pa.Array) -> Words:
+def _exact_words(column: pa.Array) -> Words:
     """Return the values of a column of numbers without NULLs as words, bit by bit."""
     if column.type == pa.float64():
         return np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).view(np.int64)

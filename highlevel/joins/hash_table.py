@@ -28,10 +28,10 @@ LINK, TIME, WORDS = 0, 1, 2
 NEXT = 2**31 - 1
 MATCHED = 2**31
 LIST = 32
-GOING = 2**31 - 1
+REMOVING = 2**31 - 1
 """Parts of a link: the next row of the chain, the bit of a row with a match, and the shift of the time list.
 
-GOING is stored in place of the time list while a row is removed; no list contains this value.
+REMOVING is stored in place of the time list while a row is removed; no list contains this value.
 """
 
 PREFETCH_ROWS = 64
@@ -122,7 +122,7 @@ class ProbingRows(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Where a probe writes its pairs: rows to `probing`, stored rows to `found`. Both have `room`."""
+    """The output of a probe: rows in `probing`, stored rows in `found`. Both arrays have `room` elements."""
 
     probing: Integers
     found: Integers
@@ -130,11 +130,11 @@ class Pairs(NamedTuple):
 
 
 @kernel("i64(RowTable, ProbingRows, i64, i64, i64*, Pairs)")
-def probe(table: RowTable, searching: ProbingRows, once, fresh, at, pairs: Pairs):  # type: ignore[no-untyped-def]
+def probe(table: RowTable, searching: ProbingRows, once, unmatched_only, at, pairs: Pairs):  # type: ignore[no-untyped-def]
     """Write pairs of rows and stored rows with the same key and a matching time. Return their number.
 
-    With `once` a row has at most one pair. With `fresh` stored rows that have had a match are skipped. If there is no
-    room, `at` contains the position to continue at. At the end its row is the number of rows.
+    With `once` a row has at most one pair. With `unmatched_only` stored rows that have had a match are skipped. If
+    there is no room, `at` contains the position to continue at. At the end its row is the number of rows.
     """
     stored, width, keys, positions, ahead = table.stored, table.width, table.keys, table.places, table.ahead
     low, high, rows = searching.low, searching.high, searching.rows
@@ -171,7 +171,9 @@ def probe(table: RowTable, searching: ProbingRows, once, fresh, at, pairs: Pairs
                 while True:
                     base = candidate * width
                     time = stored[base + TIME]
-                    is_match = low[row] <= time and time <= high[row] and not (fresh and stored[base] & MATCHED)
+                    is_match = (
+                        low[row] <= time and time <= high[row] and not (unmatched_only and stored[base] & MATCHED)
+                    )
                     if is_match:
                         for key in range(keys):
                             if stored[base + WORDS + key] != searching.words[key * rows + row]:
@@ -229,18 +231,18 @@ def insert(table: RowTable, words, times, matched, rows, placed):  # type: ignor
 
 
 @kernel("i64(RowTable, i64*, i64)")
-def remove(table: RowTable, gone, count):  # type: ignore[no-untyped-def]
+def remove(table: RowTable, removed, count):  # type: ignore[no-untyped-def]
     """Remove rows from their chains and put them on the stack of free rows. The rows are in no time list.
 
     One walk removes all these rows of its chain, so their order does not matter. Return their number.
     """
     stored, width, positions, ahead, counters = table.stored, table.width, table.places, table.ahead, table.counters
     for index in range(count):
-        stored[gone[index] * width] |= GOING << LIST
+        stored[removed[index] * width] |= REMOVING << LIST
     for first in range(0, count, PREFETCH_ROWS):
         end = min(count, first + PREFETCH_ROWS)
         for index in range(first, end):
-            base = gone[index] * width
+            base = removed[index] * width
             position = place_of_stored(table, base)
             ahead[index - first] = position
             prefetch(positions, position >> 1)
@@ -249,12 +251,12 @@ def remove(table: RowTable, gone, count):  # type: ignore[no-untyped-def]
             if last:
                 prefetch(stored, (last - 1) * width)
         for index in range(first, end):
-            sought = gone[index]
+            sought = removed[index]
             position = ahead[index - first]
             before = last_at(positions, position) - 1
-            while stored[sought * width] >> LIST == GOING:
+            while stored[sought * width] >> LIST == REMOVING:
                 row = stored[before * width] & NEXT
-                if stored[row * width] >> LIST != GOING:
+                if stored[row * width] >> LIST != REMOVING:
                     before = row
                     continue
                 if row == before:

@@ -126,7 +126,7 @@ class OAJoin:
         """Memory of the stored rows."""
         return self._keys.bytes + sum(side.state.bytes for side in self.sides.values())
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Emit the pairs of these rows with stored rows of the other port. Store these rows for later matches."""
         side = Port(port)
         self.received += batch.num_rows
@@ -136,7 +136,7 @@ class OAJoin:
         if self.spec.kind.keeps(side):
             yield from self._emit_unmatched(side, null_key_rows)
         if len(arrived.times):
-            yield from self._meet(side, arrived)
+            yield from self._join_arrived(side, arrived)
 
     def _drop_late(self, side: Port, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Count and drop rows below the port's watermark."""
@@ -153,7 +153,7 @@ class OAJoin:
         self.late += count
         return pc.filter(batch, array_of(~late)) if count else batch
 
-    def _meet(self, side: Port, arrived: JoinRows) -> Iterator[GraphItem]:
+    def _join_arrived(self, side: Port, arrived: JoinRows) -> Iterator[GraphItem]:
         kind, partner = self.spec.kind, Port(1 - side)
         state = self.sides[partner].state
         words = self._key_words(arrived.keys, len(arrived.times))
@@ -168,7 +168,7 @@ class OAJoin:
             matched[probing] = True
             newly_matched = state.mark(stored) if kind.keeps(partner) or state.matches_once else stored
             if not kind.is_left_only:
-                yield from self._pairs(side, arrived, probing, stored)
+                yield from self._emit_pairs(side, arrived, probing, stored)
             elif kind is JoinKind.SEMI and partner is Port.LEFT:
                 yield from self._emit_stored_unmatched(partner, newly_matched)
         if kind is JoinKind.SEMI and side is Port.LEFT:
@@ -182,7 +182,7 @@ class OAJoin:
 
     def _may_meet(self, side: Port, times: Words) -> Mask:
         """Return a mask of the rows that later rows may match."""
-        earliest = self.spec.window.expired(side, self.bounds[1 - side])
+        earliest = self.spec.window.expiry_time(side, self.bounds[1 - side])
         return times >= earliest if earliest != END else np.zeros(len(times), np.bool_)
 
     def _store(self, port: Port, arrived: JoinRows, words: Words, matched: Mask, rows: Words) -> None:
@@ -197,7 +197,7 @@ class OAJoin:
 
     def _key_words(self, keys: Sequence[pa.Array], rows: int) -> Words:
         """Return the words of keys. Convert the stored rows if the keys need another encoding."""
-        grown = self._keys.grown(keys)
+        grown = self._keys.extended_to(keys)
         if grown is None and self._keys.bytes > 2 * self._key_bytes + LONG_BYTES:
             grown = self._keys.with_new_strings()
         if grown is not None:
@@ -217,7 +217,7 @@ class OAJoin:
         table = pa.RecordBatch.from_pydict(columns) if columns else pa.RecordBatch.from_pydict({"": probing})
         return self._residual.true_rows(BatchColumns(table, self._macs), len(probing))
 
-    def _pairs(self, side: Port, arrived: JoinRows, probing: Words, stored: Words) -> Iterator[GraphItem]:
+    def _emit_pairs(self, side: Port, arrived: JoinRows, probing: Words, stored: Words) -> Iterator[GraphItem]:
         partner = Port(1 - side)
         times, columns = self.sides[partner].stored_columns(stored)
         columns |= self.sides[side].batch_columns(arrived.batch, probing)
@@ -256,7 +256,7 @@ class OAJoin:
         state = self.sides[partner].state
         rows_before = state.held
         for rows in state.expire(
-            self.spec.window.expired(partner, punctuation.watermark), self.spec.kind.keeps(partner)
+            self.spec.window.expiry_time(partner, punctuation.watermark), self.spec.kind.keeps(partner)
         ):
             yield from self._emit_stored_unmatched(partner, rows)
         self.purged += rows_before - state.held
@@ -270,7 +270,7 @@ class OAJoin:
         """Return the watermarks, and the rows of both sides."""
         tables = {BOUNDS: pa.table({"bound": self.bounds, "said": [*self._emitted, None, None][:2]})}
         for port, side in self.sides.items():
-            times, matched, keys, others = side.state.every()
+            times, matched, keys, others = side.state.unexpired_rows()
             columns = {"time": pa.array(times), "matched": pa.array(matched)}
             columns |= {f"key {index}": key for index, key in enumerate(keys)}
             columns |= {f"column {name}": column for name, column in zip(side.others, others, strict=True)}

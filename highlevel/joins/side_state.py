@@ -100,9 +100,10 @@ class SideState:
         return 2 * len(self._heads) - 1
 
     def probe(self, words: Words, earliest: Words, latest: Words, once: bool) -> Iterator[tuple[Words, Words]]:
-        """Yield pairs of rows and stored rows with equal keys and times in `[low, high]`, up to PAIRS at a time.
+        """Yield pairs of rows and stored rows with equal keys, up to PAIRS at a time.
 
-        The arrays are valid until the next pair of arrays is requested. With `once` a row has at most one pair.
+        The time of a stored row is from `earliest` to `latest`. The arrays are valid until the next pair of arrays is
+        requested. With `once` a row has at most one pair.
         """
         rows = len(earliest)
         if self.held == 0 or rows == 0:
@@ -128,7 +129,7 @@ class SideState:
         rows = len(times)
         if rows == 0:
             return
-        grown = self.cells.grown(columns)
+        grown = self.cells.extended_to(columns)
         if grown is not None:
             self.lay_out(self.keys, grown)
         if self.cells.bytes > 2 * self._bytes_after_layout + LONG_BYTES:
@@ -141,7 +142,7 @@ class SideState:
         insert(self._table, packed, times, matched, rows, slots)
         self.count += rows
         self._lists.add(self._stored, slots, times)
-        length = self._lists.length_for(self.count)
+        length = self._lists.choose_length(self.count)
         if length != self._lists.interval_length:
             every = self._all()
             self._lists.rebuild(self._stored, every, self._stored[every, TIME], length)
@@ -235,7 +236,7 @@ class SideState:
         words = self._gather_words(rows, needed)
         return words[TIME].copy(), self._key_columns(words, keys), self._columns(words, columns)
 
-    def every(self) -> tuple[Words, Flags, list[pa.Array], list[pa.Array]]:
+    def unexpired_rows(self) -> tuple[Words, Flags, list[pa.Array], list[pa.Array]]:
         """Return all rows that may still have a match: their times, match bits, key columns and other columns."""
         words = self._gather_words(self._all())
         matched = words[LINK] & MATCHED != 0

@@ -33,15 +33,15 @@ sorting (np.unique)."""
 
 
 @kernel("i64(i64*, i64, i64*, i64, i64*, i64*, i64*, i64*)")
-def enlist(stored, width, rows, count, lists, firsts, smallest_times, lengths):  # type: ignore[no-untyped-def]
+def enlist(stored, width, rows, count, list_numbers, firsts, smallest_times, lengths):  # type: ignore[no-untyped-def]
     """Put each row at the front of its list.
 
-    `lists`: the number of the list of each row. For each list, `firsts` contains 1 + its first row, `smallest_times`
+    `list_numbers`: the list of each row. For each list, `firsts` contains 1 + its first row, `smallest_times`
     its smallest time, and `lengths` its length.
     """
     for each in range(count):
         base = rows[each] * width
-        position = lists[each]
+        position = list_numbers[each]
         stored[base] = (stored[base] & 0xFFFFFFFF) | (firsts[position] << LIST)
         firsts[position] = rows[each] + 1
         smallest_times[position] = min(smallest_times[position], stored[base + TIME])
@@ -50,12 +50,12 @@ def enlist(stored, width, rows, count, lists, firsts, smallest_times, lengths): 
 
 
 @kernel("i64(i64*, i64, i64*, i64*, i64, i64*)")
-def take_lists(stored, width, firsts, ends, list_count, gone):  # type: ignore[no-untyped-def]
-    """Write the rows of `list_count` lists to `gone`, one list after the other. Return the number of rows.
+def take_lists(stored, width, firsts, ends, list_count, removed):  # type: ignore[no-untyped-def]
+    """Write the rows of `list_count` lists to `removed`, one list after the other. Return the number of rows.
 
-    The rows of a list are in reverse order, the last row first. On call, `ends` contains the position after the last
-    row of each list in `gone`. The kernel counts it down to the position of the first row. The lists are read in turns,
-    so that their memory accesses overlap.
+    The rows of a list are in reverse order, the last row first. When the kernel is called, `ends[i]` is the position in
+    `removed` after the rows of list i. The kernel counts it down to the position of the first row. The lists are read
+    in turns, so that their memory accesses overlap.
     """
     count = 0
     unfinished = list_count
@@ -65,7 +65,7 @@ def take_lists(stored, width, firsts, ends, list_count, gone):  # type: ignore[n
             if firsts[each]:
                 row = firsts[each] - 1
                 ends[each] -= 1
-                gone[ends[each]] = row
+                removed[ends[each]] = row
                 count += 1
                 firsts[each] = stored[row * width] >> LIST
                 if firsts[each]:
@@ -75,8 +75,8 @@ def take_lists(stored, width, firsts, ends, list_count, gone):  # type: ignore[n
 
 
 @kernel("i64(i64*, i64, i64, i64, i64*, i64*)")
-def take_before(stored, width, first, low, gone, remaining):  # type: ignore[no-untyped-def]
-    """Remove the rows before `low` from a list and write them to `gone`. Return their number.
+def take_before(stored, width, first, before, removed, remaining):  # type: ignore[no-untyped-def]
+    """Remove the rows whose time is below `before` from a list, and write them to `removed`. Return their number.
 
     `remaining` receives 1 + the first remaining row, or 0, and the smallest remaining time.
     """
@@ -87,8 +87,8 @@ def take_before(stored, width, first, low, gone, remaining):  # type: ignore[no-
         row = first - 1
         base = row * width
         first = stored[base] >> LIST
-        if stored[base + TIME] < low:
-            gone[count] = row
+        if stored[base + TIME] < before:
+            removed[count] = row
             count += 1
         else:
             stored[base] = (stored[base] & 0xFFFFFFFF) | (remaining[0] << LIST)
@@ -105,10 +105,10 @@ class TimeLists:
         self.shortest_interval = shortest_interval
         self.interval_length = shortest_interval
         self.lists: dict[int, tuple[int, int, int]] = {}  # by interval: 1 + first row, smallest time, length
-        self._order: list[int] = []  # a heap of intervals
+        self._interval_heap: list[int] = []  # a heap of intervals
         self._remaining = np.zeros(2, np.int64)
 
-    def length_for(self, row_count: int) -> int:
+    def choose_length(self, row_count: int) -> int:
         """Return the best interval length for `row_count` rows. If it is another length, the caller calls `rebuild`."""
         lists, length = len(self.lists), self.interval_length
         while lists > MIN_LISTS and row_count < MIN_LIST_ROWS * lists:
@@ -121,7 +121,7 @@ class TimeLists:
         """Build the lists again, with intervals of another length. `rows` are all rows."""
         self.interval_length = length
         self.lists = {}
-        self._order = []
+        self._interval_heap = []
         self.add(stored, rows, times)
 
     def add(self, stored: Words, rows: Words, times: Words) -> None:
@@ -142,36 +142,39 @@ class TimeLists:
             if name in self.lists:
                 firsts[position], smallest_times[position], lengths[position] = self.lists[name]
             else:
-                heappush(self._order, name)
+                heappush(self._interval_heap, name)
         enlist(stored, stored.shape[1], rows, len(rows), lists, firsts, smallest_times, lengths)
         lists_of_names = zip(firsts[used].tolist(), smallest_times[used].tolist(), lengths[used].tolist(), strict=True)
         self.lists.update(zip(names, lists_of_names, strict=True))
 
     def take(self, stored: Words, low: int) -> Words:
-        """Remove the rows before `low`, or all rows if `low` is END. Return them, roughly in the order of time."""
+        """Remove the rows with times below `low`, or all rows if `low` is END.
+
+        Return them, roughly in the order of time.
+        """
         whole = []
-        while self._order and (low == END or (self._order[0] + 1) * self.interval_length <= low):
-            whole.append(self.lists.pop(heappop(self._order)))
+        while self._interval_heap and (low == END or (self._interval_heap[0] + 1) * self.interval_length <= low):
+            whole.append(self.lists.pop(heappop(self._interval_heap)))
         ends = np.cumsum([0, *(length for _, _, length in whole)])[1:]
         total = int(ends[-1]) if whole else 0
-        cut = bool(self._order) and self.lists[self._order[0]][1] < low
-        gone = np.empty(total + (self.lists[self._order[0]][2] if cut else 0), np.int64)
+        cut = bool(self._interval_heap) and self.lists[self._interval_heap[0]][1] < low
+        removed = np.empty(total + (self.lists[self._interval_heap[0]][2] if cut else 0), np.int64)
         take_lists(
-            stored, stored.shape[1], np.array([first for first, _, _ in whole], np.int64), ends, len(whole), gone
+            stored, stored.shape[1], np.array([first for first, _, _ in whole], np.int64), ends, len(whole), removed
         )
         if not cut:
-            return gone
-        name = self._order[0]
+            return removed
+        name = self._interval_heap[0]
         first, _, length = self.lists[name]
-        count = take_before(stored, stored.shape[1], first, low, gone[total:], self._remaining)
+        count = take_before(stored, stored.shape[1], first, low, removed[total:], self._remaining)
         if count < length:
             self.lists[name] = int(self._remaining[0]), int(self._remaining[1]), length - count
         else:
-            del self.lists[heappop(self._order)]
-        return gone[: total + count]
+            del self.lists[heappop(self._interval_heap)]
+        return removed[: total + count]
 
     def clear(self) -> None:
         """Remove all rows."""
         self.lists = {}
-        self._order = []
+        self._interval_heap = []
         self.interval_length = self.shortest_interval

@@ -2,18 +2,18 @@
 
 Let b0 and b1 be the watermarks of the left and the right input. A later result contains a new left row (time >= b0) or
 a new right row (time >= b1). The other row of the pair is new too, or stored. Stored left rows are not older than
-`expired(left, b1)`, and stored right rows not older than `expired(right, b0)` (see `highlevel.joins.window`). So for
-all later results:
+`expiry_time(left, b1)`, and stored right rows not older than `expiry_time(right, b0)` (see `highlevel.joins.window`).
+So for all later results:
 
-    left time      >= L = min(b0, expired(left, b1))
-    right time     >= R = min(b1, expired(right, b0))
+    left time      >= L = min(b0, expiry_time(left, b1))
+    right time     >= R = min(b1, expiry_time(right, b0))
     later time     >= max(L, R, min(b0, b1))
     earlier time   >= min(L, R)
     joint          not (left time < b0 and right time < b1)
 
 A row without a match has only one time, at least L or R. The joint watermark grows even if one side is always ahead of
-the other. Its bounds are limited to `(min(b0, beyond(left, b1)), min(b1, beyond(right, b0)))`: above these limits no
-pair is in a window, so a larger bound would be a message without a use.
+the other. Its bounds are limited to `(min(b0, unmatched_from(left, b1)), min(b1, unmatched_from(right, b0)))`: above
+these limits no pair is in a window, so larger bounds have no effect.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def output_bounds(spec: JoinSpec, watermark_form: WatermarkForm, bounds: tuple[i
     window = spec.window
     left, right = bounds
     if watermark_form is WatermarkForm.JOINT:
-        return min(left, window.beyond(Port.LEFT, right)), min(right, window.beyond(Port.RIGHT, left))
-    left_bound = min(left, window.expired(Port.LEFT, right))
-    right_bound = min(right, window.expired(Port.RIGHT, left))
+        return min(left, window.unmatched_from(Port.LEFT, right)), min(right, window.unmatched_from(Port.RIGHT, left))
+    left_bound = min(left, window.expiry_time(Port.LEFT, right))
+    right_bound = min(right, window.expiry_time(Port.RIGHT, left))
     if watermark_form is WatermarkForm.LEFT:
         return (left_bound,)
     if watermark_form is WatermarkForm.RIGHT:

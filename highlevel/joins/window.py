@@ -8,9 +8,9 @@ A left row can be joined for RANGE0 (R0), and a right row for RANGE1 (R1). With 
 
 Times are whole ns, so each of these bands is a closed interval `low <= d <= high`. Methods of a window:
 
-    meets(side, t)         closed interval of the other side's times that a row at t may meet
-    expired(side, bound)   rows of `side` before this time meet no row of the other side from `bound` on: remove them
-    beyond(side, bound)    rows of `side` from this time on meet no row of the other side before `bound`
+    meets(side, t)                closed interval of the other side's times that a row at t may meet
+    expiry_time(side, bound)      rows of `side` before this time meet no row of the other side from `bound` on: remove
+    them unmatched_from(side, bound)   rows of `side` from this time on meet no row of the other side before `bound`
 
 The results of all three methods never decrease if their argument increases. `origin` and `pane` divide time into panes.
 An interval of `meets` overlaps at most two panes.
@@ -99,18 +99,18 @@ class Band:
             return _add_distance(times, self.low), _add_distance(times, self.high)
         return _add_distance(times, -self.high), _add_distance(times, -self.low)
 
-    def expired(self, side: Port, bound: int) -> int:
+    def expiry_time(self, side: Port, bound: int) -> int:
         """Return the time before which rows of `side` meet no row from `bound`."""
         return _limited(bound, bound - self.high if side is Port.LEFT else bound + self.low)
 
-    def beyond(self, side: Port, bound: int) -> int:
+    def unmatched_from(self, side: Port, bound: int) -> int:
         """Return the time from which rows of `side` meet no row before `bound`."""
         return _limited(bound, bound - self.low if side is Port.LEFT else bound + self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class Tumbling:
-    """Windows of one length, counted from `origin`: window w of the left meets window w + `shift` of the right.
+    """Windows of one length, counted from `origin`. Rows of left window w meet rows of right window w + `shift`.
 
     For example shift = -1: each minute of the left side matches the previous minute of the right side.
     """
@@ -140,12 +140,12 @@ class Tumbling:
         )
         return first, _add_distance(first, self.length - 1)
 
-    def expired(self, side: Port, bound: int) -> int:
+    def expiry_time(self, side: Port, bound: int) -> int:
         """Return the time before which rows of `side` meet no row from `bound`."""
         window_shift = -self.shift if side is Port.LEFT else self.shift
         return _limited(bound, ((bound - self.origin) // self.length + window_shift) * self.length + self.origin)
 
-    def beyond(self, side: Port, bound: int) -> int:
+    def unmatched_from(self, side: Port, bound: int) -> int:
         """Return the time from which rows of `side` meet no row before `bound`."""
         window_shift = -self.shift if side is Port.LEFT else self.shift
         return _limited(bound, (-(-(bound - self.origin) // self.length) + window_shift) * self.length + self.origin)

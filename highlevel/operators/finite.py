@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from highlevel.aggregation import BOUNDS, Aggregation
 from highlevel.groups.merging import list_merge_rules
-from highlevel.groups.table import merged
+from highlevel.groups.table import merge_batches
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.integer_ranges import Ranges, count, unite
@@ -58,7 +58,7 @@ class FiniteWindows:
         closed, self._closed = self._closed, []
         return closed
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Store partials."""
         self.received += batch.num_rows
         self._partials.append(batch)
@@ -84,12 +84,12 @@ class FiniteWindows:
         subs = aggregation.low.subaggregates
         merge, groups = list_merge_rules(subs), [*BOUNDS, *aggregation.merge_columns]
         names = [*groups, *(sub.name for sub in subs)]
-        for run in runs(iter(windows)):
+        for run in group_into_runs(iter(windows)):
             positions = np.concatenate([order[first:end] for _, first, end in run])
             ends = np.concatenate([np.full(end - first, window.end(wid), np.int64) for wid, first, end in run])
             of_run = partials.take(pa.array(positions)).append_column(WINDOW_END, pa.array(ends))
             of_run = of_run.append_column(WINDOW_START, pa.array(ends - window.range)).select(names)
-            yield merged(of_run.to_batches(), groups, merge)
+            yield merge_batches(of_run.to_batches(), groups, merge)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return no tables."""
@@ -106,14 +106,14 @@ def windows_of(window: SlidingWindow, times: npt.NDArray[np.int64]) -> Iterator[
     """
     next_wid = 0
     for time in np.unique(times).tolist():
-        for wid in _containing(window, time, next_wid):
+        for wid in _windows_containing(window, time, next_wid):
             end = window.origin + (wid + 1) * window.slide
             first, after = np.searchsorted(times, [end - window.range, end]).tolist()
             yield wid, first, after
             next_wid = wid + 1
 
 
-def _containing(window: SlidingWindow, time: int, least: int) -> Iterator[int]:
+def _windows_containing(window: SlidingWindow, time: int, least: int) -> Iterator[int]:
     """Yield the IDs of the windows that contain `time`, if they are not below `least`."""
     wid = max(least, (time - window.origin) // window.slide)
     while window.origin + (wid + 1) * window.slide - window.range <= time:
@@ -122,7 +122,7 @@ def _containing(window: SlidingWindow, time: int, least: int) -> Iterator[int]:
         wid += 1
 
 
-def runs(windows: Iterator[tuple[int, int, int]]) -> Iterator[Run]:
+def group_into_runs(windows: Iterator[tuple[int, int, int]]) -> Iterator[Run]:
     """Group small windows into runs of at most MERGE_ROWS partials. A larger window is a separate run."""
     run: Run = []
     rows = 0

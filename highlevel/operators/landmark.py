@@ -23,7 +23,7 @@ from highlevel.groups.ids import NOBODY
 from highlevel.groups.keys import Keys
 from highlevel.groups.merge_buffer import MergeBuffer
 from highlevel.groups.merging import MergeRule, Rule, list_merge_rules
-from highlevel.groups.table import one_batch
+from highlevel.groups.table import join_batches
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.kind import LandmarkWindow
 from lowlevel.integer_ranges import Ranges, append, unite
@@ -70,7 +70,7 @@ class LandmarkTotals:
         if batch.num_rows > room:
             new_rows = np.flatnonzero(self.keys.find(columns, batch.num_rows) == NOBODY)
             if len(new_rows) > room:
-                beyond_cap[self._in_order(batch, new_rows)[room:] if room else new_rows] = True
+                beyond_cap[self._sort_by_group(batch, new_rows)[room:] if room else new_rows] = True
                 batch = batch.filter(pa.array(~beyond_cap))
                 columns = [batch.column(name) for name in self.groups]
         ids = self.keys.find_or_insert(columns, batch.num_rows)
@@ -97,7 +97,7 @@ class LandmarkTotals:
                 arrays[name] = pa.array(values.view(np.float64) if is_float else values)
         return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
-    def _in_order(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _sort_by_group(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the row indexes `rows`, sorted by the groups of their rows."""
         groups = batch.select(self.groups).take(pa.array(rows))
         columns: list[pa.Array] = []
@@ -109,7 +109,7 @@ class LandmarkTotals:
 
 
 def _grown_capacity(count: int, capacity: int) -> int:
-    """Return the capacity in groups that is sufficient for `count` groups: if it must grow, at least twice the old."""
+    """Return a capacity for `count` groups: the old capacity if it is sufficient, otherwise at least twice the old."""
     return capacity if count <= capacity else max(count, 2 * capacity)
 
 
@@ -158,7 +158,7 @@ class LandmarkAggregate:
         emitted, self._emitted = self._emitted, []
         return emitted
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Store partials by slide."""
         if batch.num_rows == 0:
             return iter(())
@@ -197,10 +197,10 @@ class LandmarkAggregate:
         if first_open <= self.closed:
             return
         for slide_number in sorted(slide_number for slide_number in self.slides if slide_number < first_open):
-            totals = self._add(one_batch(self.slides.pop(slide_number).merged_batches()))
+            totals = self._add(join_batches(self.slides.pop(slide_number).merged_batches()))
             if slide_number >= self.closed:
                 append(self._emitted, slide_number, slide_number + 1)
-                yield self._bounded(slide_number, totals.rows())
+                yield self._add_bounds(slide_number, totals.rows())
         self.closed = first_open
         if punctuation.watermark == END:
             self.totals = self._stored = None
@@ -222,7 +222,7 @@ class LandmarkAggregate:
             self.beyond_cap_rows += int(batch.column(self._count_of_rows).to_numpy()[beyond].sum())
         return self.totals
 
-    def _bounded(self, slide_number: int, totals: pa.RecordBatch) -> pa.RecordBatch:
+    def _add_bounds(self, slide_number: int, totals: pa.RecordBatch) -> pa.RecordBatch:
         bounds = [pa.array(np.full(totals.num_rows, bound)) for bound in self.window.bounds(slide_number)]
         columns = [*bounds, *(totals.column(name) for name in self.names)]
         return pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *self.names])

@@ -23,7 +23,7 @@ class Meld:
         self.watermarks = [BEGINNING] * inputs
         self.watermark = BEGINNING
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Pass the rows on."""
         yield batch
 

@@ -1,4 +1,7 @@
-"""Contract of all operators: a state machine over Arrow data, without I/O and engine, with its clock as input."""
+"""The contract of all operators.
+
+An operator is a state machine over Arrow data; it has no I/O, and watermarks are its clock.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class Operator(Protocol):
     watermark allows it. `restore(snapshot())` changes nothing. Operators are not thread-safe.
     """
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Process rows of input `port`."""
         ...
 

@@ -79,7 +79,7 @@ class PartitionedAggregate:
         closed, self.panes.closed = self.panes.closed, 0
         return closed
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Number rows in their partitions, and emit the windows that have become final."""
         if batch.num_rows == 0:
             return
@@ -121,15 +121,15 @@ class PartitionedAggregate:
 
     def _close(self, lives: Lives) -> Iterator[pa.RecordBatch]:
         """Emit the windows that became final. Remove the ended lives of partitions if there are many."""
-        final = np.maximum(lives.final(self.numbers), lives.reported)
+        final = np.maximum(lives.first_open_windows(self.numbers), lives.reported)
         for windows in self.panes.close(lives.reported, final):
-            yield self._bounded(windows, lives)
+            yield self._add_bounds(windows, lives)
         lives.report(final)
         new_numbers = lives.forget()
         if new_numbers is not None:
             self.panes.renumber(new_numbers)
 
-    def _bounded(self, windows: pa.RecordBatch, lives: Lives) -> pa.RecordBatch:
+    def _add_bounds(self, windows: pa.RecordBatch, lives: Lives) -> pa.RecordBatch:
         """Add the bounds of windows and the columns of their partitions.
 
         With IDLE several lives of a partition may close in one batch, and their windows have equal bounds. So

@@ -35,7 +35,7 @@ from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
 MIN_ROWS = 1024
 """Initial number of slots. Also the number of groups without an open session that are kept in any case."""
 
-REMEMBERED = 3
+EMITTED_GAPS = 3
 """Number of gaps after its last row for which an emitted session is stored, because it can make rows late."""
 
 
@@ -70,17 +70,17 @@ class OpenSessions:
         self._max_groups = MIN_ROWS  # with more groups the table is sparse
 
     @classmethod
-    def of(
-        cls, gap: int, columns: SessionColumns, sessions: pa.RecordBatch, answered: pa.RecordBatch, watermark: int
+    def restore_from(
+        cls, gap: int, columns: SessionColumns, sessions: pa.RecordBatch, emitted: pa.RecordBatch, watermark: int
     ) -> OpenSessions:
-        """Create the table from the results of `all` and `answered`, with the given watermark."""
+        """Create the table from the results of `all` and `emitted_sessions`, with the given watermark."""
         table = cls(gap, columns, sessions.schema)
         if sessions.num_rows:
             table.add(sessions)
-        if answered.num_rows:
-            ids = table.keys.find_or_insert([answered.column(name) for name in columns.groups], answered.num_rows)
+        if emitted.num_rows:
+            ids = table.keys.find_or_insert([emitted.column(name) for name in columns.groups], emitted.num_rows)
             table._reserve(0)
-            table.groups[1, ids] = answered.column(columns.last).to_numpy()
+            table.groups[1, ids] = emitted.column(columns.last).to_numpy()
         table.watermark = watermark
         table._max_groups += 2 * table.keys.count
         return table
@@ -94,8 +94,8 @@ class OpenSessions:
     def _table(self) -> SessionSlots:
         """The sessions for kernels. It is valid until the arrays grow, in `_reserve`."""
         first, last, newer, older, group_of = self.slots
-        slot_of_group, answered = self.groups
-        return SessionSlots(first, last, newer, older, group_of, slot_of_group, answered, self._free, self._free_count)
+        slot_of_group, emitted = self.groups
+        return SessionSlots(first, last, newer, older, group_of, slot_of_group, emitted, self._free, self._free_count)
 
     @property
     def bytes(self) -> int:
@@ -155,10 +155,10 @@ class OpenSessions:
         """Return the open sessions. They can be added to an empty table to restore it."""
         return self._rows(np.flatnonzero(self.slots[1] != FREE))
 
-    def answered(self) -> pa.RecordBatch:
+    def emitted_sessions(self) -> pa.RecordBatch:
         """Return the groups and last times of the newest emitted sessions that can still make a row late."""
         last = self.groups[1, : self.keys.count]
-        oldest = max(self.watermark - REMEMBERED * self.gap, NEVER)
+        oldest = max(self.watermark - EMITTED_GAPS * self.gap, NEVER)
         ids = np.flatnonzero((last > oldest) | ((last != NEVER) & (self.groups[0, : self.keys.count] != NOBODY)))
         columns = [*self.keys.columns(ids), pa.array(self.groups[1, ids])]
         return pa.RecordBatch.from_arrays(columns, [*self.columns.groups, self.columns.last])
@@ -204,7 +204,7 @@ class OpenSessions:
         """Release slots for other sessions."""
         self.slots[1, slots] = FREE
         for accumulator in self.accumulators:
-            accumulator.words[:, slots] = np.array(accumulator.starts)[:, None]
+            accumulator.words[:, slots] = np.array(accumulator.initial_values)[:, None]
         free = int(self._free_count[0])
         self._free[free : free + len(slots)] = slots
         self._free_count[0] = free + len(slots)
@@ -213,7 +213,7 @@ class OpenSessions:
 TS = Column("ts", Type.TIME)
 """Argument of the sub-aggregates MIN and MAX, which are the first and last time of a partial."""
 
-LOW, OPEN, ANSWERED = "low", "open", "answered"
+LOW, OPEN, EMITTED = "low", "open", "answered"
 """Names of tables in a snapshot."""
 
 
@@ -250,7 +250,7 @@ class SessionAggregate:
         closed, self._closed = self._closed, 0
         return closed
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Merge partials with the sessions that they touch."""
         if batch.num_rows == 0:
             return iter(())
@@ -272,7 +272,7 @@ class SessionAggregate:
         if self.sessions is not None:
             rows = self.sessions.close(punctuation.watermark)
             if self.sessions.is_sparse:
-                self._replace_sessions(self.sessions.all(), self.sessions.answered())
+                self._replace_sessions(self.sessions.all(), self.sessions.emitted_sessions())
         if rows is not None:
             self._closed += rows.num_rows
             ends = rows.column(self.columns.last).to_numpy() + self.window.gap
@@ -286,17 +286,17 @@ class SessionAggregate:
         tables = {LOW: pa.table({LOW: [self.watermark]})}
         if self.sessions is not None:
             tables[OPEN] = pa.Table.from_batches([self.sessions.all()])
-            tables[ANSWERED] = pa.Table.from_batches([self.sessions.answered()])
+            tables[EMITTED] = pa.Table.from_batches([self.sessions.emitted_sessions()])
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         self.watermark = tables[LOW][LOW][0].as_py()
         if OPEN in tables:
-            self._replace_sessions(_batch(tables[OPEN]), _batch(tables[ANSWERED]))
+            self._replace_sessions(_batch(tables[OPEN]), _batch(tables[EMITTED]))
 
-    def _replace_sessions(self, sessions: pa.RecordBatch, answered: pa.RecordBatch) -> None:
-        self.sessions = OpenSessions.of(self.window.gap, self.columns, sessions, answered, self.watermark)
+    def _replace_sessions(self, sessions: pa.RecordBatch, emitted: pa.RecordBatch) -> None:
+        self.sessions = OpenSessions.restore_from(self.window.gap, self.columns, sessions, emitted, self.watermark)
 
     def _sessions(self, schema: pa.Schema) -> OpenSessions:
         if self.sessions is None:

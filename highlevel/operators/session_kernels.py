@@ -7,8 +7,8 @@ Open sessions of a group are at least GAP apart, so the order by end is the orde
 of a partial starts at the session of the group's previous partial. So its cost is the number of sessions between the
 two partials, not the number of open sessions.
 
-Emitted sessions are older than open sessions. `answered[group]` is the last time of the newest emitted session of a
-group. It shows if a row below the watermark would have joined that session.
+Emitted sessions are older than open sessions. `emitted_until[group]` is the last time of the newest emitted session of
+a group. It shows if a row below the watermark would have joined that session.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from capture.native import Integer, Integers, kernel
 from lowlevel.subaggregates import INT_MAX
 
 NOBODY = -1
-"""The number of no slot: the end of a list, or a late partial."""
+"""In place of a slot number: the end of a list, or a late partial."""
 
 FREE = INT_MAX
 """The end in a free slot."""
 
 NEVER = -(2**62)
-"""Value of `answered` for a group without an emitted session: before all times."""
+"""Value of `emitted_until` for a group without an emitted session: before all times."""
 
 
 class SessionSlots(NamedTuple):
@@ -33,7 +33,7 @@ class SessionSlots(NamedTuple):
 
     * `first`, `last`: the time of the first and of the last row; FREE is the `last` of a free slot.
     * `newer`, `older`: slots of the next sessions of the group. `group_of`: the group.
-    * `at`, `answered`: a slot of each group, and the last time of its newest emitted session.
+    * `at`, `emitted_until`: a slot of each group, and the last time of its newest emitted session.
     * `free`: a stack of free slots; `free_count`: its size.
     """
 
@@ -43,7 +43,7 @@ class SessionSlots(NamedTuple):
     older: Integers
     group_of: Integers
     at: Integers
-    answered: Integers
+    emitted_until: Integers
     free: Integers
     free_count: Integers
 
@@ -59,16 +59,16 @@ class Partials(NamedTuple):
 
 @kernel("i64(SessionSlots, Partials, i64, i64, i64*, i64*, i64*)")
 def place_partials(  # type: ignore[no-untyped-def]
-    sessions: SessionSlots, partials: Partials, gap, low, slots, gone, into
+    sessions: SessionSlots, partials: Partials, gap, watermark, slots, joined_slots, into
 ):  # fmt: skip
     """Write the session of each partial to `slots`, or NOBODY if it is late. Return the number of joined sessions.
 
-    The caller reserves at least one free slot per partial. Session `gone[k]` was joined to the open session `into[k]`;
-    the caller merges its sub-aggregates and releases its slot. `gone` and `into` must have an element for every open
-    session and every partial.
+    The caller reserves at least one free slot per partial. Session `joined_slots[k]` was joined to the open session
+    `into[k]`; the caller merges its sub-aggregates and releases its slot. `joined_slots` and `into` must have an
+    element for every open session and every partial.
     """
     first, last, newer, older, at = sessions.first, sessions.last, sessions.newer, sessions.older, sessions.at
-    answered, group_of, free_count = sessions.answered, sessions.group_of, sessions.free_count
+    emitted_until, group_of, free_count = sessions.emitted_until, sessions.group_of, sessions.free_count
     joined = 0
     for row in range(partials.rows):
         group = partials.groups[row]
@@ -89,8 +89,8 @@ def place_partials(  # type: ignore[no-untyped-def]
                     above = newer[above]
         touches = here != -1 and begin - last[here] < gap
         within = touches and begin >= first[here]
-        answered_before = begin - answered[group] < gap or (not touches and end + gap <= low)
-        if end < low and not within and answered_before:
+        answered_before = begin - emitted_until[group] < gap or (not touches and end + gap <= watermark)
+        if end < watermark and not within and answered_before:
             slots[row] = -1
             continue
         if not touches:
@@ -113,7 +113,7 @@ def place_partials(  # type: ignore[no-untyped-def]
                 while below != -1 and begin - last[below] < gap:
                     first[here] = min(first[here], first[below])
                     last[below] = FREE
-                    gone[joined] = below
+                    joined_slots[joined] = below
                     into[joined] = here
                     joined += 1
                     below = older[below]
@@ -128,37 +128,43 @@ def place_partials(  # type: ignore[no-untyped-def]
         position = joined - 1 - back
         if last[into[position]] == FREE:
             into[position] = older[into[position]]
-        older[gone[position]] = into[position]
+        older[joined_slots[position]] = into[position]
     return joined
 
 
 @kernel("i64(SessionSlots, i64, i64, i64, i64*, i64*)")
-def take_final(sessions: SessionSlots, slots, gap, low, final, least):  # type: ignore[no-untyped-def]
-    """Write the slots whose session ends by `low` to `final`, and unlink them. Return their number.
+def take_final(sessions: SessionSlots, slots, gap, watermark, final_slots, smallest_last):  # type: ignore[no-untyped-def]
+    """Write the slots whose session ends by `watermark` to `final_slots`, and unlink them. Return their number.
 
-    `least` receives the smallest `last` of the other slots, or FREE without other slots.
+    `smallest_last` receives the smallest `last` of the other slots, or FREE without other slots.
     """
-    last, newer, older, at, answered = sessions.last, sessions.newer, sessions.older, sessions.at, sessions.answered
+    last, newer, older, at, emitted_until = (
+        sessions.last,
+        sessions.newer,
+        sessions.older,
+        sessions.at,
+        sessions.emitted_until,
+    )
     final_count = 0
     smallest = FREE
     for slot in range(slots):
         end = last[slot]
         if end == FREE:
             continue
-        if end + gap <= low:
-            final[final_count] = slot
+        if end + gap <= watermark:
+            final_slots[final_count] = slot
             final_count += 1
         elif end < smallest:
             smallest = end
-    least[0] = smallest
+    smallest_last[0] = smallest
     for position in range(final_count):
-        slot = final[position]
+        slot = final_slots[position]
         group = sessions.group_of[slot]
-        answered[group] = max(answered[group], last[slot])
+        emitted_until[group] = max(emitted_until[group], last[slot])
         above = newer[slot]
         if above == -1:
             at[group] = -1
-        elif last[above] + gap > low:
+        elif last[above] + gap > watermark:
             older[above] = -1
             at[group] = above
     return final_count

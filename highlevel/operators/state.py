@@ -8,8 +8,8 @@ from typing import Protocol
 import pyarrow as pa
 
 
-class Part(Protocol):
-    """Owner of a state, for example an operator."""
+class StateOwner(Protocol):
+    """An object with a state, for example an operator."""
 
     def snapshot(self) -> dict[str, pa.Table]:
         """State as Arrow tables by name."""
@@ -20,14 +20,14 @@ class Part(Protocol):
         ...
 
 
-def snapshot_of(parts: Sequence[Part]) -> dict[str, pa.Table]:
+def snapshot_of(parts: Sequence[StateOwner]) -> dict[str, pa.Table]:
     """Return the state of all parts."""
     return {
         f"{position}.{name}": table for position, part in enumerate(parts) for name, table in part.snapshot().items()
     }
 
 
-def restore_to(parts: Sequence[Part], tables: Mapping[str, pa.Table]) -> None:
+def restore_to(parts: Sequence[StateOwner], tables: Mapping[str, pa.Table]) -> None:
     """Restore each part from its tables of `snapshot_of`. A part without tables is not changed."""
     tables_of_parts: list[dict[str, pa.Table]] = [{} for _ in parts]
     for prefixed_name, table in tables.items():

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from highlevel.groups.merging import list_merge_rules
-from highlevel.groups.table import merged
+from highlevel.groups.table import merge_batches
 from highlevel.operators.meld import UNION
 from highlevel.sliding.operator import SlidingAggregate
 from highlevel.windows.kind import TupleWindow
@@ -64,7 +64,7 @@ class TupleAggregate:
         """Return and forget the ids of the windows that became final."""
         return self.sliding.take_closed_windows()
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Number rows, and emit the windows whose last row is among them."""
         numbers = self.next + np.arange(batch.num_rows)
         self.next += batch.num_rows
@@ -77,7 +77,7 @@ class TupleAggregate:
             batch = batch.filter(pa.array(inside))
             self.outside += len(numbers) - batch.num_rows
         if batch.num_rows:
-            yield from self.sliding.rows(port, merged([batch], self.by, self.merge_rules))
+            yield from self.sliding.process_rows(port, merge_batches([batch], self.by, self.merge_rules))
         yield from self.sliding.punctuate(port, Punctuation(UNION, self.next))
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:

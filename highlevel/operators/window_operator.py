@@ -22,8 +22,8 @@ class WindowOperator(Operator, Protocol):
     """Process partials and watermarks in ns; emit the merged partials of final windows.
 
     Rows of the result: `window_start, window_end`, the groups, the merged sub-aggregates, and `WINDOW_INSTANCE` if
-    different windows of a group can have equal bounds. The emitted watermark W is a bound of results: no later row has
-    a `window_end` at or below W. All rows of a window that groups share are in one batch, except late rows.
+    different windows of a group can have equal bounds. After an emitted watermark W no later row has a `window_end` at
+    or below W. All rows of a window that groups share are in one batch, except late rows.
     """
 
     @property

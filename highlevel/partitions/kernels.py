@@ -39,7 +39,7 @@ def rank_rows(  # type: ignore[no-untyped-def]
 
 
 @kernel("i64(i64*, i64*, i64, i64, i64, i64, i64*, i64*, i64*, i64*)")
-def closing_windows(  # type: ignore[no-untyped-def]
+def find_closing_windows(  # type: ignore[no-untyped-def]
     lives, panes, rows, pane, range_, slide, reported, final, first, counts
 ):  # fmt: skip
     """Write the final and not yet reported windows of each partial: `counts[i]` windows from window `first[i]` on.

@@ -15,18 +15,18 @@ import pyarrow as pa
 from capture.lazy_dataclasses import dataclass
 from highlevel.groups.key_words import Words
 from highlevel.groups.merging import MergeRule
-from highlevel.groups.table import merged
-from highlevel.partitions.kernels import NOBODY, closing_windows
+from highlevel.groups.table import merge_batches
+from highlevel.partitions.kernels import NOBODY, find_closing_windows
 from highlevel.windows.kind import SlidingWindow
 
 LIFE, PANE, WID = "life", "pane", "wid"
 
-EXPANDED = 1 << 20
+MAX_MERGED_PARTIALS = 1 << 20
 """Approximate number of partials that are merged in one call. One window may have more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Closing:
+class ClosingPartials:
     """The partials of one chunk that are in final windows: row indexes, lives, first windows and numbers of windows."""
 
     batch: pa.RecordBatch
@@ -55,14 +55,14 @@ class OpenPanes:
 
     def add(self, batch: pa.RecordBatch, reported: Words) -> None:
         """Add at least one partial, with the columns LIFE and PANE. `reported` is `Lives.reported`."""
-        self.chunks.append(merged([batch], [LIFE, PANE, *self.groups], self.merge_rules))
+        self.chunks.append(merge_batches([batch], [LIFE, PANE, *self.groups], self.merge_rules))
         while len(self.chunks) > 1 and 2 * self.chunks[-1].num_rows >= self.chunks[-2].num_rows:
             last, before = self.chunks.pop(), self.chunks.pop()
-            parts = [part for each in (before, last) if (part := self._open(each, reported)).num_rows]
+            parts = [part for each in (before, last) if (part := self._drop_reported(each, reported)).num_rows]
             if parts:
-                self.chunks.append(merged(parts, [LIFE, PANE, *self.groups], self.merge_rules))
+                self.chunks.append(merge_batches(parts, [LIFE, PANE, *self.groups], self.merge_rules))
 
-    def _open(self, chunk: pa.RecordBatch, reported: Words) -> pa.RecordBatch:
+    def _drop_reported(self, chunk: pa.RecordBatch, reported: Words) -> pa.RecordBatch:
         """Return the partials that are in at least one window that has not been reported."""
         after = (chunk.column(PANE).to_numpy() * self.window.pane + self.window.range) // self.window.slide
         kept = after > reported[chunk.column(LIFE).to_numpy()]
@@ -75,20 +75,22 @@ class OpenPanes:
         for chunk in self.chunks:
             lives, panes = (chunk.column(name).to_numpy() for name in (LIFE, PANE))
             first, counts = np.empty((2, chunk.num_rows), np.int64)
-            final_partials = closing_windows(
+            final_partials = find_closing_windows(
                 lives, panes, len(lives), window.pane, window.range, window.slide, reported, final, first, counts
             )
             positions = np.flatnonzero(counts)
             if len(positions):
-                closing.append(Closing(chunk, positions, lives[positions], first[positions], counts[positions]))
+                closing.append(ClosingPartials(chunk, positions, lives[positions], first[positions], counts[positions]))
             if 2 * final_partials < chunk.num_rows:
                 chunks.append(chunk)
             elif final_partials < chunk.num_rows:
-                chunks.append(self._open(chunk, final))
+                chunks.append(self._drop_reported(chunk, final))
         self.chunks = chunks
-        return list(self._windows(closing, reported, final))
+        return list(self._merge_windows(closing, reported, final))
 
-    def _windows(self, closing: Sequence[Closing], reported: Words, final: Words) -> Iterator[pa.RecordBatch]:
+    def _merge_windows(
+        self, closing: Sequence[ClosingPartials], reported: Words, final: Words
+    ) -> Iterator[pa.RecordBatch]:
         """Merge partials by window. The closing windows form one sequence, which is split if it is too long."""
         total = sum(int(chunk_closing.counts.sum()) for chunk_closing in closing)
         if total == 0:
@@ -96,22 +98,22 @@ class OpenPanes:
         windows = np.maximum(final - reported, 0)
         before = np.cumsum(windows) - windows  # start of the windows of each life in the sequence
         length = int(windows.sum())
-        step = max(1, EXPANDED * length // total)
+        step = max(1, MAX_MERGED_PARTIALS * length // total)
         shifts = before - reported
         for start in range(0, length, step):
             parts = [
                 part
                 for chunk_closing in closing
-                if (part := self._part(chunk_closing, shifts, start, start + step)).num_rows
+                if (part := self._make_partials(chunk_closing, shifts, start, start + step)).num_rows
             ]
             if parts:
-                results = merged(parts, [LIFE, WID, *self.groups], self.merge_rules)
+                results = merge_batches(parts, [LIFE, WID, *self.groups], self.merge_rules)
                 has_rows = np.zeros(step, np.bool_)
                 has_rows[shifts[results.column(LIFE).to_numpy()] + results.column(WID).to_numpy() - start] = True
                 self.closed += int(np.count_nonzero(has_rows))
                 yield results
 
-    def _part(self, closing: Closing, shifts: Words, begin: int, end: int) -> pa.RecordBatch:
+    def _make_partials(self, closing: ClosingPartials, shifts: Words, begin: int, end: int) -> pa.RecordBatch:
         """Return a partial for each window in `[begin, end)` of the sequence that contains a partial of the chunk."""
         first = closing.first + shifts[closing.lives]
         low, high = np.maximum(first, begin), np.minimum(first + closing.counts, end)
@@ -137,6 +139,6 @@ class OpenPanes:
 
     def snapshot(self, reported: Words) -> pa.RecordBatch | None:
         """Return the partials of open windows in one batch, or None."""
-        parts = [part for chunk in self.chunks if (part := self._open(chunk, reported)).num_rows]
-        self.chunks = [merged(parts, [LIFE, PANE, *self.groups], self.merge_rules)] if parts else []
+        parts = [part for chunk in self.chunks if (part := self._drop_reported(chunk, reported)).num_rows]
+        self.chunks = [merge_batches(parts, [LIFE, PANE, *self.groups], self.merge_rules)] if parts else []
         return self.chunks[0] if self.chunks else None

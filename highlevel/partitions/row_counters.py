@@ -65,10 +65,10 @@ class Lives:
         """Return the life of each row, and its number in this life. The rows are in the order of arrival."""
         rows = len(times)
         partitions = self.keys.find_or_insert(columns, rows)
-        self._current = _longer(self._current, self.keys.count, NOBODY)
+        self._current = _extend_array(self._current, self.keys.count, NOBODY)
         if self._lives.shape[1] < self.known + rows:
             room = max(2 * self._lives.shape[1], self.known + rows)
-            self._lives = np.stack([_longer(row, room, 0) for row in self._lives])
+            self._lives = np.stack([_extend_array(row, room, 0) for row in self._lives])
         lives, ranks = np.empty((2, rows), np.int64)
         of, counts, newest, reported = self._lives
         before = self.known
@@ -78,9 +78,9 @@ class Lives:
         reported[before : self.known] = 0
         return lives, ranks
 
-    def end_idle_lives(self, low: int) -> None:
-        """End the lives that are idle at the watermark `low` (ns): their partition's next row begins another life."""
-        before = max(INT_MIN, low - self.idle)
+    def end_idle_lives(self, watermark: int) -> None:
+        """End the lives that are idle at `watermark` (ns): their partition's next row begins another life."""
+        before = max(INT_MIN, watermark - self.idle)
         silent = np.flatnonzero(self.is_current & (self._lives[NEWEST_OF, : self.known] <= before))
         self._current[self._lives[PARTITION_OF, silent]] = NOBODY
 
@@ -88,7 +88,7 @@ class Lives:
         """End all lives."""
         self._current[:] = NOBODY
 
-    def final(self, window: SlidingWindow) -> Words:
+    def first_open_windows(self, window: SlidingWindow) -> Words:
         """Return the first window of each life that is not final."""
         counts = self.counts
         return np.where(self.is_current, counts // window.slide, (counts - 1 + window.range) // window.slide)
@@ -135,7 +135,7 @@ class Lives:
         self.report(self.counts // window.slide)
 
 
-def _longer(array: Words, length: int, fill: int) -> Words:
+def _extend_array(array: Words, length: int, fill: int) -> Words:
     """Return an array with room for `length`."""
     if len(array) >= length:
         return array

@@ -25,7 +25,7 @@ from lowlevel.expressions.types import Type
 
 @dataclass(frozen=True)
 class Fill(Node):
-    """The rows of `input`, and a row for each window and known group without one, from the first window to the last.
+    """The rows of `input`, and a new row for each window in which a known group has no row.
 
     A group is known from its first row on. `keys` are the columns with the groups, `end` and `start` those with the
     bounds of `window`. In a new row `computed` are evaluated over keys and bounds. The other columns have `value` if
@@ -99,7 +99,8 @@ class Running(Node):
     """A row for each window and living group: the bounds and `outputs`, over input columns and `functions`.
 
     A group (`keys`) lives from its first row to the first window for which `closing` is true, inclusive. In windows
-    without a row of the group `counts` are 0 and the other columns NULL. Rows without `having` are not returned.
+    without a row of the group `counts` are 0 and the other columns NULL. Rows for which `having` is not true are not
+    returned.
 
     As with Fill, the windows after the last row are returned only with `fills_lulls`.
     """
@@ -143,7 +144,7 @@ class Sort(Node):
 
     `window_columns` are the bounds of the window if each window is sorted by itself, and () if all rows are sorted
     together. Each window (or the whole input) loses its first `offset` rows, and at most `limit` rows remain. `hidden`
-    are columns of `input` that are only keys.
+    are columns of `input` that only the keys read.
     """
 
     input: Node
@@ -220,8 +221,9 @@ FRAMED = frozenset(
 class Frame:
     """The rows of a partition that a window function uses, from `first` to `last`, both included.
 
-    The bounds are relative to the current row, and negative before it: numbers of rows or, with `by_values`, distances
-    between values of the only key of ORDER BY (ns for times). Rows with equal values are in the frame together.
+    The bounds are relative to the current row, and negative before it. They are numbers of rows or, with `by_values`,
+    distances between values of the only key of ORDER BY (ns for times). Rows with equal values are in the frame
+    together.
     0 with `by_values` means the peers of the row. None is the first row of the partition, or its last.
     """
 
@@ -265,8 +267,8 @@ class RowFunction:
     def is_final_by(self, time: str) -> bool:
         """Return True if the value of a row is final when the watermark of `time` is later than the row.
 
-        Either all rows of a partition have one time, or the rows are sorted by `time`, and the value needs no later
-        row and finitely many earlier ones.
+        Either all rows of a partition have one time, or the rows are sorted by `time`. Then the value must need no
+        later row and finitely many earlier rows.
         """
         if time in self.partition:
             return True
@@ -298,7 +300,10 @@ class Over(Node):
 
     @cached_property
     def final_by(self) -> str | None:
-        """The time column of the input by whose watermark rows become final, or None: at the end of the input."""
+        """The time column of the input whose watermark makes rows final.
+
+        None: rows are final at the end of the input.
+        """
         if len(self.input.time_columns) != 1:
             return None
         (time,) = self.input.time_columns

@@ -1,4 +1,4 @@
-"""The nodes over changes: rows with the last columns `weight` and `final` (`highlevel.speculation.changes`).
+"""Nodes over changes. A change is a row whose last columns are `weight` and `final` (`highlevel.speculation.changes`).
 
     ChangingWindows   windows over rows or partials; it is in `highlevel.plan.nodes`, because it is a Windowed
     ChangingResults   any node with one input, over changes
@@ -10,8 +10,8 @@
 
 Filter and Apply are the same over rows and over changes. A row of changes is final if its time is below the watermark
 that follows the batch. So a final row with time t implies that no later change has a time of t or less. This does not
-hold for the input of a fragment, because its rows are those of several operators. There the watermark follows the rows
-of all of them.
+hold for the input of a fragment, because it contains the rows of several operators. There the watermark follows the
+rows of all these operators.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class RowsOfChanges(Node):
 class ChangingResults(Node):
     """The changes of the results of `body`, a node over RowsOfChanges, when these rows change.
 
-    With `at_once` results of windows that have not ended are changes too. The times of the input are at least `step`
-    apart, so after all changes with a time t the next time is t + step.
+    With `at_once` the results of windows that have not ended are also returned. The times of the input are at least
+    `step` apart, so after all changes with a time t the next time is t + step.
     """
 
     body: Node
@@ -106,8 +106,8 @@ class ChangingResults(Node):
 class ChangingJoin(Join):
     """The changes of the pairs of two inputs with changes, and of their rows without a match.
 
-    A result is returned when the newest row is `consistency.wait` ns later than its time; with None when it is final.
-    With `aligned` it is returned when both inputs have a row with its time, or one has a later row.
+    A result is returned when the newest row is `consistency.wait` ns later than its time; if `wait` is None, when the
+    result is final. With `aligned` it is returned when both inputs have a row with its time, or one has a later row.
     """
 
     consistency: Consistency = Consistency()
@@ -139,7 +139,7 @@ class WatchedColumns(Node):
     """The changes of the rows of `input` with the columns `outputs`, which read watched files.
 
     If a file changes, the rows above the watermark are computed again. A row is returned when the newest row is
-    `consistency.wait` ns later; with None when the watermark is later.
+    `consistency.wait` ns later; if `wait` is None, when the watermark is later.
     """
 
     input: Node
@@ -159,7 +159,7 @@ class WatchedColumns(Node):
 
 
 def without_changes(node: Node) -> Node:
-    """Return a node with its results in place of their changes. Its inputs have been converted."""
+    """Return the node whose results have the changes that `node` computes. The caller has converted its inputs."""
     match node:
         case Leaf():
             return replace(node, low=replace(node.low, provisional=False))
@@ -200,7 +200,10 @@ def without_changes(node: Node) -> Node:
 
 
 def implies_watermark(node: Node) -> bool:
-    """Return whether a final row of a node implies a watermark: not if the rows are those of several operators."""
+    """Return whether a final row of a node implies a watermark.
+
+    It does not if the rows are those of several operators.
+    """
     return not isinstance(node, Leaf)
 
 

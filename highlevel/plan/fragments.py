@@ -123,7 +123,7 @@ def sources_of(fragment: Plan) -> list[int]:
 def cut(plan: Plan) -> Fragments:
     """Cut a query into fragments."""
     cutter = _Cutter(plan)
-    root, _ = cutter.partitioned(plan.root, None)
+    root, _ = cutter.partition_node(plan.root, None)
     cutter.fragment(root)
     return Fragments(plan, tuple(cutter.sources), tuple(cutter.fragments))
 
@@ -143,7 +143,7 @@ class _Cutter:
             self.fragments.append(new_fragment)
         return self.fragments.index(new_fragment)
 
-    def partitioned(
+    def partition_node(
         self, node: Node, wanted: PartitionKey | None, exact: bool = False
     ) -> tuple[Node, list[PartitionKey]]:
         """Return `node` over the inputs of its fragment, and its partition keys. One of them satisfies `wanted`."""
@@ -159,7 +159,8 @@ class _Cutter:
         partitioning = entry_of(node).partitioning
         required = partitioning.required(node, wanted)
         made = [
-            self.partitioned(below, key, partitioning.exact) for below, key in zip(node.inputs, required, strict=True)
+            self.partition_node(below, key, partitioning.exact)
+            for below, key in zip(node.inputs, required, strict=True)
         ]
         changed = node.with_inputs(below for below, _ in made)
         return changed, list(partitioning.provided(node, [keys for _, keys in made], wanted))

@@ -4,7 +4,7 @@ windows                  the end of the window and the columns of the groups
 joins                    the keys of both sides, equal columns once; of the left side only for SEMI and ANTI
 stored results           the key of their query
 other nodes              the key of their input
-packets, unions, Repeat  none: two rows may be equal in all columns
+packets, unions, Repeat  none: two rows may be equal in all columns (Repeat returns a row several times)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lowlevel.expressions.tree import Column
 class Key:
     """Columns that identify a row. `missing`: columns of the key that the select list does not contain.
 
-    Without missing columns all rows of a result have different values.
+    If `missing` is empty, no two rows of a result are equal.
     """
 
     columns: tuple[str, ...]
@@ -49,13 +49,13 @@ def key_of(node: Node) -> Key | None:
         case TimeGroups(aggregation=aggregation):
             return _of_groups(Key(tuple(aggregation.group_by)), aggregation)
         case Running():
-            return _through(Key((node.end, *node.keys)), node.outputs, (node.end,))
+            return _after_select(Key((node.end, *node.keys)), node.outputs, (node.end,))
         case Over():
-            return _through(key_of(node.input), node.outputs, node.window_columns)
+            return _after_select(key_of(node.input), node.outputs, node.window_columns)
         case Apply():
-            return _through(key_of(node.input), node.outputs)
+            return _after_select(key_of(node.input), node.outputs)
         case Fill() | SortNode():
-            return _hiding(key_of(node.input), node.hidden)
+            return _without_hidden(key_of(node.input), node.hidden)
         case Distinct():
             return Key(node.keys)
         case Repeat():
@@ -77,8 +77,11 @@ def stored_key(node: Node) -> tuple[str, ...]:
 
 
 def _of_groups(key: Key, aggregation: Aggregation) -> Key | None:
-    """Return the key of groups in a select list. A missing group that is a column has the name of this column."""
-    selected = _through(key, aggregation.select, (WINDOW_END,))
+    """Return the key of groups in a select list.
+
+    If GROUP BY has a column that the select list lacks, `missing` has its name.
+    """
+    selected = _after_select(key, aggregation.select, (WINDOW_END,))
     spelled = {one.name: one.expression.name for one in aggregation.low.keys if isinstance(one.expression, Column)}
     assert selected is not None, "groups have a key"
     return Key(selected.columns, tuple(spelled.get(name, name) for name in selected.missing))
@@ -87,12 +90,12 @@ def _of_groups(key: Key, aggregation: Aggregation) -> Key | None:
 def _of_join(node: Join) -> Key | None:
     spec, left, right = node.spec, key_of(node.left), key_of(node.right)
     if spec.kind.is_left_only:
-        return _renamed(left, spec.left.columns)
+        return _rename_columns(left, spec.left.columns)
     if spec.kind in (JoinKind.INNER, JoinKind.LEFT):
-        right = _without(right, _equal_columns(node, Port.RIGHT))
+        right = _without_determined(right, _equal_columns(node, Port.RIGHT))
     elif spec.kind is JoinKind.RIGHT:
-        left = _without(left, _equal_columns(node, Port.LEFT))
-    first, second = _renamed(left, spec.left.columns), _renamed(right, spec.right.columns)
+        left = _without_determined(left, _equal_columns(node, Port.LEFT))
+    first, second = _rename_columns(left, spec.left.columns), _rename_columns(right, spec.right.columns)
     if first is None or second is None:
         return None
     return Key((*first.columns, *second.columns), (*first.missing, *second.missing))
@@ -102,8 +105,8 @@ def _of_overlap_join(node: OverlapJoin) -> Key | None:
     """Return the keys of both sides. Columns of the right side that a join key makes equal are left out."""
     left, right = key_of(node.left), key_of(node.right)
     equal = {key.name for _, key in node.keys if isinstance(key, Column)}
-    first = _renamed(left, node.sides[0].columns)
-    second = _renamed(_without(right, equal), node.sides[1].columns)
+    first = _rename_columns(left, node.sides[0].columns)
+    second = _rename_columns(_without_determined(right, equal), node.sides[1].columns)
     if first is None or second is None:
         return None
     return Key((*first.columns, *second.columns), (*first.missing, *second.missing))
@@ -118,22 +121,22 @@ def _equal_columns(node: Join, port: Port) -> set[str]:
     return names | ({node.spec.side(port).time} if has_equal_times else set())
 
 
-def _through(key: Key | None, outputs: Sequence[Output], kept: Collection[str] = ()) -> Key | None:
-    """Return a key over the names of outputs. Columns `kept` are in the result with their names."""
+def _after_select(key: Key | None, outputs: Sequence[Output], kept: Collection[str] = ()) -> Key | None:
+    """Return a key with the names that its columns have in the select list. Columns `kept` keep their names."""
     names = {out.expression.name: out.name for out in outputs if isinstance(out.expression, Column)}
-    return _renamed(key, {**{name: name for name in kept}, **names}.items())
+    return _rename_columns(key, {**{name: name for name in kept}, **names}.items())
 
 
-def _without(key: Key | None, determined: Collection[str]) -> Key | None:
+def _without_determined(key: Key | None, determined: Collection[str]) -> Key | None:
     """Return a key without columns that other columns determine."""
     return None if key is None else Key(tuple(name for name in key.columns if name not in determined), key.missing)
 
 
-def _hiding(key: Key | None, hidden: Collection[str]) -> Key | None:
-    return None if key is None else _renamed(key, ((name, name) for name in key.columns if name not in hidden))
+def _without_hidden(key: Key | None, hidden: Collection[str]) -> Key | None:
+    return None if key is None else _rename_columns(key, ((name, name) for name in key.columns if name not in hidden))
 
 
-def _renamed(key: Key | None, pairs: Iterable[tuple[str, str]]) -> Key | None:
+def _rename_columns(key: Key | None, pairs: Iterable[tuple[str, str]]) -> Key | None:
     if key is None:
         return None
     names = dict(pairs)

@@ -1,6 +1,6 @@
-"""Nodes over rows with lifetimes (LIFETIME): a row is true from a start until an end.
+"""Nodes over rows with lifetimes (LIFETIME): a row is true (valid) from its start until its end.
 
-    Snapshots             groups of the rows that are true at each instant
+    Snapshots             aggregates over the rows that are true at each instant
     ChangingSnapshots     the same, with provisional results and their corrections
     OverlapJoin           pairs of rows, true while both rows are true
     ChangingOverlapJoin   the same, with changes of pairs
@@ -45,11 +45,12 @@ class Lifetime:
 
 @dataclass(frozen=True)
 class Snapshots(Windowed):
-    """The results of `aggregation` for each snapshot of a group, over rows with lifetimes (`LifetimeWindow`).
+    """The results of `aggregation` for each snapshot of a group: a period in which the same rows are true.
 
-    A row is true from `time` until the column `end`, or for the length of the window if `end` is None. NULL as end: the
-    row is true without an end, and its last snapshot has NULL as `window_end`. No row begins more than `late_by` ns
-    below the watermark of the input; None: this is not known, so results follow at the end of the input.
+    A row is true from `time` until the column `end`, or for the length of the window (`LifetimeWindow`) if `end` is
+    None. If `end` contains NULL, the row is true for ever, and its last snapshot has NULL as `window_end`. No row
+    begins more than `late_by` ns below the watermark of the input. If `late_by` is None, results follow at the end of
+    the input.
     """
 
     end: str | None = None
@@ -82,7 +83,10 @@ class Snapshots(Windowed):
 
 @dataclass(frozen=True)
 class ChangingSnapshots(Snapshots):
-    """The changes of the results of Snapshots: `consistency` states when a row is used, and so when it is corrected."""
+    """The changes of the results of Snapshots.
+
+    `consistency` states how long a row waits: it corrects results that have been returned before.
+    """
 
     consistency: Consistency = Consistency()
 
@@ -151,18 +155,19 @@ class ChangingOverlapJoin(OverlapJoin):
 
 @dataclass(frozen=True)
 class TouchedWindows(Node):
-    """Each row of `input` once for each window `[k * unit, (k + 1) * unit)` (ns) that its lifetime touches.
+    """Each row of `input` once for each window that its lifetime touches.
 
-    The lifetime is from the column `start` until the column `end`, or for `length` ns. The column TOUCHED is the start
-    of the window. Rows without a start or an end, and rows that touch too many windows, are left out. `late_by` is as
-    in Snapshots.
+    Window k is `[k * window_length, (k + 1) * window_length)`, in ns. The lifetime is from the column `start` until the
+    column `end`, or for `length` ns. The column TOUCHED is the start of the window. Rows without a start or an end, and
+    rows that touch too many windows, are left out. No row begins more than `late_by` ns below
+    the watermark of the input; None: not known.
     """
 
     input: Node
     start: str
     end: str | None
     length: int | None
-    unit: int
+    window_length: int
     late_by: int | None = 0
 
     @property

@@ -17,7 +17,9 @@ MAX_SAMPLING_SHARE = 0.05
 
 @dataclass(slots=True)
 class Measurement:
-    """`rows`, `bytes`: of all batches that the operator returned. `seconds`: its own time, without later operators.
+    """`rows`, `bytes`: totals of the batches that the operator returned.
+
+    `seconds`: its own time, without later operators.
 
     `state_bytes`: the largest state that was seen.
     """

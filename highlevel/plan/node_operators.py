@@ -38,12 +38,12 @@ RootItem = tuple[int, GraphItem]
 
 
 class LinkUnion(Meld):
-    """Meld over the links of a leaf, with counters of their rows."""
+    """Unites the links of a leaf (Meld), and counts their rows."""
 
     bytes = 0
     received = 0
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Count the rows and pass them on."""
         self.received += batch.num_rows
         return iter((batch,))
@@ -147,10 +147,10 @@ class NodeOperators:
         """Pairs of rows in each other's windows with equal keys, of all joins."""
         return sum(getattr(operator, "pairs", 0) for operator in self.operators)
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[RootItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[RootItem]:
         """Process rows of a link for a leaf."""
         position, port = self._entries[port]
-        return self._forward(position, self.operators[position].rows(port, batch))
+        return self._forward(position, self.operators[position].process_rows(port, batch))
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[RootItem]:
         """Process a watermark of a link for a leaf, a joint watermark if the leaf has two time columns."""
@@ -162,16 +162,18 @@ class NodeOperators:
         readers, roots, source = self._readers[position], self._roots[position], self.operators[position]
         if self.measurements:
             items = self.measurements[position].measure(source, items)
-        for item in self._counted(position, items) if self._closes_windows[position] else items:
+        for item in self._count_closed_windows(position, items) if self._closes_windows[position] else items:
             for root in roots:
-                yield root, self._result(root, item)
+                yield root, self._make_result(root, item)
             for operator, reader, port in readers:
                 following = (
-                    operator.rows(port, item) if isinstance(item, pa.RecordBatch) else operator.punctuate(port, item)
+                    operator.process_rows(port, item)
+                    if isinstance(item, pa.RecordBatch)
+                    else operator.punctuate(port, item)
                 )
                 yield from self._forward(reader, following)
 
-    def _counted(self, position: int, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
+    def _count_closed_windows(self, position: int, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
         """Yield the items of an operator. Count the windows that it has closed before each item and at the end."""
         if not self._count_closed:
             yield from items
@@ -182,7 +184,7 @@ class NodeOperators:
             yield item
         self.windows_closed[position] += number_of(operator.take_closed_windows())
 
-    def _result(self, root: int, item: GraphItem) -> GraphItem:
+    def _make_result(self, root: int, item: GraphItem) -> GraphItem:
         if not isinstance(item, pa.RecordBatch):
             return item
         self.results[root] += item.num_rows

@@ -11,8 +11,9 @@
     ChangingWindows  the same, with provisional results and their corrections
     TimeGroups  groups whose key contains the time columns
 
-`answer_nodes` has the nodes above groups (Fill, Running, Over, Sort), `sample_node` the sampling operator,
-`change_nodes`, `lifetime_nodes` and `revision_nodes` those of corrected results, lifetimes, and copies of rows.
+`answer_nodes` contains the nodes above groups (Fill, Running, Over, Sort), and `sample_node` the sampling operator.
+Nodes of corrected results are in `change_nodes`, of lifetimes in `lifetime_nodes`, of copies of rows in
+`revision_nodes`.
 
 Nodes are values: immutable, hashable and picklable. Equal nodes are one node of the plan, so a node with several
 readers runs once. Nodes have no state. `highlevel.plan.registry` maps each node type to its operator.
@@ -320,7 +321,7 @@ class Windowed(Node):
 class ChangingWindows(Windowed):
     """The changes of the results of sliding windows: `consistency` states when a window is published and corrected.
 
-    `weight` is +1 for a result and -1 for one that is withdrawn; `final` is true if its window cannot change any more.
+    `weight` is +1 for a result and -1 for a withdrawn result. `final` is true if its window cannot change any more.
     The sub-aggregates contain `lowlevel.plan.NEWEST`.
     """
 

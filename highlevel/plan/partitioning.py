@@ -166,7 +166,7 @@ def in_join(key: PartitionKey, side: Side | JoinedSide) -> PartitionKey | None:
     if any(column.name not in names for part in key for column in columns_of(part)):
         return None
     return tuple(
-        substituted(part, {column.name: Column(names[column.name], column.type) for column in columns_of(part)})
+        substitute_columns(part, {column.name: Column(names[column.name], column.type) for column in columns_of(part)})
         for part in key
     )
 
@@ -185,15 +185,17 @@ def plain(expressions: Iterable[Expression]) -> PartitionKey:
     True
     """
     return tuple(
-        substituted(expression, {column.name: Column(column.name, column.type) for column in columns_of(expression)})
+        substitute_columns(
+            expression, {column.name: Column(column.name, column.type) for column in columns_of(expression)}
+        )
         for expression in expressions
     )
 
 
-def substituted(expression: Expression, by_name: Mapping[str, Expression]) -> Expression:
+def substitute_columns(expression: Expression, by_name: Mapping[str, Expression]) -> Expression:
     """Return an expression with other expressions instead of its columns.
 
-    >>> substituted(Column("a", Type.INT), {"a": Column("b", Type.INT)}).name
+    >>> substitute_columns(Column("a", Type.INT), {"a": Column("b", Type.INT)}).name
     'b'
     """
     return transform(expression, lambda part: by_name[part.name] if isinstance(part, Column) else None)

@@ -62,9 +62,9 @@ class Pipeline:
         """The operator of each leaf."""
         return [self.operators[self.plan.nodes.index(leaf)] for leaf in self.plan.leaves]
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Process rows of a link for a leaf."""
-        return (item for _, item in self.nodes.rows(port, batch))
+        return (item for _, item in self.nodes.process_rows(port, batch))
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Process a watermark of a link for a leaf, a joint watermark if the leaf has two time columns."""

@@ -52,7 +52,7 @@ class Plan:
     @cached_property
     def computing_nodes(self) -> tuple[Node, ...]:
         """The nodes that compute rows: those of `nodes`, with the body in place of ChangingResults."""
-        return tuple(_computing(node) for node in self.nodes)
+        return tuple(_computing_node(node) for node in self.nodes)
 
     @cached_property
     def node_names(self) -> tuple[str, ...]:
@@ -91,15 +91,15 @@ class Plan:
     @property
     def aggregation(self) -> Aggregation | None:
         """Return the aggregation whose windows are the results, or None if the results are rows without a window."""
-        windows, hidden = _computing(self.root), tuple[str, ...]()
+        windows, hidden = _computing_node(self.root), tuple[str, ...]()
         if isinstance(windows, Sort):
             hidden = windows.hidden
-            windows = _computing(windows.input)
+            windows = _computing_node(windows.input)
         over = windows if isinstance(windows, Over | Running) else None
-        windows = windows if over is None else _computing(over.input)
+        windows = windows if over is None else _computing_node(over.input)
         if isinstance(windows, Fill):
             hidden = (*hidden, *windows.hidden)
-            windows = _computing(windows.input)
+            windows = _computing_node(windows.input)
         if not isinstance(windows, Windowed):
             return None
         select = windows.aggregation.select
@@ -156,7 +156,10 @@ class Plan:
 
     @property
     def has_series(self) -> bool:
-        """Return True if the newest window of the results has the current values: snapshots differ between groups."""
+        """Return True if the newest window contains the current values of all groups.
+
+        Snapshots of groups end at different times.
+        """
         return self.aggregation is not None and not isinstance(self.window, LifetimeWindow)
 
     def with_final_rows(self) -> Plan:
@@ -196,7 +199,7 @@ class Plan:
         """Schema of the results."""
         return pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in self.root.columns])
 
-    def filling_lulls(self) -> Plan:
+    def with_filled_lulls(self) -> Plan:
         """Return this plan for live inputs: FILL and CLOSING WHEN do not wait for the next row."""
 
         def fill_lulls(node: Node) -> Node:
@@ -206,18 +209,18 @@ class Plan:
 
         return replace(self, root=self.root.transform(fill_lulls))
 
-    def counting_rows(self) -> Plan:
+    def with_row_counts(self) -> Plan:
         """Return this plan with count(*) among the sub-aggregates of windows, so that late rows can be counted."""
-        return replace(self, root=self.root.transform(_counting_rows))
+        return replace(self, root=self.root.transform(_with_row_counts))
 
 
-def _computing(node: Node) -> Node:
+def _computing_node(node: Node) -> Node:
     """Return the node that computes the rows of a node over changes."""
     match node:
         case ChangingResults():
             return node.body
         case RowsOfChanges():
-            return _computing(node.input)
+            return _computing_node(node.input)
         case _:
             return node
 
@@ -240,10 +243,10 @@ def named_leaves(plan: Plan) -> list[Leaf]:
     return [replace(leaf, name=f"{leaf.name} {number}") for number, leaf in enumerate(plan.leaves, 1)]
 
 
-def _counting_rows(node: Node) -> Node:
+def _with_row_counts(node: Node) -> Node:
     if not isinstance(node, Windowed):
         return node
-    aggregation = node.aggregation.counting_rows()
+    aggregation = node.aggregation.with_row_counts()
     source = node.input
     if node.merges_partials and isinstance(source, Leaf):
         source = replace(source, low=aggregation.low)

@@ -31,11 +31,11 @@ class ResultWindows(Protocol):
         """Return the windows that contain a pane."""
         ...
 
-    def time(self, window: int) -> int:
+    def result_time(self, window: int) -> int:
         """Return the time of the results of a window."""
         ...
 
-    def of_results(self, times: Times) -> Times:
+    def windows_of_results(self, times: Times) -> Times:
         """Return the windows of results."""
         ...
 
@@ -55,11 +55,11 @@ class SlidingResults:
         since = pane * self.window.pane
         return range(max(since // self.window.slide, 0), (since + self.window.range) // self.window.slide)
 
-    def time(self, window: int) -> int:
+    def result_time(self, window: int) -> int:
         """Return the end of a window."""
         return self.window.end(window)
 
-    def of_results(self, times: Times) -> Times:
+    def windows_of_results(self, times: Times) -> Times:
         """Return the windows with these ends."""
         return (times - self.window.origin) // self.window.slide - 1
 
@@ -78,11 +78,11 @@ class TimeResults:
         """Return the number itself."""
         return range(pane, pane + 1)
 
-    def time(self, window: int) -> int:
+    def result_time(self, window: int) -> int:
         """Return the number itself."""
         return window
 
-    def of_results(self, times: Times) -> Times:
+    def windows_of_results(self, times: Times) -> Times:
         """Return the times, which are numbers of multiples."""
         return times
 

@@ -1,4 +1,6 @@
-"""Nodes over rows of sources that change their minds: one row results from several rows of the input.
+"""Nodes over sources that repeat, extend or withdraw rows.
+
+One row of the result follows from several rows of the input.
 
     FirstCopies          rows without those that follow an equal row within a short time (DISTINCT ON … WITHIN)
     FlowMerge            one row for all records of a flow (MERGE … WITHIN)
@@ -22,7 +24,8 @@ from lowlevel.expressions.tree import Column, Expression
 from lowlevel.expressions.types import Type
 
 RECORDS, OPEN = "records", "open"
-"""The columns that FlowMerge adds: the number of records of the flow, and whether its last record does not end it."""
+"""The columns that FlowMerge adds: the number of records of the flow, and whether the flow has not ended with
+the last of them."""
 
 
 class Role(StrEnum):
@@ -39,8 +42,7 @@ class Role(StrEnum):
 class FirstCopies(Subset):
     """The rows that are not copies. A row is a copy if a row with equal `keys` is at most `within` ns earlier.
 
-    The earlier row may be a copy itself. Of rows with equal keys and times one is no copy: the smallest one by all
-    columns.
+    The earlier row may be a copy itself. If rows have equal keys and times, the smallest row by all columns is no copy.
     """
 
     keys: tuple[str, ...]
@@ -51,10 +53,10 @@ class FirstCopies(Subset):
 class FlowMerge(Node):
     """One row for each flow. A flow consists of records with equal `keys`, in the order of their times.
 
-    A record begins a new flow if the record before it has `ended`, if its time is more than `within` ns later, or if it
-    starts more than `idle` ns after the time of the record before it. `roles` are the columns of a merged row and their
-    roles; the time column is one of them. `start` is the column with the start of a record. `ended` is the condition
-    that a record is the last one of its flow.
+    A record begins a new flow in three cases: the record before it has `ended`, its time is more than `within` ns
+    later, or it starts more than `idle` ns after the time of the record before it. `roles` are the columns of a merged
+    row and their roles; the time column is one of them. `start` is the column with the start of a record. `ended` is
+    the condition that a record is the last one of its flow.
     """
 
     input: Node
@@ -109,7 +111,7 @@ class NetRows(Node):
 class ChangingFirstCopies(FirstCopies):
     """The changes of the rows of FirstCopies.
 
-    Rows are compared when the newest row is `consistency.wait` ns later; with None when they are final.
+    Rows are compared when the newest row is `consistency.wait` ns later; if `wait` is None, when they are final.
     """
 
     consistency: Consistency = Consistency()

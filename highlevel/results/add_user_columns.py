@@ -25,7 +25,7 @@ class AddUserColumns(StatelessOperator):
         """Add the columns of `aggregation`."""
         self.columns = aggregation.user_columns
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Compute the columns over all groups of the batch at once."""
         for column in self.columns:
             batch = batch.append_column(column.name, compute_results(column, batch))

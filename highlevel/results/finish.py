@@ -41,7 +41,7 @@ class Finish:
         parts = (part for expression in expressions for part in parts_of(expression))
         self._wide_sums = {part for part in parts if isinstance(part, WideSum) and part.type is Type.INT}
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Filter by HAVING and compute the select list."""
         aggregation = self.aggregation
         for wide_sum in self._wide_sums:

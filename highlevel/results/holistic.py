@@ -50,7 +50,7 @@ class ValueCounts:
         Row i belongs to group `ids[i]` (below `groups`) and counts `counts[i]` times.
         """
         rows = np.flatnonzero((counts > 0) & np.asarray(pc.is_valid(column)))
-        ranks = _ranks(column)[rows]
+        ranks = _rank_values(column)[rows]
         ids = ids[rows]
         order = _order(ids, ranks, groups)
         rows, ranks, ids = rows[order], ranks[order], ids[order]
@@ -98,7 +98,7 @@ def _order(ids: Numbers, ranks: Numbers, groups: int) -> Numbers:
     return np.lexsort((ranks, ids))
 
 
-def _ranks(column: pa.Array) -> Numbers:
+def _rank_values(column: pa.Array) -> Numbers:
     """Return numbers in the order of the values. Equal values have equal numbers; a NULL has any number."""
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_string(kind):
@@ -125,9 +125,9 @@ def compute_aggregate(
         case DetailFunction.COUNT_DISTINCT:
             return array_of(values.ends - values.begins)
         case DetailFunction.MIN:
-            return pc.take(values.column, _firsts(values, np.arange(len(values.positions))))
+            return pc.take(values.column, _find_first_entries(values, np.arange(len(values.positions))))
         case DetailFunction.MAX:
-            return pc.take(values.column, _lasts(values))
+            return pc.take(values.column, _find_last_entries(values))
         case DetailFunction.QUANTILE:
             return quantiles(values, parameter)
         case DetailFunction.MODE:
@@ -147,7 +147,7 @@ def values_by_time(
     smallest is returned, or if `last` the greatest.
     """
     rows = np.flatnonzero((counts > 0) & np.asarray(pc.is_valid(column)))
-    order = np.lexsort((_ranks(column)[rows], times[rows], ids[rows]))
+    order = np.lexsort((_rank_values(column)[rows], times[rows], ids[rows]))
     groups_in_order, positions = ids[rows][order], np.append(rows[order], 0)
     begins, ends = (np.searchsorted(groups_in_order, np.arange(groups), side=side) for side in ("left", "right"))
     chosen = np.maximum(ends, 1) - 1 if last else begins
@@ -179,17 +179,17 @@ def quantiles(values: ValueCounts, share: float) -> pa.Array:
 
 def modes(values: ValueCounts) -> pa.Array:
     """Return the most frequent value of each group."""
-    return pc.take(values.column, _firsts(values, values.by_frequency()))
+    return pc.take(values.column, _find_first_entries(values, values.by_frequency()))
 
 
-def _firsts(values: ValueCounts, order: npt.NDArray[np.int64]) -> pa.Array:
+def _find_first_entries(values: ValueCounts, order: npt.NDArray[np.int64]) -> pa.Array:
     """Return the position of the first entry of each group in `order`, NULL for a group without entries."""
     begins, ends = values.begins, values.ends
     positions = np.append(values.positions[order], 0)
     return array_of(positions[np.minimum(begins, len(order))], begins == ends)
 
 
-def _lasts(values: ValueCounts) -> pa.Array:
+def _find_last_entries(values: ValueCounts) -> pa.Array:
     """Return the position of the last entry of each group, NULL for a group without entries."""
     begins, ends = values.begins, values.ends
     positions = np.append(values.positions, 0)
@@ -200,7 +200,7 @@ def number_combinations(columns: Sequence[pa.Array]) -> pa.Array:
     """Return a number for each row. Rows with equal values in all columns have equal numbers; NULL if one is NULL."""
     numbers, valid = np.zeros(len(columns[0]), np.int64), np.ones(len(columns[0]), np.bool_)
     for column in columns:
-        _, ranks = np.unique(_ranks(column), return_inverse=True)
+        _, ranks = np.unique(_rank_values(column), return_inverse=True)
         numbers = numbers * (int(ranks.max(initial=0)) + 1) + ranks
         numbers = np.unique(numbers, return_inverse=True)[1]  # the product of two numbers of ranks fits into 64 bits
         valid &= np.asarray(pc.is_valid(column))

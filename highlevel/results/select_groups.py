@@ -38,7 +38,7 @@ class SelectGroups(StatelessOperator):
         self.selections = aggregation.selections
         self._macs = aggregation.macs
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Add a column for each selection: True if the group is selected."""
         bounds = np.stack([batch.column(name).to_numpy() for name in (WINDOW_END, WINDOW_START)])
         windows = np.unique(bounds, axis=1, return_inverse=True)[1].reshape(-1)
@@ -65,12 +65,12 @@ def select(selection: Selection, value: Any, windows: Ids) -> Mask:
     order = positions[np.lexsort((values[positions], windows[positions]))]
     chosen = np.zeros(rows, np.bool_)
     if len(order):
-        compare = _heavy if selection.kind is SelectionKind.HEAVY else _top
+        compare = _select_heavy if selection.kind is SelectionKind.HEAVY else _select_top
         chosen[order] = compare(selection.parameter, values[order], windows[order])
     return chosen
 
 
-def _heavy(share: str, values: npt.NDArray[Any], windows: Ids) -> Mask:
+def _select_heavy(share: str, values: npt.NDArray[Any], windows: Ids) -> Mask:
     begins = np.flatnonzero(np.append(True, np.diff(windows) != 0))
     totals = np.add.reduceat(values, begins)
     if values.dtype == np.float64:
@@ -80,7 +80,7 @@ def _heavy(share: str, values: npt.NDArray[Any], windows: Ids) -> Mask:
     return values >= np.repeat(least, np.diff(np.append(begins, len(values))))
 
 
-def _top(most: str, values: npt.NDArray[Any], windows: Ids) -> Mask:
+def _select_top(most: str, values: npt.NDArray[Any], windows: Ids) -> Mask:
     ends = np.searchsorted(windows, windows, side="right")
     changes = np.append((np.diff(windows) != 0) | (np.diff(values) != 0), True)
     after_equals = (np.flatnonzero(changes) + 1)[np.append(0, np.cumsum(changes)[:-1])]

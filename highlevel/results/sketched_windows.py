@@ -151,7 +151,7 @@ class FoldingWindows:
         """Return and forget the ids of the windows that became final."""
         return self.inner.take_closed_windows()
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Add partials to their panes."""
         self.received += batch.num_rows
         numbers = batch.column("pane").to_numpy()
@@ -184,7 +184,7 @@ class FoldingWindows:
         rows = pane.to_arrow(self.number)
         self.number += rows.num_rows
         rows = rows.append_column("pane", pa.array(np.full(rows.num_rows, number, np.int64)))
-        yield from self.inner.rows(0, rows)
+        yield from self.inner.process_rows(0, rows)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the watermark, a table for each pane, and the state of the windows."""

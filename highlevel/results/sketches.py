@@ -24,7 +24,7 @@ REGISTERS_LOG2 = 12
 KLL_K = 200
 FREQUENT_LOG2 = 10
 
-AT_ONCE = 1 << 16
+MAX_VALUES_PER_CALL = 1 << 16
 """Maximum values of one call of a KLL sketch."""
 
 
@@ -96,8 +96,8 @@ class Quantiles:
         """Add numbers, except NaN."""
         numbers = np.asarray(values, np.float64)
         while len(numbers):
-            some = np.minimum(counts, AT_ONCE)
-            fit = max(1, int(np.searchsorted(np.cumsum(some), AT_ONCE, side="right")))
+            some = np.minimum(counts, MAX_VALUES_PER_CALL)
+            fit = max(1, int(np.searchsorted(np.cumsum(some), MAX_VALUES_PER_CALL, side="right")))
             self.sketch.update(np.repeat(numbers[:fit], some[:fit]))
             counts = np.append(counts[:fit] - some[:fit], counts[fit:])
             numbers, counts = numbers[counts > 0], counts[counts > 0]

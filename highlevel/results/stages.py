@@ -31,11 +31,11 @@ def make_stages(aggregation: Aggregation) -> tuple[list[Operator], Finish]:
     return [*stages, finish], finish
 
 
-def through(stages: Sequence[Operator], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def run_stages(stages: Sequence[Operator], batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Process rows of final windows with stages that need no punctuations."""
     if not stages:
         yield batch
         return
-    for item in stages[0].rows(0, batch):
+    for item in stages[0].process_rows(0, batch):
         if isinstance(item, pa.RecordBatch):
-            yield from through(stages[1:], item)
+            yield from run_stages(stages[1:], item)

@@ -16,14 +16,14 @@ from highlevel.operators.window_operator import WINDOW_END
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 
-KEY = b"wiretide.columns"
+COLUMNS_KEY = b"wiretide.columns"
 """The key in the metadata of a Parquet file."""
 
 ROW_KEY = b"wiretide.key"
 """The key of a JSON list with the columns that identify a row; absent if rows have no key."""
 
 TIME_KEY = b"wiretide.time"
-"""The key of the time column of changes, by which readers find the rows of a correction."""
+"""The metadata key of the name of the time column of changes. By this column readers find the rows of a correction."""
 
 
 def encode_columns(columns: Iterable[Column]) -> str:
@@ -64,7 +64,7 @@ def with_columns(
 
     `time`: the time column of changes; None for other results. `key`: the columns that identify a row.
     """
-    metadata: dict[bytes, str] = {KEY: encode_columns(columns)}
+    metadata: dict[bytes, str] = {COLUMNS_KEY: encode_columns(columns)}
     if time is not None:
         metadata[TIME_KEY] = time
     if key:
@@ -82,7 +82,7 @@ def key_of_rows(schema: pa.Schema) -> tuple[str, ...]:
 
 
 def time_of(schema: pa.Schema) -> str:
-    """Return the time column of changes or of their final rows in a file; by default the end of the window.
+    """Return the name of the time column that the metadata of a file contain, otherwise `window_end`.
 
     >>> time_of(with_columns(pa.table({"ts": [1]}), [Column("ts", Type.TIME)], "ts").schema)
     'ts'

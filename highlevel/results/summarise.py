@@ -37,7 +37,7 @@ class Summarise(StatelessOperator):
         self.group_columns = [WINDOW_START, WINDOW_END, *aggregation.group_by]
         self.merge_rules = list_merge_rules(aggregation.low.subaggregates)
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Reduce the rows of each window and group to one."""
         if batch.num_rows == 0:
             return

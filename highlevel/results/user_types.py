@@ -45,7 +45,7 @@ def internal(table: pa.Table, schema: pa.Schema) -> pa.Table:
     (['97.98.99.100', None], [b'abcd', None])
     """
     arrays = [
-        pa.chunked_array([packed(table[field.name])]) if pa.types.is_binary(field.type) else table[field.name]
+        pa.chunked_array([pack_addresses(table[field.name])]) if pa.types.is_binary(field.type) else table[field.name]
         for field in schema
     ]
     return pa.table(arrays, schema.names).cast(schema)
@@ -57,7 +57,7 @@ def _readable_type(field: pa.Field, times: Collection[str]) -> pa.DataType:
     return TIMESTAMP if field.name in times else field.type
 
 
-def packed(column: pa.ChunkedArray) -> pa.Array:
+def pack_addresses(column: pa.ChunkedArray) -> pa.Array:
     """Return the bytes of addresses and MACs. Each distinct text is parsed once."""
     encoded = column.combine_chunks().dictionary_encode()
     return pa.array(map(_bytes_of, encoded.dictionary.to_pylist()), pa.binary()).take(encoded.indices)

@@ -14,7 +14,8 @@ class Family:
 
     WHERE                  admit(weight, size [, seed]); without the weight if not `weighted`
     CLEANING WHEN          due(groups)
-    CLEANING BY, HAVING    clean(weight), finish(weight); if not `weighted`, without an argument: they use the tickets
+    CLEANING BY, HAVING    clean(weight), finish(weight); if not `weighted`, clean() and finish(), which use the
+                           random number (ticket) of each group
     SELECT                 value(), if the family has this function
     """
 

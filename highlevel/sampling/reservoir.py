@@ -33,7 +33,7 @@ class ReservoirState(SampleState):
     limit: int = 2**63 - 1
 
     @classmethod
-    def after(cls, size: int, seed: int, previous: Self | None) -> Self:  # noqa: ARG003 - windows are independent
+    def start_window(cls, size: int, seed: int, previous: Self | None) -> Self:  # noqa: ARG003 - windows are independent
         """Return a state without a limit."""
         return cls(size, seed)
 
@@ -42,19 +42,19 @@ class ReservoirState(SampleState):
         tickets = np.asarray(random_hashes(self.seed, TICKETS, self.rows, count).data)
         return tickets <= self.limit, tickets
 
-    def is_due(self, groups: Numbers) -> Mask:
+    def is_due(self, group_counts: Numbers) -> Mask:
         """Return whether there are more than TOLERANCE times `size` groups."""
-        return np.asarray(groups > TOLERANCE * self.size)
+        return np.asarray(group_counts > TOLERANCE * self.size)
 
-    def clean(self, values: Numbers) -> Mask:
+    def clean(self, weights_or_tickets: Numbers) -> Mask:
         """Keep the groups with the smallest tickets, and lower the limit."""
-        kept = self.finish(values)
-        if len(values) >= self.size:
-            self.limit = int(values[kept].max())
+        kept = self.finish(weights_or_tickets)
+        if len(weights_or_tickets) >= self.size:
+            self.limit = int(weights_or_tickets[kept].max())
         return kept
 
-    def finish(self, values: Numbers) -> Mask:
+    def finish(self, weights_or_tickets: Numbers) -> Mask:
         """Keep the groups with the smallest tickets."""
-        kept = np.zeros(len(values), np.bool_)
-        kept[np.argsort(values, kind="stable")[: self.size]] = True
+        kept = np.zeros(len(weights_or_tickets), np.bool_)
+        kept[np.argsort(weights_or_tickets, kind="stable")[: self.size]] = True
         return kept

@@ -1,4 +1,6 @@
-"""The state that the functions of one family share in one supergroup of one window.
+"""The state of a sampling algorithm (a family of functions).
+
+Its functions share one state for each supergroup and window.
 
     WHERE          admit     which rows become members of groups
     CLEANING WHEN  is_due    after which rows the groups are cleaned
@@ -10,7 +12,7 @@ Johnson, Muthukrishnan and Rozenbaum (SIGMOD 2005) call them stateful functions 
 `admit` and `is_due` are pure, so the operator calls them for many rows at once. `advance` then counts the rows that it
 has processed.
 
-Random numbers are hashes of the seed, the supergroup, the window, and a number that the state counts. So they depend
+Random numbers are hashes of the seed, the supergroup, the window, and a counter in the state. So they depend
 on the order of the rows, and not on batches, restarts or engines.
 """
 
@@ -44,8 +46,11 @@ class SampleState(ABC):
 
     @classmethod
     @abstractmethod
-    def after(cls, size: int, seed: int, previous: Self | None) -> Self:
-        """Return the state at the start of a window. `previous`: that of the last window, before `finish`, or None."""
+    def start_window(cls, size: int, seed: int, previous: Self | None) -> Self:
+        """Return the state at the start of a window.
+
+        `previous`: the state of the last window before `finish` was called; None for the first window.
+        """
 
     @abstractmethod
     def admit(self, weights: Numbers | None, count: int) -> tuple[Mask, Numbers]:
@@ -55,16 +60,16 @@ class SampleState(ABC):
         """
 
     @abstractmethod
-    def is_due(self, groups: Numbers) -> Mask:
-        """Return for each number of groups whether so many groups must be cleaned."""
+    def is_due(self, group_counts: Numbers) -> Mask:
+        """Return for each of these numbers of groups whether so many groups must be cleaned."""
 
     @abstractmethod
-    def clean(self, values: Numbers) -> Mask:
-        """Return which groups remain. `values`: their weights or tickets, in the order of the groups' first rows."""
+    def clean(self, weights_or_tickets: Numbers) -> Mask:
+        """Return which groups remain. The argument is in the order of the groups' first rows."""
 
     @abstractmethod
-    def finish(self, values: Numbers) -> Mask:
-        """Return which groups are in the result at the end of the window. `values`: see `clean`."""
+    def finish(self, weights_or_tickets: Numbers) -> Mask:
+        """Return which groups are in the result at the end of the window. `weights_or_tickets`: see `clean`."""
 
     @property
     def value(self) -> float:

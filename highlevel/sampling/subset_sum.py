@@ -50,7 +50,7 @@ class SubsetSumState(SampleState):
     draws: int = 0
 
     @classmethod
-    def after(cls, size: int, seed: int, previous: Self | None) -> Self:
+    def start_window(cls, size: int, seed: int, previous: Self | None) -> Self:
         """Return a state with the threshold of the window before, divided by RELAXATION."""
         return cls(size, seed, threshold=0.0 if previous is None else previous.threshold / RELAXATION)
 
@@ -66,24 +66,24 @@ class SubsetSumState(SampleState):
         admitted = (weights > 0) & (weights < np.inf) & (numbers * self.threshold <= weights)
         return admitted, np.zeros(count, np.int64)
 
-    def is_due(self, groups: Numbers) -> Mask:
+    def is_due(self, group_counts: Numbers) -> Mask:
         """Return whether there are more than TOLERANCE times `size` groups."""
-        return np.asarray(groups > TOLERANCE * self.size)
+        return np.asarray(group_counts > TOLERANCE * self.size)
 
-    def clean(self, values: Numbers) -> Mask:
+    def clean(self, weights_or_tickets: Numbers) -> Mask:
         """Raise the threshold, and keep `size` groups. All groups remain if there are at most `size`."""
-        if len(values) <= self.size:
-            return np.ones(len(values), np.bool_)
-        weights = np.maximum(np.nan_to_num(values), max(self.threshold, LEAST_WEIGHT))
+        if len(weights_or_tickets) <= self.size:
+            return np.ones(len(weights_or_tickets), np.bool_)
+        weights = np.maximum(np.nan_to_num(weights_or_tickets), max(self.threshold, LEAST_WEIGHT))
         self.threshold = threshold_of(weights, self.size)
         probabilities = np.minimum(1.0, weights / self.threshold)
         numbers = np.asarray(uniform(random_hashes(self.seed, DRAWS, self.draws, len(weights))).data)
         self.draws += len(weights)
         return pivotal_sample(probabilities, numbers)
 
-    def finish(self, values: Numbers) -> Mask:
+    def finish(self, weights_or_tickets: Numbers) -> Mask:
         """Clean for the last time."""
-        return self.clean(values)
+        return self.clean(weights_or_tickets)
 
 
 def threshold_of(weights: Numbers, size: int) -> float:

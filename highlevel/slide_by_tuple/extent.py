@@ -50,14 +50,14 @@ class Extent:
     Group IDs are below the argument of the last call of `reserve`.
     """
 
-    def __init__(self, reach: int, accumulated_columns: Sequence[tuple[MergeRule, Sequence[bool]]]) -> None:
-        """Make windows `(wid - reach, wid]`. `accumulated_columns`: merge rules, and True for each FLOAT column."""
-        self.reach = reach
+    def __init__(self, window_range: int, accumulated_columns: Sequence[tuple[MergeRule, Sequence[bool]]]) -> None:
+        """Make windows `(wid - window_range, wid]`. `accumulated_columns`: merge rules, True for FLOAT columns."""
+        self.window_range = window_range
         ops: list[int] = []
-        self.starts: list[int] = []
+        self.initial_values: list[int] = []
         for column_group, floats in accumulated_columns:
             words = Accumulator(column_group, floats)
-            self.starts += words.starts
+            self.initial_values += words.initial_values
             if column_group.rule in PAIRS:
                 by_value = {Rule.FIRST: (FIRST, FIRST_FLOAT), Rule.LAST: (LAST, LAST_FLOAT)}
                 ops += [by_value[column_group.rule][floats[1]], SECOND]
@@ -65,9 +65,9 @@ class Extent:
                 ops.append(words.op)
         self.columns = len(ops)
         self._ops = np.array(ops, np.int64)
-        self._starts = np.array(self.starts, np.int64)
+        self._initial_values = np.array(self.initial_values, np.int64)
         self._rows = self._no_rows(0)
-        self._groups = empty_groups(0, self.starts)
+        self._groups = empty_groups(0, self.initial_values)
         self._state = np.zeros(STATE_WORDS, np.int64)
 
     def _no_rows(self, capacity: int) -> Words:
@@ -79,7 +79,7 @@ class Extent:
         rows, groups = self._rows, self._groups
         return StoredRows(
             rows, rows.view(np.float64), rows.shape[1], groups, groups.view(np.float64), groups.shape[1], self._ops,
-            self._starts, self.columns, self._state,
+            self._initial_values, self.columns, self._state,
         )  # fmt: skip
 
     @property
@@ -111,7 +111,7 @@ class Extent:
         """Make room for group IDs below `room`."""
         before = self._groups.shape[1]
         if before < room:
-            more = empty_groups(room - before, self.starts)
+            more = empty_groups(room - before, self.initial_values)
             self._groups = np.ascontiguousarray(np.concatenate([self._groups, more], axis=1))
 
     def add(self, rows: Words) -> None:
@@ -121,7 +121,7 @@ class Extent:
         if len(self.times) and rows[TIME, 0] < self.times[-1]:
             rows = sort_by_time([self.rows(), rows])
             outside = self.outside
-            self._groups = empty_groups(self._groups.shape[1], self.starts)
+            self._groups = empty_groups(self._groups.shape[1], self.initial_values)
             self._state = np.zeros(STATE_WORDS, np.int64)
             self._state[OUTSIDE] = outside
         end = int(self._state[END])
@@ -148,7 +148,7 @@ class Extent:
         while self._state[WINDOW] < len(wids):
             room = min(OUT_ROWS, len(wids) * self._groups.shape[1])
             out = np.empty((RESULT_VALUES + self.columns, room), np.int64)
-            row_count = sweep(stored, wids, len(wids), self.reach, out, out.view(np.float64), room)
+            row_count = sweep(stored, wids, len(wids), self.window_range, out, out.view(np.float64), room)
             yield out[:, :row_count]
 
     def purge(self, last: int) -> None:
@@ -178,7 +178,7 @@ class Extent:
         """
         stored = slice(self._state[BEGIN], self._state[END])
         self._rows[GROUP, stored] = new[self._rows[GROUP, stored]]
-        words = empty_groups(len(ids), self.starts)
+        words = empty_groups(len(ids), self.initial_values)
         words[:MEMBER] = self._groups[:MEMBER, ids]
         words[BACK:] = self._groups[BACK:, ids]
         active = np.flatnonzero((words[FRONT] != NONE) | (words[NEWEST] != NONE))

@@ -27,19 +27,19 @@ class Numbering(Protocol):
         ...
 
     @property
-    def marks(self) -> Values:
+    def waiting_windows(self) -> Values:
         """Times of rows that have a window and are not final, if they are stored separately from the rows."""
         ...
 
-    def mark(self, times: Values) -> None:
-        """Load the `marks` of a snapshot."""
+    def load_waiting_windows(self, times: Values) -> None:
+        """Load the `waiting_windows` of a snapshot."""
         ...
 
     def count_arrivals(self, times: Values, reached: int) -> None:
         """Count rows in arrival order. Rows up to the time `reached` are too late for any open window."""
         ...
 
-    def missed(self, watermark: int, late: Values, held: Values) -> int | None:
+    def count_late(self, watermark: int, late: Values, held: Values) -> int | None:
         """Count rows below the watermark. Return the last window below `watermark` after this count.
 
         `late` are their times, possibly none. `held` are the times of all stored final rows, including these. Return
@@ -47,11 +47,11 @@ class Numbering(Protocol):
         """
         ...
 
-    def final(self, watermark: int, times: Values) -> Values:
+    def final_windows(self, watermark: int, times: Values) -> Values:
         """Return the windows below `watermark`, in rising order, that rows with `times` have."""
         ...
 
-    def open(self, watermark: int, times: Values) -> int:
+    def count_open(self, watermark: int, times: Values) -> int:
         """Return the number of windows from `watermark` on, given the times of waiting rows, if no row arrives."""
         ...
 
@@ -71,11 +71,11 @@ class ByArrival:
         return self._marks.bytes
 
     @property
-    def marks(self) -> Values:
+    def waiting_windows(self) -> Values:
         """Times of rows that have a window and are not final, empty if all rows have a window."""
         return self._marks.all()[TIME]
 
-    def mark(self, times: Values) -> None:
+    def load_waiting_windows(self, times: Values) -> None:
         """Load the times of rows that have a window."""
         self._marks.add(times.reshape(1, -1).copy())
 
@@ -83,21 +83,21 @@ class ByArrival:
         """Number rows, and store the times of the rows that have a window."""
         if self.every > 1:
             wids = times[(-self.number - 1) % self.every :: self.every]
-            self.mark(wids[wids > reached])
+            self.load_waiting_windows(wids[wids > reached])
         self.number += len(times)
 
-    def missed(self, watermark: int, late: Values, held: Values) -> int | None:
+    def count_late(self, watermark: int, late: Values, held: Values) -> int | None:
         """Return the time of the last late row that has a window."""
         times = self._marks.take(watermark)[TIME] if self.every > 1 else late
         return int(times[-1]) if len(times) else None
 
-    def final(self, watermark: int, times: Values) -> Values:
+    def final_windows(self, watermark: int, times: Values) -> Values:
         """Return the times that have a window, each once."""
         return distinct(self._marks.take(watermark)[TIME] if self.every > 1 else times)
 
-    def open(self, watermark: int, times: Values) -> int:
+    def count_open(self, watermark: int, times: Values) -> int:
         """Return the number of times from `watermark` on that have a window."""
-        times = self.marks if self.every > 1 else times
+        times = self.waiting_windows if self.every > 1 else times
         return len(distinct(times[np.searchsorted(times, watermark) :]))
 
 
@@ -111,15 +111,15 @@ class ByRank:
 
     @property
     def bytes(self) -> int:
-        """No memory is kept."""
+        """Return 0, because no times are stored."""
         return 0
 
     @property
-    def marks(self) -> Values:
+    def waiting_windows(self) -> Values:
         """Return no times, because the windows follow from the rows."""
         return np.empty(0, np.int64)
 
-    def mark(self, times: Values) -> None:
+    def load_waiting_windows(self, times: Values) -> None:
         """Do nothing, because no times are stored."""
 
     def count_arrivals(self, times: Values, reached: int) -> None:
@@ -129,19 +129,19 @@ class ByRank:
         """
         self.number += int(np.count_nonzero(times <= reached))
 
-    def missed(self, watermark: int, late: Values, held: Values) -> int | None:
+    def count_late(self, watermark: int, late: Values, held: Values) -> int | None:
         """Count late rows among the final rows, and return the time of the last row that now has a window."""
         self.number += len(late)
         position = len(held) - 1 - self.number % self.every
         return int(held[position]) if self.number >= self.every and position >= 0 else None
 
-    def final(self, watermark: int, times: Values) -> Values:
+    def final_windows(self, watermark: int, times: Values) -> Values:
         """Count rows, and return the distinct times of the rows that have a window."""
         wids = times[(-self.number - 1) % self.every :: self.every]
         self.number += len(times)
         return distinct(wids)
 
-    def open(self, watermark: int, times: Values) -> int:
+    def count_open(self, watermark: int, times: Values) -> int:
         """Return the number of times from `watermark` on that have a window by their current ranks."""
         wids = times[(-self.number - 1) % self.every :: self.every]
         return len(distinct(wids[np.searchsorted(wids, watermark) :]))

@@ -64,20 +64,20 @@ class SlideByTupleAggregate:
     def open_windows(self) -> int:
         """Return the number of windows of the rows that are not final, if no other row arrives."""
         times = self._rows.pending.all()[TIME] if self._rows else np.empty(0, np.int64)
-        return self.numbering.open(self.watermark, times)
+        return self.numbering.count_open(self.watermark, times)
 
     def take_closed_windows(self) -> int:
         """Return and reset the number of emitted windows."""
         closed, self._closed = self._closed, 0
         return closed
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Store rows until they are final."""
         if batch.num_rows == 0:
             return iter(())
         self.received += batch.num_rows
         times = batch.column(PANE).to_numpy()
-        reached = self._reached(self.watermark)
+        reached = self._unneeded_until(self.watermark)
         self.numbering.count_arrivals(times, reached)
         is_too_late = times <= reached
         if is_too_late.any():
@@ -88,7 +88,7 @@ class SlideByTupleAggregate:
             rows.pending.add(rows.words(batch))
         return iter(())
 
-    def _reached(self, watermark: int) -> int:
+    def _unneeded_until(self, watermark: int) -> int:
         """Return the time up to which rows belong to no window from `watermark` on."""
         return END if watermark == END else max(watermark - self.window.range, BEGINNING)
 
@@ -108,14 +108,14 @@ class SlideByTupleAggregate:
         final = rows.pending.take(watermark)
         late = int(np.searchsorted(final[TIME], self.watermark))
         extent.add(final[:, :late])
-        missed = self.numbering.missed(self.watermark, final[TIME, :late], extent.times)
+        missed = self.numbering.count_late(self.watermark, final[TIME, :late], extent.times)
         self.passed = max(self.passed, BEGINNING if missed is None else missed)
         extent.enter(self.passed)
         missing = int(np.searchsorted(final[TIME, :late], self.passed, side="right"))
         if missing:
             self._count_late(rows.batch(final[:, :missing]))
         extent.add(final[:, late:])
-        wids = self.numbering.final(watermark, final[TIME, late:])
+        wids = self.numbering.final_windows(watermark, final[TIME, late:])
         if len(wids) == 0:
             return
         self._closed += len(wids)
@@ -124,7 +124,7 @@ class SlideByTupleAggregate:
             yield self._result(rows, window_rows)
 
     def _purge(self, rows: Rows, watermark: int) -> None:
-        outside = rows.purge(self._reached(watermark))
+        outside = rows.purge(self._unneeded_until(watermark))
         if outside is not None:
             self._outside += outside
             self._rows = None
@@ -151,8 +151,8 @@ class SlideByTupleAggregate:
         """Return the pending and final rows as received, the watermark, and the state of the numbering."""
         progress = pa.table({"low": [self.watermark], "passed": [self.passed], "number": [self.numbering.number]})
         tables = {PROGRESS: progress}
-        if len(self.numbering.marks):
-            tables[MARKS] = pa.table({PANE: self.numbering.marks})
+        if len(self.numbering.waiting_windows):
+            tables[MARKS] = pa.table({PANE: self.numbering.waiting_windows})
         if self._rows is not None:
             for name, words in ((PENDING, self._rows.pending.all()), (HELD, self._rows.extent.rows())):
                 tables[name] = pa.Table.from_batches([self._rows.batch(words)])
@@ -163,7 +163,7 @@ class SlideByTupleAggregate:
         (progress,) = tables[PROGRESS].to_pylist()
         self.watermark, self.passed, self.numbering.number = progress["low"], progress["passed"], progress["number"]
         if MARKS in tables:
-            self.numbering.mark(tables[MARKS].column(PANE).to_numpy())
+            self.numbering.load_waiting_windows(tables[MARKS].column(PANE).to_numpy())
         if PENDING not in tables:
             return
         rows = self._row_store(tables[PENDING].schema)

@@ -25,8 +25,10 @@ IDLE_GROUPS = 1024
 class Rows:
     """Pending rows (not below the watermark), final rows, and the group IDs of both."""
 
-    def __init__(self, schema: pa.Schema, groups: Sequence[str], merge_rules: Sequence[MergeRule], reach: int) -> None:
-        """Create an empty store. `schema` is the schema of the partials; windows reach back `reach` ns."""
+    def __init__(
+        self, schema: pa.Schema, groups: Sequence[str], merge_rules: Sequence[MergeRule], window_range: int
+    ) -> None:
+        """Create an empty store. `schema` is the schema of the partials; windows reach back `window_range` ns."""
         self.groups = list(groups)
         self.columns = [name for merge_rule in merge_rules for name in merge_rule.columns]
         self.schema = pa.schema([schema.field(name) for name in (PANE, *self.groups, *self.columns)])
@@ -35,7 +37,7 @@ class Rows:
         ]
         self.keys = Keys([schema.field(name).type for name in self.groups])
         self.pending = Runs(VALUES + len(self.columns))
-        self.extent = Extent(reach, list(zip(merge_rules, floats, strict=True)))
+        self.extent = Extent(window_range, list(zip(merge_rules, floats, strict=True)))
 
     @property
     def bytes(self) -> int:

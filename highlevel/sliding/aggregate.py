@@ -66,7 +66,7 @@ class Aggregate:
         """Strategy that made the last window from its merge buffers."""
         return self.window_rows.strategy
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Store partials with their range of open windows."""
         if batch.num_rows == 0:
             return iter(())
@@ -104,9 +104,9 @@ class Aggregate:
         if scattered:
             yield from self.window_rows.make_with_scattered(scattered, self.open, self.closed, punctuation.watermark)
         else:
-            yield from self.window_rows.of(self.open, self.closed, punctuation.watermark)
+            yield from self.window_rows.make(self.open, self.closed, punctuation.watermark)
         self.closed = punctuation.watermark
-        self.window_rows.leave(punctuation.watermark, self.open)
+        self.window_rows.remove_before(punctuation.watermark, self.open)
         yield punctuation
 
     def open_windows(self) -> Ranges:

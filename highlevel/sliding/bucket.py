@@ -33,7 +33,7 @@ class Bucket(StatelessOperator):
         self.pane = pane
         self.outside = 0
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Tag a batch. Drop and count partials before the origin or between windows (SLIDE greater than RANGE)."""
         first, end = self.window.wids(self.window.origin + batch.column("pane").to_numpy() * self.pane)
         tagged = batch.drop_columns(["pane"])

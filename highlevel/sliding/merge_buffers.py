@@ -55,16 +55,16 @@ class MergeBuffers:
         self.buffers[key] = buffer
         heappush(self._coming, key)
 
-    def windows(self, first: int, low: int) -> Iterator[tuple[int, list[Key]]]:
-        """Yield the windows `[first, low)` with partials in order, each with the buffers whose range begins with it."""
+    def windows(self, first: int, end: int) -> Iterator[tuple[int, list[Key]]]:
+        """Yield the windows `[first, end)` with partials in order, each with the buffers whose range begins with it."""
         wid = first
         while True:
-            self.leave(wid)
+            self.remove_before(wid)
             if not self._current:
                 if not self._coming:
                     return
                 wid = max(wid, self._coming[0][0])
-            if wid >= low:
+            if wid >= end:
                 return
             reached = []
             while self._coming and self._coming[0][0] <= wid:
@@ -75,7 +75,7 @@ class MergeBuffers:
             yield wid, reached
             wid += 1
 
-    def leave(self, wid: int) -> None:
+    def remove_before(self, wid: int) -> None:
         """Drop the current buffers that end by window `wid`."""
         while self._current and self._current[0][0] <= wid:
             _, key = heappop(self._current)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.merging import list_merge_rules
-from highlevel.groups.table import merged
+from highlevel.groups.table import merge_batches
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.sliding.aggregate import WID, Aggregate
 from highlevel.sliding.bucket import END_WID, FIRST_WID, Bucket
@@ -43,7 +43,7 @@ def merge_late_partials(
         before = np.cumsum(counts) - counts
         wids = np.arange(int(counts.sum())) + np.repeat(first[some] - before, counts)
         rows = pc.take(partials, array_of(np.repeat(some, counts))).append_column(WID, array_of(wids))
-        yield merged([rows], [WID, *groups], merge_rules)
+        yield merge_batches([rows], [WID, *groups], merge_rules)
 
 
 class SlidingAggregate:
@@ -102,15 +102,15 @@ class SlidingAggregate:
         closed, self._closed = self._closed, []
         return closed
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Store partials with their windows."""
-        for tagged in self.bucket.rows(port, batch):
+        for tagged in self.bucket.process_rows(port, batch):
             assert isinstance(tagged, pa.RecordBatch)
             aggregate = self.aggregate
             if self.emit_late:
                 for late in merge_late_partials(tagged, aggregate.closed, aggregate.groups, aggregate.subaggregates):
-                    yield self._timed(late)
-            yield from self.aggregate.rows(port, tagged)
+                    yield self._make_result(late)
+            yield from self.aggregate.process_rows(port, tagged)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Emit every window that ends by the watermark, then the end of the last window as watermark."""
@@ -119,9 +119,9 @@ class SlidingAggregate:
             for item in self.aggregate.punctuate(port, in_wids):
                 if isinstance(item, pa.RecordBatch):
                     append_ids(self._closed, item.column(WID).to_numpy())
-                yield self._timed(item)
+                yield self._make_result(item)
 
-    def _timed(self, item: Item) -> Item:
+    def _make_result(self, item: Item) -> Item:
         if isinstance(item, Punctuation):
             return item if item.watermark == END else Punctuation(item.link, self.window.end(item.watermark - 1))
         ends = self.window.end(0) + item.column(WID).to_numpy() * self.window.slide

@@ -17,7 +17,7 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.merging import MergeRule
-from highlevel.groups.table import merged, one_batch
+from highlevel.groups.table import join_batches, merge_batches
 from lowlevel.integer_ranges import Ranges, append_ids, unite
 
 WID = "wid"
@@ -58,16 +58,16 @@ class ScatteredPartials:
         """Add rows that are sorted by the column `wid`."""
         while self.runs and run.num_rows * 2 >= self.runs[-1].num_rows:
             self.room.pop()
-            run = merged([in_order([self.runs.pop(), run])], self.keys, self.merge_rules)
+            run = merge_batches([sort_runs([self.runs.pop(), run])], self.keys, self.merge_rules)
         self._append(run)
 
-    def take_below(self, low: int) -> list[pa.RecordBatch]:
-        """Remove the rows of windows with ids below `low`, and return them, sorted in each batch."""
+    def take_below(self, end: int) -> list[pa.RecordBatch]:
+        """Remove the rows of windows with ids below `end`, and return them, sorted in each batch."""
         taken = []
         runs, rooms = self.runs, self.room
         self.runs, self.room = [], []
         for run, room in zip(runs, rooms, strict=True):
-            below = int(np.searchsorted(ids_of(run), low))
+            below = int(np.searchsorted(ids_of(run), end))
             if below:
                 taken.append(run.slice(0, below))
             if below < run.num_rows:
@@ -93,13 +93,13 @@ class ScatteredPartials:
     def snapshot(self) -> pa.Table | None:
         """Return all rows as one table, or None without rows."""
         if len(self.runs) > 1:
-            self.restore(pa.Table.from_batches([merged([in_order(self.runs)], self.keys, self.merge_rules)]))
+            self.restore(pa.Table.from_batches([merge_batches([sort_runs(self.runs)], self.keys, self.merge_rules)]))
         return pa.Table.from_batches(self.runs) if self.runs else None
 
     def restore(self, table: pa.Table) -> None:
         """Load the rows of a snapshot."""
         self.runs, self.room = [], []
-        self._append(one_batch(table.to_batches()))
+        self._append(join_batches(table.to_batches()))
 
 
 def ids_of(run: pa.RecordBatch) -> npt.NDArray[np.int64]:
@@ -107,9 +107,9 @@ def ids_of(run: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return np.asarray(run.column(WID).to_numpy())
 
 
-def in_order(runs: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def sort_runs(runs: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Return the rows of sorted runs as one sorted batch."""
-    whole = one_batch(runs)
+    whole = join_batches(runs)
     if len(runs) == 1:
         return whole
     return pc.take(whole, array_of(np.argsort(ids_of(whole), kind="stable")))  # a merge of runs, linear for a few

@@ -13,10 +13,10 @@ from capture.arrow_compute import array_of
 from capture.lazy_dataclasses import dataclass
 from highlevel.groups.merging import INVERTIBLE, Rule, list_merge_rules
 from highlevel.groups.running_totals import Key, RunningTotals
-from highlevel.groups.table import merged, one_batch
+from highlevel.groups.table import join_batches, merge_batches
 from highlevel.groups.two_stacks import TwoStacks
 from highlevel.sliding.merge_buffers import MergeBuffers
-from highlevel.sliding.scattered_partials import WID, ids_of, in_order
+from highlevel.sliding.scattered_partials import WID, ids_of, sort_runs
 from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import MERGE, SubAggregate
 
@@ -42,7 +42,7 @@ class Strategy(StrEnum):
     TWO_STACKS = "two stacks of panes: the older panes are merged in advance"
 
 
-def incremental(subaggregates: Sequence[SubAggregate]) -> Strategy:
+def incremental_strategy(subaggregates: Sequence[SubAggregate]) -> Strategy:
     """Return the strategy for windows of many panes: two stacks if a merge cannot be undone exactly."""
     undone = all(Rule(MERGE[sub.kind]) in INVERTIBLE and sub.type is Type.INT for sub in subaggregates)
     return Strategy.RUNNING_TOTALS if undone else Strategy.TWO_STACKS
@@ -60,13 +60,13 @@ def strategy_of(subaggregates: Sequence[SubAggregate], buffers: int, rows: int) 
     """
     if rows + buffers * BUFFER_COST <= TOTALS_COST + 3 * rows // max(1, buffers):
         return Strategy.MERGE
-    return incremental(subaggregates)
+    return incremental_strategy(subaggregates)
 
 
 CLOSE_ROWS = 65_536
 """Rows of small windows that are merged, or emitted, in one batch. A batch costs the same as some thousands of rows."""
 
-ALONE_ROWS = 4096
+MIN_SEPARATE_ROWS = 4096
 """Minimum rows of a single merge buffer for a separate merge."""
 
 
@@ -91,11 +91,11 @@ class WindowRows:
         """Memory of the totals."""
         return 0 if self.totals is None else self.totals.bytes
 
-    def of(self, buffers: MergeBuffers, first: int, low: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the windows `[first, low)` in the order of their IDs, several small windows per batch."""
+    def make(self, buffers: MergeBuffers, first: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the windows `[first, end)` in the order of their IDs, several small windows per batch."""
         run: list[Window] = []
         size = 0
-        for wid, reached in buffers.windows(first, low):
+        for wid, reached in buffers.windows(first, end):
             self.strategy = strategy_of(self.subaggregates, buffers.current_count, buffers.current_rows)
             if self.strategy is Strategy.MERGE:
                 self.totals = self._last = None
@@ -111,49 +111,49 @@ class WindowRows:
             yield self._rows(run)
 
     def make_with_scattered(
-        self, scattered: Sequence[pa.RecordBatch], buffers: MergeBuffers, first: int, low: int
+        self, scattered: Sequence[pa.RecordBatch], buffers: MergeBuffers, first: int, end: int
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the windows `[first, low)`, from scattered partials and from merge buffers."""
+        """Yield the rows of the windows `[first, end)`, from scattered partials and from merge buffers."""
         self.totals = self._last = None
         self.strategy = Strategy.MERGE
         batches = [*scattered]
-        for wid, _ in buffers.windows(first, low):
+        for wid, _ in buffers.windows(first, end):
             for key in buffers.current:
                 batches += [with_ids(np.full(batch.num_rows, wid), batch) for batch in buffers.buffers[key].batches()]
-        rows = in_order(batches)
+        rows = sort_runs(batches)
         ids = ids_of(rows)
         start = 0
         while start < len(ids):
             # A batch contains whole windows: it also gets the rest of the window of its last row.
             stop = int(np.searchsorted(ids, ids[min(start + CLOSE_ROWS, len(ids)) - 1], side="right"))
-            yield merged([rows.slice(start, stop - start)], [WID, *self.groups], self.merge_rules)
+            yield merge_batches([rows.slice(start, stop - start)], [WID, *self.groups], self.merge_rules)
             start = stop
 
-    def leave(self, wid: int, buffers: MergeBuffers) -> None:
+    def remove_before(self, wid: int, buffers: MergeBuffers) -> None:
         """Remove the merge buffers and totals of windows before `wid`."""
-        buffers.leave(wid)
+        buffers.remove_before(wid)
         if buffers.current_count == 0:
             self.totals = self._last = None
-        elif self.totals is not None and self.totals.pass_on(wid):
+        elif self.totals is not None and self.totals.remove_before(wid):
             self._last = None
 
     def _merge_buffers(self, wid: int, buffers: MergeBuffers) -> Window:
         """Return the rows of a window from its merge buffers. A large single buffer is merged here."""
         current = [buffers.buffers[key] for key in buffers.current]
-        if len(current) == 1 and buffers.current_rows >= ALONE_ROWS:
+        if len(current) == 1 and buffers.current_rows >= MIN_SEPARATE_ROWS:
             return Window(wid, current[0].merged_batches(), True)
         return Window(wid, [batch for buffer in current for batch in buffer.batches()], False)
 
     def _update_totals(self, wid: int, reached: list[Key], buffers: MergeBuffers) -> pa.RecordBatch:
         """Update the totals for a window, and return its rows."""
-        changed = self.totals is None or self.totals.pass_on(wid) or bool(reached)
+        changed = self.totals is None or self.totals.remove_before(wid) or bool(reached)
         if self.totals is None:
             reached = sorted(buffers.current)
             schema = buffers.buffers[reached[0]].merged_batches()[0].schema
             kind = RunningTotals if self.strategy is Strategy.RUNNING_TOTALS else TwoStacks
             self.totals = kind(schema, self.groups, self.merge_rules)
         for key in reached:
-            self.totals.add(key, one_batch(buffers.buffers[key].merged_batches()))
+            self.totals.add(key, join_batches(buffers.buffers[key].merged_batches()))
         if changed or self._last is None:
             self._last = self.totals.rows()
         return self._last
@@ -162,11 +162,11 @@ class WindowRows:
         """Return the rows of windows. Either all windows are merged already, or none."""
         batches = [batch for window in run for batch in window.batches]
         if len(run) == 1:
-            rows = one_batch(batches) if run[0].merged else merged(batches, self.groups, self.merge_rules)
+            rows = join_batches(batches) if run[0].merged else merge_batches(batches, self.groups, self.merge_rules)
             return with_ids(np.full(rows.num_rows, run[0].wid), rows)
         ids = np.repeat([window.wid for window in run], [window.rows for window in run])
-        rows = with_ids(ids, one_batch(batches))
-        return rows if run[0].merged else merged([rows], [WID, *self.groups], self.merge_rules)
+        rows = with_ids(ids, join_batches(batches))
+        return rows if run[0].merged else merge_batches([rows], [WID, *self.groups], self.merge_rules)
 
 
 @dataclass(frozen=True)

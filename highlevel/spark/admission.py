@@ -4,8 +4,8 @@ Inputs advance together: the input with the smallest watermark advances by one b
 open. The selection ends when an input has its maximum number of blocks.
 
 With a *speed* the trace clock delays blocks. It starts at the smallest time of all inputs and runs `speed` times as
-fast as the wall clock. A block is due when the clock has passed its newest time. Two rules ensure
-that packets with wrong times and idle hours do not delay the replay:
+fast as the wall clock. A block is due when the clock has passed its newest time (the moment of the block). Two rules
+ensure that packets with wrong times and idle hours do not delay the replay:
 
 * if a block's newest time is later than its watermark (the smallest time of all later packets), the watermark
   is used instead;
@@ -37,7 +37,7 @@ LONGEST_PAUSE = 5
 """Maximum wall seconds that a paced replay waits for the next block of any input."""
 
 
-class Admission:
+class BlockSelector:
     """Decides how far each input may be read. Offsets are lists, one number per input. Not thread safe."""
 
     def __init__(self, indexes: Sequence[Index], max_blocks: int, speed: float | None = None) -> None:

@@ -47,7 +47,7 @@ from highlevel.spark.byte_ranges import (
 from highlevel.spark.counters import Counts, add_counts
 from highlevel.spark.errors import make_report
 from highlevel.spark.executors import has_executors
-from highlevel.spark.finite_host import FiniteHost
+from highlevel.spark.finite_host import FiniteLevelTask
 from highlevel.spark.host import ARROW_SCHEMA
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.kernel_compilation import compile_kernels
@@ -94,7 +94,7 @@ class BatchRun:
         self._restarts = Restarts(self.say)
         self._has_changes = [plan.has_changes for plan in self.plans]
         final_plans = [plan.with_final_rows() for plan in self.plans]
-        self.plans = [plan.counting_rows() if plan.is_by_arrival else plan for plan in final_plans]
+        self.plans = [plan.with_row_counts() if plan.is_by_arrival else plan for plan in final_plans]
         self._leaves = leaves_of(self.plans)
         used_inputs = [input_ for input_ in self.inputs if any(input_.feeds(leaf) for leaf in self._leaves)]
         check_one_input(self._leaves, used_inputs)
@@ -156,7 +156,7 @@ class BatchRun:
         reader = RangeReader(assignment, sizes, tuple(tasks), self.slots, self.measure)
         rows = self.spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, BETWEEN_LEVELS)
         for level in range(assignment.levels):
-            host = FiniteHost(assignment, level, self.measure)
+            host = FiniteLevelTask(assignment, level, self.measure)
             rows = rows.repartitionById(assignment.partitions, "part").mapInArrow(host, host.schema)
         return rows
 

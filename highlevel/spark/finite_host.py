@@ -1,4 +1,6 @@
-"""Plans over a finite input in Spark's tasks: one level of fragments, which receives all rows and then the end.
+"""Runs the parts (fragments) of plans over a finite input in Spark's tasks.
+
+A task runs the fragments of one level: it gives them all rows, and then the end of the input.
 
     byte ranges ──► level 0 ──► level 1 ──► …        each edge: rows repartitioned, packed
 
@@ -26,11 +28,12 @@ from lowlevel.punctuation import BEGINNING
 
 
 @dataclass(frozen=True)
-class FiniteHost:
-    """Task function of one level, for all queries of `assignment`. Picklable.
+class FiniteLevelTask:
+    """The function of the tasks of one level, for all queries of `assignment`. Picklable.
 
     The last level yields packed results and counters (`highlevel.spark.host`). Other levels yield rows for the next
-    level, and pass on results and counters. With `measure` the counters contain `measured`: the figures of nodes.
+    level, and pass on results and counters. With `measure` the counters also contain `measured`: the
+    measurements of each plan node.
     """
 
     assignment: InputAssignment

@@ -193,7 +193,7 @@ class FragmentTask:
         for port, _, arrival in port_arrivals if not self.fragment.has_changes else ():
             if arrival.payload.is_valid:
                 for batch in unpack(arrival.payload.as_buffer()).to_batches():
-                    output.add(self.pipeline.rows(port, batch))
+                    output.add(self.pipeline.process_rows(port, batch))
         for port, time_count, arrival in port_arrivals:
             if arrival.watermark != BEGINNING:
                 punctuation = make_punctuation(
@@ -231,7 +231,7 @@ class FragmentTask:
             return iter(())
         port, _ = self.ports[arrivals[0].port]
         (batch,) = pa.concat_tables(tables).combine_chunks().to_batches() if tables else [NO_PARTIALS]
-        return self.pipeline.rows(port, with_newest_time(batch, newest))
+        return self.pipeline.process_rows(port, with_newest_time(batch, newest))
 
     def finish(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
         """Process all rows of a finite input, then the end of every port.

@@ -44,12 +44,12 @@ def make_result_batch(rows: Sequence[ArrivalRow]) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True)
-class Host:
-    """Task function of micro-batch `batch_id` at one level. Picklable. The state is in the folder `state`.
+class LevelTask:
+    """The function of the tasks of micro-batch `batch_id` at one level. Picklable. The state is in the folder `state`.
 
     `ended_inputs` are the IDs of the inputs that earlier micro-batches have read to their ends. These inputs send no
     more watermarks, so a query that begins with this micro-batch receives their last watermark here. With `measure` the
-    counters contain `measured`: the figures of nodes.
+    counters also contain `measured`: the measurements of each plan node.
     """
 
     assignment: InputAssignment

@@ -166,7 +166,7 @@ def describe_damage(path: Path, block_range: BlockRange) -> str:
 
 @dataclass(frozen=True)
 class LeafOutput:
-    """Input of a leaf from a block range: partials, and the watermark after them (BEGINNING for none).
+    """The rows of a leaf from a block range: partials, and the watermark after them (BEGINNING for none).
 
     `accepted`: the newest accepted time of the link; END if the partials contain no other times.
     """

@@ -25,7 +25,7 @@ from capture import arrow_compute as pc
 from capture.private_files import make_private_folder, replace_file, replacing
 from highlevel.operators.window_operator import WINDOW_END
 from highlevel.plan.plan import Plan
-from highlevel.results.stored_columns import KEY, decode_columns, time_of
+from highlevel.results.stored_columns import COLUMNS_KEY, decode_columns, time_of
 from highlevel.results.user_types import internal
 from highlevel.spark.checked_files import REMEDY
 from highlevel.spark.errors import FolderError
@@ -141,7 +141,7 @@ def _append(folder: Path, batch_id: int, table: pa.Table) -> None:
 
 
 def _columns(schema: pa.Schema) -> tuple[pa.Schema, bytes | None]:
-    return schema.remove_metadata(), (schema.metadata or {}).get(KEY)
+    return schema.remove_metadata(), (schema.metadata or {}).get(COLUMNS_KEY)
 
 
 def _write(path: Path, rows: pa.Table, batches: Batches) -> None:
@@ -227,7 +227,7 @@ def set_aside_results(output: Path, plan: Plan, *, always: bool = False) -> Path
     files = list_files(folder)
     if not files:
         return None
-    stored = (pq.read_schema(files[-1]).metadata or {}).get(KEY)
+    stored = (pq.read_schema(files[-1]).metadata or {}).get(COLUMNS_KEY)
     columns = plan.root.columns
     is_equal = stored is not None and stored_types(decode_columns(stored))[: len(columns)] == stored_types(columns)
     if is_equal and not always:

@@ -43,7 +43,7 @@ def compile_condition(text: str, kind: str, compile_query: Callable[[str], Plan]
 
 
 @dataclass(frozen=True)
-class ChosenBatch:
+class FilteredBatch:
     """The rows of a batch that pass, as `Rows`."""
 
     count: int
@@ -86,4 +86,4 @@ class RowCondition:
         if len(chosen) == rows.count:
             yield rows
         elif len(chosen):
-            yield ChosenBatch(len(chosen), rows.earliest, ChosenRows(rows.columns, chosen))
+            yield FilteredBatch(len(chosen), rows.earliest, ChosenRows(rows.columns, chosen))

@@ -23,14 +23,14 @@ PREFIX = "wiretide-spark-"
 
 
 @dataclass(frozen=True)
-class Scratch:
+class ScratchFolder:
     """A folder that is in use until `remove` is called or the process ends."""
 
     path: Path
     lock: int
 
     @classmethod
-    def create(cls, prefix: str = PREFIX) -> Scratch:
+    def create(cls, prefix: str = PREFIX) -> ScratchFolder:
         """Remove the folders of `prefix` that no process uses any more, and create a folder for this process."""
         remove_abandoned(Path(tempfile.gettempdir()), prefix)
         path = Path(tempfile.mkdtemp(prefix=prefix))

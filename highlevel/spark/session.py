@@ -32,7 +32,7 @@ from highlevel.spark.class_archive import archive_options
 from highlevel.spark.errors import RunError, find_start_failure, make_report
 from highlevel.spark.executors import check_master, wait_for_executors
 from highlevel.spark.java import require_java
-from highlevel.spark.scratch import Scratch
+from highlevel.spark.scratch import ScratchFolder
 from highlevel.spark.settings import (
     DRIVER_OPTIONS,
     check_known,
@@ -46,7 +46,7 @@ NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 _use_counts: dict[SparkContext, int] = {}
 """Number of users of each session that was started here. Other sessions are never stopped."""
 
-_jvm_folders: dict[SparkContext, Scratch] = {}
+_jvm_folders: dict[SparkContext, ScratchFolder] = {}
 """Contexts with a separate JVM that ends with them, and the folder of its temporary files."""
 
 LONGEST_SOCKET_FOLDER = 107 - len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
@@ -90,11 +90,11 @@ def start_session(
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     starts_jvm = SparkContext._gateway is None
-    scratch: Scratch | None = None
+    scratch: ScratchFolder | None = None
     spark = None
     try:
         with uninterrupted():
-            scratch = Scratch.create()
+            scratch = ScratchFolder.create()
         folder = None
         if is_relative(python):
             folder, chosen = scratch.path, make_absolute(chosen)

@@ -2,9 +2,9 @@
 
 A later source overrides an earlier one:
 
-1. DEFAULTS: measured choices.
+1. DEFAULTS: values that were best in measurements.
 2. The user's spark-defaults.conf.
-3. FIXED and LOOPBACK: settings that Wiretide needs; `docs/guide/spark.md` explains the reasons.
+3. REQUIRED and LOOPBACK: settings that Wiretide needs; `docs/guide/spark.md` explains the reasons.
 4. `[spark.conf]` of a pipeline file and `--conf`.
 """
 
@@ -46,7 +46,7 @@ DEFAULTS = {
 """Settings that the user's spark-defaults.conf overrides. The options of Java leave out the optimising compiler, and
 select a garbage collector that has no threads."""
 
-FIXED = {
+REQUIRED = {
     "spark.ui.showConsoleProgress": "false",  # it would write between the rows of an answer
     "spark.sql.adaptive.enabled": "false",  # each part of the state is exactly one task
 }
@@ -55,20 +55,21 @@ FIXED = {
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """Settings of all masters on this machine: no other machine can connect to the driver."""
 
-PATHS = ("spark.archives", "spark.files", "spark.jars", "spark.submit.pyFiles")
+PATH_SETTINGS = ("spark.archives", "spark.files", "spark.jars", "spark.submit.pyFiles")
 """Settings that are lists of paths or URLs."""
 
 ENTRY = re.compile(r"((?:\\.|[^\\\s=:])+)(?:\s*[=:]\s*|\s+|$)(.*)")
 """A key of a file of properties, and its value."""
 
-ENTRIES = (
+REGISTERING_CLASSES = (
     *(f"internal.config.{name}$" for name in ("package", "Python", "UI", "Deploy", "Worker")),
     "sql.internal.SQLConf$",
 )
 """Objects of Spark that register its keys when they are loaded."""
 
 SIMILARITY = 0.92
-"""Smallest similarity of an unknown key to a known key for an error. Keys of libraries are unknown too."""
+"""An unknown key that is at least this similar to a known key is an error, because it is probably misspelt. Other
+unknown keys may be those of libraries."""
 
 UNREGISTERED = (
     "spark.yarn.",
@@ -136,7 +137,7 @@ def make_absolute(chosen: Mapping[str, str]) -> dict[str, str]:
         return path if not path or ":" in path else str(Path(path).absolute())
 
     return {
-        key: ",".join(convert(path) for path in value.split(",")) if key in PATHS else value
+        key: ",".join(convert(path) for path in value.split(",")) if key in PATH_SETTINGS else value
         for key, value in chosen.items()
     }
 
@@ -148,7 +149,7 @@ def combine_settings(master: str, partitions: int, scratch: Path | None, chosen:
     """
     user_settings = read_spark_defaults()
     settings = {key: value for key, value in DEFAULTS.items() if key not in user_settings}
-    settings |= FIXED | {"spark.sql.shuffle.partitions": str(partitions)}
+    settings |= REQUIRED | {"spark.sql.shuffle.partitions": str(partitions)}
     is_local = master.startswith("local")
     if is_local:
         settings |= LOOPBACK
@@ -170,7 +171,7 @@ def check_known(jvm: Any, chosen: Mapping[str, str]) -> None:
     """
     if not chosen:
         return
-    for name in ENTRIES:
+    for name in REGISTERING_CLASSES:
         with contextlib.suppress(Py4JError):
             getattr(jvm, "java.lang.Class").forName(f"org.apache.spark.{name}")
     entries = getattr(jvm, "org.apache.spark.internal.config.ConfigEntry")

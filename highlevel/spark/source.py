@@ -26,7 +26,7 @@ from capture.files.formats import FileFormat
 from capture.files.scan import scan
 from capture.lazy_dataclasses import dataclass
 from capture.open import open_mapped
-from highlevel.spark.admission import UNREAD, Admission, split_blocks, watermark_after
+from highlevel.spark.admission import UNREAD, BlockSelector, split_blocks, watermark_after
 from highlevel.spark.decompressed_inputs import add_damage
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.link_times import LinkTimes, read_link_times
@@ -146,9 +146,9 @@ class CaptureReader(DataSourceStreamReader):
         }
 
     @cached_property
-    def admission(self) -> Admission:
+    def admission(self) -> BlockSelector:
         """Selection of the next blocks of captures, and of the next batches of tables."""
-        return Admission([self.indexes[number] for number in self.indexes], self.spec.max_blocks, self.spec.speed)
+        return BlockSelector([self.indexes[number] for number in self.indexes], self.spec.max_blocks, self.spec.speed)
 
     @cached_property
     def indexes(self) -> dict[int, Index]:

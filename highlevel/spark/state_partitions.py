@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from highlevel.operators.session import ANSWERED, LOW, OPEN, SessionAggregate
+from highlevel.operators.session import EMITTED, LOW, OPEN, SessionAggregate
 from highlevel.plan.fragments import sources_of
 from highlevel.plan.nodes import Leaf, Windowed
 from highlevel.plan.operators.windowed import WindowedOperator
@@ -42,7 +42,7 @@ DIVISIBLE = (SlidingAggregate, SessionAggregate)
 WATERMARK_TABLES = ("meld", CLOSED, LOW)
 """Tables with watermarks, equal in all partitions."""
 
-SESSION_TABLES = (OPEN, ANSWERED)
+SESSION_TABLES = (OPEN, EMITTED)
 """Tables of sessions. A partition has both, or none; one of them may be empty."""
 
 Tables = dict[str, pa.Table]

@@ -50,7 +50,7 @@ from highlevel.spark.checkpoint import check_checkpoint, newest_planned, offsets
 from highlevel.spark.decompressed_inputs import Say, map_inputs
 from highlevel.spark.errors import FolderError, RunError, make_report
 from highlevel.spark.estimates import ESTIMATED, mark_estimates
-from highlevel.spark.host import Host
+from highlevel.spark.host import LevelTask
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.kernel_compilation import compile_kernels
 from highlevel.spark.packing import unpack
@@ -419,7 +419,7 @@ class StreamRun:
         totals = self._totals_files.load(batch_id - 1)
         totals.rename_queries(self._query_names)
         for level in range(self.assignment.levels):
-            host = Host(
+            host = LevelTask(
                 self.assignment, self.folder / "state", batch_id, level, totals.ended_inputs, measure=self._measure
             )
             rows = rows.repartitionById(self.partitions, "part").mapInArrow(host, host.schema)

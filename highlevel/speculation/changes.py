@@ -6,7 +6,7 @@
     1       6  +1      false
     2       4  +1      true       this result is final
 
-The sum of the weights of equal rows, without the column `final`, is how often the row is in the result.
+The sum of the weights of equal rows (without the column `final`) is the number of times that the row is in the result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def final_changes(rows: pa.Table) -> pa.Table:
-    """Return all rows of a result as changes: each different row once, with its number as weight, final.
+    """Return all rows of a result as final changes: each different row once, with its number of occurrences as weight.
 
     >>> final_changes(pa.table({"n": [1, 2, 2]})).to_pydict()
     {'n': [1, 2], 'weight': [1, 2], 'final': [True, True]}

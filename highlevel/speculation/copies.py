@@ -3,8 +3,8 @@
     within 10       times of a key    0   4   12   30      12 is at most 10 later than 4, which is a copy itself
                     copies                *    *
 
-So only the distance to the row before it decides, and a late row affects only the row that follows it. Of the rows of a
-key below the watermark, only the newest one can be the row before a later row.
+Whether a row is a copy depends only on the distance to the row before it. So a late row affects only the row that
+follows it. Only the newest row of a key below the watermark can be the row before a later row.
 """
 
 from __future__ import annotations

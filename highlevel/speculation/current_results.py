@@ -147,7 +147,7 @@ class CurrentResults:
 
 
 def final_time(changes: pa.Table, time: str = WINDOW_END) -> int | None:
-    """Return the newest time (ns) of the rows that the changes call final; None if there is none.
+    """Return the newest time (ns) of a final change; None if no change is final.
 
     All rows with an earlier time are final too. `time`: the time column of the results.
     """

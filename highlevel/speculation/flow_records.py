@@ -3,9 +3,9 @@
     records of a key   │──1──│──2──│──3 ended│      │──4──│        4 follows the end of the flow, so it begins another
     rows               │─────── 1, 2, 3 ─────│      │──4──│
 
-Only neighbours in the order of time decide whether a flow continues, so a late record affects its own flow and the next
-one. Records below the watermark are neighbours for ever. So they are merged, and a flow that stays open for days is one
-stored row.
+A flow continues from one record to the next in the order of time. So a late record affects only its own flow and the
+next one. No record arrives between two records below the watermark. So these are merged, and a flow that stays open for
+days is one stored row.
 
 A stored row has two columns for each sum: of the upper halves (x >> 32) and of the lower halves. So no addition wraps,
 and a sum beyond 64 bits is NULL.

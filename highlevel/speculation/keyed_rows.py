@@ -42,9 +42,9 @@ class KeyedRows:
 class Settlement:
     """The effects of a watermark: results that cannot change, the rows that remain, and numbers for counters.
 
-    `absorbed`: rows that are no longer counted as rows of their own, such as copies. `forgotten`: rows or flows before
-    the deadline that a later row could have changed, or could be a copy of. `overflowed_sums`: sums in `results` that
-    are NULL, because they exceed 64 bits.
+    `absorbed`: rows that are no separate rows of the result, such as copies. `forgotten`: rows or flows before the
+    deadline, although a later row could change them or be their copy. `overflowed_sums`: sums in `results` that are
+    NULL, because they exceed 64 bits.
     """
 
     results: pa.Table
@@ -59,7 +59,7 @@ class Rule(Protocol):
 
     @property
     def within(self) -> int:
-        """How much later than a row another row may be that changes the result of the first one, ns."""
+        """A row can change the result of another row only if it is at most this much later, ns."""
         ...
 
     def prepare(self, batch: pa.RecordBatch) -> pa.Table:

@@ -20,7 +20,7 @@ from capture.arrow_compute import array_of
 from capture.lazy_dataclasses import dataclass
 from highlevel.groups.merge_buffer import MergeBuffer
 from highlevel.groups.merging import list_merge_rules
-from highlevel.groups.table import merged, one_batch
+from highlevel.groups.table import join_batches, merge_batches
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.sliding.aggregate import WID
@@ -130,11 +130,11 @@ class ProvisionalWindows:
         closed, self._closed = self._closed, []
         return closed
 
-    def rows(self, batch: pa.RecordBatch) -> Iterator[Revision]:
+    def process_rows(self, batch: pa.RecordBatch) -> Iterator[Revision]:
         """Add partials to their windows. Return a revision if windows are published."""
         self.received += batch.num_rows
         self.clock = max(self.clock, newest_time_of(batch))
-        for tagged in self._bucket.rows(0, batch) if batch.num_rows else ():
+        for tagged in self._bucket.process_rows(0, batch) if batch.num_rows else ():
             assert isinstance(tagged, pa.RecordBatch)
             self._count_late(tagged)
             for of_windows in merge_late_partials(tagged, INT_MAX, self._grain, self._subaggregates):
@@ -212,8 +212,8 @@ class ProvisionalWindows:
             if window.published is not None:
                 unchanged, affected = self._divide(window.published, changed)
                 old.append(self._timed(wid, affected))
-                changed = merged([affected, changed], self._grain, self._rules)
-                published = one_batch([unchanged, changed])
+                changed = merge_batches([affected, changed], self._grain, self._rules)
+                published = join_batches([unchanged, changed])
             new.append(self._timed(wid, changed))
             self._open[wid] = OpenWindow(self._buffer(), published, self.clock)
         if new:
@@ -255,5 +255,5 @@ class ProvisionalWindows:
         for row in tables[WINDOWS].to_pylist():
             published, pending = (tables.get(f"{name} {row[WID]}") for name in (PUBLISHED, PENDING))
             buffer = self._buffer(() if pending is None else pending.to_batches())
-            batch = None if published is None else one_batch(published.to_batches())
+            batch = None if published is None else join_batches(published.to_batches())
             self._open[row[WID]] = OpenWindow(buffer, batch, row["at"])

@@ -14,7 +14,7 @@ from capture.files.scan import scan
 from capture.open import open_capture
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.tree import Column
-from lowlevel.kinds import columns_of_kind
+from lowlevel.kinds import row_kind_of
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.rows.readers import Rows, make_reader
 
@@ -52,7 +52,7 @@ def _blocks(file: AnyCapture) -> Iterator[Block]:
 
 def named_columns(kind: str, names: Iterable[str] | None) -> list[Column]:
     """Return columns of a kind of rows by name. None means all `listed_names` of the kind."""
-    row_kind = columns_of_kind(kind)
+    row_kind = row_kind_of(kind)
     columns = []
     for name in row_kind.listed_names if names is None else names:
         column = row_kind.column(name)

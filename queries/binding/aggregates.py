@@ -19,8 +19,8 @@ from dataclasses import replace
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import (
-    FOLDED,
     LINK,
+    SKETCH_FUNCTIONS,
     Detail,
     DetailFunction,
     Folding,
@@ -314,7 +314,7 @@ class HolisticAggregates:
         """
         use = replace(_holistic_use(sql, name, operands), time_column=time_column)
         self._first_name = self._first_name or name
-        if use.function in FOLDED:
+        if use.function in SKETCH_FUNCTIONS:
             self._first_sketch_name = self._first_sketch_name or name
         column = self._uses.setdefault(use, f"d{len(self._uses)}")
         kind = result_type(use.function, use.arguments[0].type)
@@ -367,7 +367,7 @@ class HolisticAggregates:
                     keys.append(Key(columns[argument], argument))
             column, *others = (columns[argument] for argument in use.arguments)
             argument = use.arguments[0]
-            if use.function in FOLDED:
+            if use.function in SKETCH_FUNCTIONS:
                 of = use.function, column
                 column = foldings.setdefault(of, Folding(*of, f"h{len(foldings)}", count, argument.type)).column
             of_detail = column, argument.type, count, use.parameter, tuple(others), use.time_column

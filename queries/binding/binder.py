@@ -28,7 +28,7 @@ from queries.binding.aggregates import (
     is_product_of_times,
 )
 from queries.binding.comparisons import Operand, compare, member, time_literal
-from queries.binding.conditionals import as_number, case, filtered, null_operand
+from queries.binding.conditionals import as_number, case, filter_argument, null_operand
 from queries.binding.filter_joins import SEEN_WITHIN
 from queries.binding.functions import FUNCTIONS, call
 from queries.binding.patterns import like
@@ -126,7 +126,7 @@ class Binder:
             case tree.Call():
                 bound = self._call(node, depth)
             case tree.Over():
-                bound = self._over(node, depth)
+                bound = self._bind_over(node, depth)
             case tree.ScalarQuery() | tree.Exists():
                 expected = "`wiretide query` with files as input: a sub-query outside FROM is computed first"
                 self._fail(f"a sub-query in {self._clause}", node, expected)
@@ -257,18 +257,18 @@ class Binder:
             self._fail(f"the aggregate {name} in {self._clause}", node, expected)
         inner = self._argument_binder(name)
         if name in RUNNING:
-            return self._running(node, inner, depth, self._aggregates)
+            return self._bind_running(node, inner, depth, self._aggregates)
         if name in HOLISTIC:
             operands = [inner._operand(argument, depth) for argument in arguments]
             if node.where is not None:
                 condition = inner._filter(node.where, depth)
-                operands[0] = replace(operands[0], bound=filtered(condition, operands[0].bound))
+                operands[0] = replace(operands[0], bound=filter_argument(condition, operands[0].bound))
             return self._aggregates.holistic.add(self._sql, word, operands)
         if len(arguments) != 1:
             self._fail(f"{name} with {len(arguments)} arguments", node, "one argument")
-        return self._bounded(name, node, inner, depth, self._aggregates)
+        return self._bind_bounded(name, node, inner, depth, self._aggregates)
 
-    def _running(self, node: tree.Call, inner: Binder, depth: int, aggregates: Aggregates) -> Bound:
+    def _bind_running(self, node: tree.Call, inner: Binder, depth: int, aggregates: Aggregates) -> Bound:
         """Bind a running aggregate. It adds up the sums of windows, so such a sum is added too."""
         name = node.function.text.lower()
         if aggregates.running is None:
@@ -279,11 +279,13 @@ class Binder:
             operands[0] = replace(operands[0], bound=as_number(operands[0].bound))
         check_arguments(self._sql, node.function, operands)
         if node.where is not None:
-            operands[0] = replace(operands[0], bound=filtered(inner._filter(node.where, depth), operands[0].bound))
+            operands[0] = replace(
+                operands[0], bound=filter_argument(inner._filter(node.where, depth), operands[0].bound)
+            )
         total = aggregates.add("sum", operands[0].bound)
         return aggregates.running.add(self._sql, node.function, operands, total)
 
-    def _over(self, node: tree.Over, depth: int) -> Bound:
+    def _bind_over(self, node: tree.Over, depth: int) -> Bound:
         """Bind a window function. Its arguments may be aggregates of the groups."""
         if self._functions is None:
             expected = "window functions in SELECT and ORDER BY only, and not within each other"
@@ -298,7 +300,7 @@ class Binder:
         ]
         return self._functions.add(self._sql, node, arguments, partition, order)
 
-    def _bounded(self, name: str, node: tree.Call, inner: Binder, depth: int, aggregates: Aggregates) -> Bound:
+    def _bind_bounded(self, name: str, node: tree.Call, inner: Binder, depth: int, aggregates: Aggregates) -> Bound:
         """Bind an aggregate of a fixed size, or an aggregate that a user has defined."""
         argument = node.arguments[0]
         if isinstance(argument, tree.Star):
@@ -306,7 +308,7 @@ class Binder:
                 self._fail(f"{name}(*)", node, f"count(*), or {name} of a number")
             if node.where is None:
                 return aggregates.add(name, None)
-            return aggregates.add(name, filtered(inner._filter(node.where, depth), Literal(1, Type.INT)))
+            return aggregates.add(name, filter_argument(inner._filter(node.where, depth), Literal(1, Type.INT)))
         bound = inner._bind(argument, depth + 1)
         selects_condition = bound.type is Type.BOOL and name in VALUE_AGGREGATES
         if bound.type is Type.BOOL and name in (*CONDITION_AGGREGATES, *DEFINED):
@@ -316,7 +318,7 @@ class Binder:
             if name == "count" and bound.type is Type.BYTES:  # bytes cannot be results of a conditional
                 condition = Binary(Op.AND, condition, Unary(Op.NOT, _is_null(bound)))
                 bound = Literal(1, Type.INT)
-            bound = filtered(condition, bound)
+            bound = filter_argument(condition, bound)
         if name in DEFINED:
             return self._user_aggregate(node.function, bound, aggregates)
         if name in VALUE_AGGREGATES and bound.type in (Type.ADDRESS, Type.TEXT, Type.MAC):

@@ -36,7 +36,7 @@ class Operand:
         """Type of the value."""
         return self.bound.type
 
-    def meeting(self, other: Type) -> Operand:
+    def comparable_with(self, other: Type) -> Operand:
         """Return the operand for a comparison with a value of type `other`.
 
         A column name in double quotes is a string if `other` is compared with texts, because papers print strings in
@@ -113,7 +113,7 @@ class Operand:
 
 def compare(op: Op, left: Operand, right: Operand) -> Binary:
     """Compare two numbers, addresses (by version, then value), MACs, times, or texts (for equality)."""
-    left, right = left.meeting(right.type), right.meeting(left.type)
+    left, right = left.comparable_with(right.type), right.comparable_with(left.type)
     if Type.ADDRESS in (left.type, right.type):
         left, right = left.as_address(), right.as_address()
     if Type.TEXT in (left.type, right.type):
@@ -165,7 +165,7 @@ def member(operand: Operand, values: Sequence[Operand]) -> InList | InPrefix:
     if operand.type in (Type.BOOL, Type.BYTES):
         what = "a condition" if operand.type is Type.BOOL else "bytes"
         operand.fail(f"IN over {what}", "a number, an address or a text before IN")
-    values = [value.meeting(operand.type).as_number_of(operand) for value in values]
+    values = [value.comparable_with(operand.type).as_number_of(operand) for value in values]
     constants = [(value, _constant(operand.type, value)) for value in values]
     if operand.type is not Type.ADDRESS:
         return InList(operand.bound, tuple(constant for _, constant in constants))

@@ -111,7 +111,7 @@ def as_number(condition: Expression) -> Expression:
     return Conditional(is_known(condition), number, Literal(None, Type.INT)) if condition.nullable else number
 
 
-def filtered(condition: Expression, argument: Expression) -> Expression:
+def filter_argument(condition: Expression, argument: Expression) -> Expression:
     """Return the argument of an aggregate with FILTER: NULL in rows for which the condition is not true."""
     return Conditional(condition, argument, Literal(None, argument.type))
 
@@ -131,7 +131,7 @@ def with_common_type(what: str, operands: Sequence[Operand], *, same_row: bool =
     }
     for kind, convert in conversions.items():
         if any(operand.type is kind for operand in known):
-            known = [convert(operand.meeting(kind)) for operand in known]
+            known = [convert(operand.comparable_with(kind)) for operand in known]
     wanted = known[0].type
     for operand in known:
         if operand.type is Type.BYTES:

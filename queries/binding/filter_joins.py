@@ -31,7 +31,7 @@ def seen_within(sql: str, name: Word, operands: Sequence[Operand]) -> SeenWithin
     if len(operands) not in (2, 3):
         problem = f"{SEEN_WITHIN} with {len(operands)} argument{'' if len(operands) == 1 else 's'}"
         raise QueryError(problem, sql, name.start, USAGE)
-    duration = _duration(operands[0].meeting(Type.TEXT))
+    duration = _duration(operands[0].comparable_with(Type.TEXT))
     for one, other in _pairs(operands[1]):
         for side in (one, other):
             if not any(columns_of(side)):

@@ -89,7 +89,7 @@ def call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
         return Call(function, subject.bound)
     if function is Function.BYTE:
         return Call(function, subject.bound, _offset(operands[1]))
-    return Call(function, subject.bound, _pattern(operands[1].meeting(Type.TEXT), subject.type))
+    return Call(function, subject.bound, _pattern(operands[1].comparable_with(Type.TEXT), subject.type))
 
 
 def _offset(operand: Operand) -> Expression:

@@ -27,7 +27,7 @@ from capture.units import SECOND
 from highlevel.aggregation import BOUNDS
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op, Type
-from lowlevel.kinds import OUTER, columns_of_kind
+from lowlevel.kinds import OUTER, row_kind_of
 from lowlevel.layers import Layer
 from queries.binding.links import PACKETS, LinkUnion
 from queries.text import dialects
@@ -88,7 +88,7 @@ class LinkNames:
         self._source = source
         self._layer = layer
         self._alias = alias
-        self._kind = columns_of_kind(source.kind)
+        self._kind = row_kind_of(source.kind)
 
     @property
     def time(self) -> Column | None:

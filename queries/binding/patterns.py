@@ -74,7 +74,7 @@ def _check_subject(subject: Operand, name: str) -> None:
 
 
 def _text(pattern: Operand, name: str) -> str:
-    pattern = pattern.meeting(Type.TEXT)
+    pattern = pattern.comparable_with(Type.TEXT)
     if not isinstance(pattern.bound, Literal) or not isinstance(pattern.bound.value, str):
         pattern.fail(f"{name} with a pattern that is no constant text", "a text such as 'GET '")
     return pattern.bound.value

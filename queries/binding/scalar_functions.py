@@ -206,7 +206,7 @@ def _number(function: str, operand: Operand, types: Sequence[Type] = (Type.INT, 
 
 
 def _text(function: str, operand: Operand) -> Expression:
-    operand = operand.meeting(Type.TEXT)
+    operand = operand.comparable_with(Type.TEXT)
     if operand.type is not Type.TEXT:
         expected = "a text, for example link" + ("; OR between conditions" if function == "||" else "")
         operand.fail(f"{function} over a value of type {operand.type}", expected)
@@ -219,7 +219,7 @@ def _check_length(operand: Operand, length: Literal) -> None:
 
 
 def _constant(function: str, operand: Operand, kind: Type) -> Literal:
-    operand = operand.meeting(kind)
+    operand = operand.comparable_with(kind)
     bound = operand.bound
     if not isinstance(bound, Literal) or bound.type is not kind or bound.value is None:
         operand.fail(f"got an argument of {function} that is no constant {kind}", USAGES[function])

@@ -104,7 +104,7 @@ def user_call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
 
 
 def _argument(function: UserFunction, operand: Operand, kind: Type) -> Expression:
-    operand = operand.meeting(kind)
+    operand = operand.comparable_with(kind)
     bound = operand.bound
     if kind is Type.BYTES and isinstance(bound, Literal):
         operand.fail(f"{function.name} over a constant", "a column of bytes, for example payload")

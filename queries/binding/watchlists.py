@@ -84,7 +84,7 @@ def watch(sql: str, name: Word, operands: Sequence[Operand]) -> InWatchlist | Lo
     if len(operands) != 2 and not is_timed:
         problem = f"{function} with {len(operands)} argument{'' if len(operands) == 1 else 's'}"
         raise QueryError(problem, sql, name.start, usage)
-    subject, path = operands[0], operands[1].meeting(Type.TEXT)
+    subject, path = operands[0], operands[1].comparable_with(Type.TEXT)
     if subject.type not in forms or isinstance(subject.bound, Literal):
         received = "a constant" if isinstance(subject.bound, Literal) else f"a value of type {subject.type}"
         subject.fail(f"{function} over {received}", f"a column or expression of type {' or '.join(forms)}")
@@ -114,7 +114,7 @@ def setting_value(sql: str, name: Word, operands: Sequence[Operand]) -> SettingV
     if len(operands) not in (2, 4):
         problem = f"setting with {len(operands)} argument{'' if len(operands) == 1 else 's'}"
         raise QueryError(problem, sql, name.start, SETTING_USAGE)
-    texts = [operand.meeting(Type.TEXT) for operand in operands[:2]]
+    texts = [operand.comparable_with(Type.TEXT) for operand in operands[:2]]
     for operand, role in zip(texts, ("file", "name"), strict=True):
         if not isinstance(operand.bound, Literal) or not isinstance(operand.bound.value, str):
             operand.fail(f"a setting whose {role} is no text", SETTING_USAGE)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from capture.flows.sampling import FixedRates
 from highlevel.aggregation import Aggregation, DetailFunction
 from highlevel.plan.nodes import Leaf
-from highlevel.sliding.window_rows import incremental
+from highlevel.sliding.window_rows import incremental_strategy
 from highlevel.speculation.consistency import FOREVER, Consistency
 from highlevel.windows.kind import (
     AnyWindow,
@@ -21,7 +21,7 @@ from highlevel.windows.kind import (
 from lowlevel.durations import duration_text
 from lowlevel.expressions.types import Type
 from lowlevel.expressions.user_functions import UserFunction
-from lowlevel.kinds import columns_of_kind
+from lowlevel.kinds import row_kind_of
 from lowlevel.layers import Layer
 from lowlevel.node.filter_join import MAX_KEYS, count_filter_join_bytes, list_filter_joins
 from lowlevel.node.watching import find_instances, find_watched_files
@@ -121,13 +121,13 @@ WITH_PARAMETER = frozenset(function for function in DetailFunction if "quantile"
 def low_lines(leaf: Leaf, aggregation: Aggregation, watched: list[str]) -> Iterator[str]:
     """Yield the lines about the low level."""
     low = leaf.low
-    kind = columns_of_kind(low.kind)
+    kind = row_kind_of(low.kind)
     where = "in a table of fixed size" if low.reduced else "and each row is passed on unchanged"
     yield f"low level: next to the {low.kind}, once per link, {where}"
     bound = "the files bound to it" if len(leaf.streams) == 1 else "the files bound to each name; every link separately"
     bound = "the files of every link, or of the link with this name" if leaf.reads_all_links else bound
     yield line("streams", f"{' UNION '.join(leaf.streams)}: {bound}")
-    yield line("rows", f"{low.kind}: each is {kind.row}")
+    yield line("rows", f"{low.kind}: each is {kind.row_description}")
     if kind.layered:
         other = "outer." if leaf.layer == Layer.INNER else "inner."
         yield line("layer", f"{leaf.layer}, if a name does not begin with {other}")
@@ -220,7 +220,7 @@ def high_lines(aggregation: Aggregation, leaf: Leaf | None = None) -> Iterator[s
         for heading, text in window_lines(aggregation.window):
             yield line(heading, text)
         if isinstance(aggregation.window, SlidingWindow) and aggregation.window.range > aggregation.window.pane:
-            yield line("by cost", f"{incremental(aggregation.low.subaggregates)}; small windows are merged")
+            yield line("by cost", f"{incremental_strategy(aggregation.low.subaggregates)}; small windows are merged")
     if leaf is not None and len(leaf.streams) > 1:
         yield line("meld", f"{len(leaf.streams)} streams: the watermark is the minimum of the links")
     group = ", ".join(_shown(aggregation, name) for name in aggregation.group_by)

@@ -31,7 +31,7 @@ from highlevel.plan.nodes import (
     Union,
     Windowed,
 )
-from highlevel.plan.partitioning import substituted
+from highlevel.plan.partitioning import substitute_columns
 from highlevel.plan.plan import Plan
 from highlevel.plan.result_windows import result_windows
 from highlevel.plan.revision_nodes import (
@@ -48,7 +48,7 @@ from highlevel.speculation.consistency import Consistency
 from highlevel.windows.kind import LifetimeWindow
 from lowlevel.durations import duration_text
 from lowlevel.expressions.tree import Expression, columns_of
-from lowlevel.kinds import TABLE, columns_of_kind
+from lowlevel.kinds import TABLE, row_kind_of
 from queries.explain.lines import (
     consistency_lines,
     function_lines,
@@ -197,7 +197,7 @@ def _leaf(leaf: Leaf) -> Iterator[str]:
     every = "the files of every link, or of the link with this name"
     bound = every if leaf.reads_all_links else "the files bound to each name; every link separately"
     yield line("streams", f"{' UNION '.join(leaf.streams)}: {bound}")
-    yield line("rows", f"{low.kind}: each is {columns_of_kind(low.kind).row}")
+    yield line("rows", f"{low.kind}: each is {row_kind_of(low.kind).row_description}")
     yield line("columns", f"{', '.join(sorted(low.columns))}: only these are decoded")
     if low.sampling is not None:
         yield line("sampling", f"{rates_text(low.sampling)}, regardless of the announced rates")
@@ -349,7 +349,9 @@ def _overlap_join(node: OverlapJoin, names: dict[Node, str]) -> Iterator[str]:
 def _touched_windows(node: TouchedWindows) -> Iterator[str]:
     length = f"{duration_text(node.length)} later" if node.length is not None else ""
     yield line("lifetime", f"a row is true from {_spelled(node.start)} until {length or _spelled(str(node.end))}")
-    yield line("repeat", f"each row once for each window of {duration_text(node.unit)} that its lifetime touches")
+    yield line(
+        "repeat", f"each row once for each window of {duration_text(node.window_length)} that its lifetime touches"
+    )
     yield from _late_by(node.late_by)
 
 
@@ -466,7 +468,7 @@ def _watermark(node: Node, plan: Plan) -> str:
 def _text(expression: Expression) -> str:
     """Print an expression over rows, with ts for the pane column."""
     spelled = {column.name: replace(column, name=_spelled(column.name)) for column in columns_of(expression)}
-    return expression_text(substituted(expression, spelled))
+    return expression_text(substitute_columns(expression, spelled))
 
 
 def _spelled(name: str) -> str:

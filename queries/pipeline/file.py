@@ -234,7 +234,7 @@ class PipelineFile:
         named = {name: NamedQuery(query.text, query.layer) for name, query in self.queries.items()}
         tables = readable_tables(self.tables)
         plans = [query.plan(name, named, self.link_names, tables) for name, query in self.queries.items()]
-        plans = [plan.counting_rows().filling_lulls() for plan in plans] if self.spooled else plans
+        plans = [plan.with_row_counts().with_filled_lulls() for plan in plans] if self.spooled else plans
         check_sinks(plans)
         for plan in plans:
             if self.spooled and any(leaf.low.slack == FOREVER for leaf in plan.leaves):

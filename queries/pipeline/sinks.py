@@ -1,9 +1,9 @@
 """The sinks of a pipeline: the effect of a correction on each, and the key by which it finds the corrected rows.
 
 A sink that stores changes needs no key, because a change contains the row that it withdraws. A sink that replaces rows
-needs a key, like ON CONFLICT in SQL. The key of a query with changes is the time column of its results: all changes of
-one time are added up, so a reader never finds two versions of a row. Gauges and alerts show windows, so their key is
-the window.
+needs a key, like ON CONFLICT in SQL. The key of a query with changes is the time column of its results. A sink replaces
+all rows of one time together, so a reader never finds two versions of a row. Gauges and alerts show windows, so their
+key is the window.
 """
 
 from __future__ import annotations

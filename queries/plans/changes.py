@@ -85,7 +85,7 @@ from queries.text.errors import QueryError
 from queries.text.tree import Consistency as Clause
 from queries.text.tree import Query
 
-WITHDRAWING = (JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL, JoinKind.ANTI)
+WITHDRAWING_JOINS = (JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL, JoinKind.ANTI)
 """Joins whose results can be withdrawn even if no row of an input is: rows without a match."""
 
 WEIGHT_OUTPUT, FINAL_OUTPUT = (Output(column.name, column) for column in CHANGE_COLUMNS)
@@ -236,7 +236,7 @@ class PlanChanges:
             raise self._error("SPREAD", "a window clause without SPREAD")
         self._check_aggregates(aggregation)
         self._check_select(aggregation)
-        counting = aggregation.counting_rows()
+        counting = aggregation.with_row_counts()
         newest = SubAggregate(NEWEST, Kind.MAX, Column("ts", Type.TIME))
         return replace(counting, low=replace(counting.low, subaggregates=(*counting.low.subaggregates, newest)))
 
@@ -287,7 +287,7 @@ class PlanChanges:
     def _join(self, node: Join) -> Node:
         inputs = tuple(self._convert(each) for each in node.inputs)
         changing = [is_changing(each) for each in inputs]
-        if not any(changing) and node.spec.kind not in WITHDRAWING:
+        if not any(changing) and node.spec.kind not in WITHDRAWING_JOINS:
             return node.with_inputs(inputs)
         if self._consistency.early is not None and not any(changing):
             raise self._error("EARLY of rows without windows", "WAIT and REMEMBER only: a row has no end to wait for")

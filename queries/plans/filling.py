@@ -24,11 +24,11 @@ from queries.text.errors import QueryError
 from queries.text.literals import INT64_MAX
 from queries.text.tree import Constant, Query, Word
 
-_GRID = "[RANGE 10 seconds] or another RANGE of time"
+_EXPECTED_WINDOW = "[RANGE 10 seconds] or another RANGE of time"
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
+class FillStep:
     """FILL of a query. `below` is the select list with the hidden columns at its end."""
 
     below: tuple[Output, ...]
@@ -46,7 +46,7 @@ class Filling:
 
 def bind_fill(
     sql: str, fill: tree.Fill, window: AnyWindow, select: Sequence[Output], groups: Collection[Column], emit_late: bool
-) -> Filling:
+) -> FillStep:
     """Bind FILL over the select list of windows. `groups` are the columns of GROUP BY."""
     if emit_late:
         expected = "a query without LATE EMIT: late rows follow when their window is already filled"
@@ -57,7 +57,7 @@ def bind_fill(
             if window == WHOLE_INPUT
             else "FILL of sessions, lifetimes, windows of rows or RANGE ALL"
         )
-        raise QueryError(problem, sql, fill.keyword.start, _GRID)
+        raise QueryError(problem, sql, fill.keyword.start, _EXPECTED_WINDOW)
     below = list(select)
     names: dict[Expression, str] = {}
     for out in select:
@@ -84,7 +84,7 @@ def bind_fill(
         elif isinstance(value, float) and out.expression.type is Type.INT:
             problem = f"FILL {value} of the column '{out.name}', which has integers"
             raise QueryError(problem, sql, fill.value.start, "an integer, NULL or PREVIOUS")
-    return Filling(tuple(below), window, keys, tuple(computed), tuple(hidden), value, repeats)
+    return FillStep(tuple(below), window, keys, tuple(computed), tuple(hidden), value, repeats)
 
 
 def _value(sql: str, fill: tree.Fill) -> int | float | None:
@@ -106,4 +106,4 @@ def _value(sql: str, fill: tree.Fill) -> int | float | None:
 def refuse_fill(query: Query) -> None:
     """Raise QueryError for FILL in a query whose results are rows without windows."""
     if query.fill is not None:
-        raise QueryError("FILL without windows", query.sql, query.fill.keyword.start, f"groups, and {_GRID}")
+        raise QueryError("FILL without windows", query.sql, query.fill.keyword.start, f"groups, and {_EXPECTED_WINDOW}")

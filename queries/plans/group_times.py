@@ -1,8 +1,9 @@
-"""The time column of the windows of groups, and time columns that are groups themselves.
+"""Which time column the windows of a GROUP BY query use, and which time columns in GROUP BY are only grouping columns.
 
 over links      ts: with a window clause, or with ts/60 in GROUP BY
-over tables     WA names a time column, if there are several. One time column by intervals in GROUP BY makes windows.
-                Other time columns are groups, which are emitted when they are below a watermark
+over tables     the parameter WA (window attribute) of the window clause names the time column if there are several.
+                If GROUP BY divides one time column into intervals (ts/60), each interval is a window. Other time
+                columns only group. Their groups are emitted when their times are below a watermark
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ class GroupTimes:
         """The time column of the windows."""
         self.end: Column | None = None
         """The end of lifetimes, if LIFETIME names it."""
-        self.by_quotient = links is not None
-        """Whether a time column by intervals in GROUP BY makes windows."""
-        self.counted: dict[Column, int] = {}
+        self.quotient_makes_windows = links is not None
+        """Whether intervals of a time column in GROUP BY (ts/60) make windows."""
+        self.smallest_intervals: dict[Column, int] = {}
         """Over tables: the time columns in GROUP BY, each with its smallest interval in ns."""
 
     def check(self) -> None:
@@ -56,7 +57,7 @@ class GroupTimes:
             raise self._error(f"SPREAD over {kind}", spread.start, expected)
         if self._links is None and self._window.kind.in_arrival_order:
             expected = "RANGE of time: rows of joins and of other queries arrive in any order"
-            raise self._error("a window of numbers of rows over tables", self._start, expected)
+            raise self._error("a window that counts rows, over a join or another query", self._start, expected)
 
     def choose(self, in_group_by: Resolve) -> None:
         """Find the time column of the window."""
@@ -68,7 +69,11 @@ class GroupTimes:
             table, name = attribute
             found = self._names.column(name, table)
             if self._links is not None and found != TS:
-                raise self._error(f"a window over {name.name_in_messages}", name.start, "ts: windows are over it")
+                raise self._error(
+                    f"a window over {name.name_in_messages}",
+                    name.start,
+                    "ts, because windows over a link always use ts",
+                )
             if self._links is None and (found is None or found.name not in known):
                 if found is None:
                     raise self._names.unknown(name, table, ())
@@ -79,23 +84,23 @@ class GroupTimes:
                 raise self._error("a window without the name of a time column", self._start, one_of_times(known))
             self.time = self._names.time
         elif self._links is None:
-            self._of_groups(in_group_by)
+            self._find_times_in_group_by(in_group_by)
 
-    def _of_groups(self, in_group_by: Resolve) -> None:
-        """Find time columns in GROUP BY: one by intervals makes windows, others are groups themselves."""
-        counted: dict[Column, int] = {}
+    def _find_times_in_group_by(self, in_group_by: Resolve) -> None:
+        """Find the time columns in GROUP BY. Intervals of a single one make windows. The others only group."""
+        smallest_intervals: dict[Column, int] = {}
         interval_count = 0
         for item in self._query.group_by:
             expression = Binder(self._sql, "GROUP BY", item.expression, in_group_by).bind()
             for column in self._times:
                 interval = interval_of(expression, column)
                 if interval is not None:
-                    counted[column] = min(counted.get(column, interval), interval)
+                    smallest_intervals[column] = min(smallest_intervals.get(column, interval), interval)
                     interval_count += 1
-        if interval_count == 1 and 1 not in counted.values():
-            self.by_quotient = True
-            (self.time,) = counted
-        self.counted = counted
+        if interval_count == 1 and 1 not in smallest_intervals.values():
+            self.quotient_makes_windows = True
+            (self.time,) = smallest_intervals
+        self.smallest_intervals = smallest_intervals
 
     @property
     def _start(self) -> int:
@@ -128,5 +133,8 @@ def interval_of(expression: Expression, time: Column) -> int | None:
 def one_of_times(times: Sequence[str]) -> str:
     """Return the time columns, for messages."""
     if not times:
-        return "rows with a time: an inner query must select ts, a table needs times without NULL; a FULL join has none"
-    return "WA " + " or WA ".join(times) + ": times of all rows, in ns"
+        return (
+            "rows with a time: an inner query that selects ts, a table whose times contain no NULL, or a join"
+            " other than FULL (its times may be NULL)"
+        )
+    return "WA " + " or WA ".join(times) + ": a column that has a time (ns) in each row"

@@ -34,7 +34,7 @@ from queries.binding.links import PACKETS, SPREADABLE, Links
 from queries.binding.names import Names, Scope
 from queries.binding.window_functions import WindowFunctions
 from queries.plans.closing import ClosingStep, check_closing
-from queries.plans.filling import Filling, bind_fill
+from queries.plans.filling import FillStep, bind_fill
 from queries.plans.group_times import GroupTimes, interval_of
 from queries.plans.group_window import GroupWindow, window_of_quotient
 from queries.plans.output_names import (
@@ -56,9 +56,10 @@ TOP = SelectionKind.TOP.value
 
 
 class Grouping:
-    """The compilation of one query with groups.
+    """Compiles one query with groups.
 
-    If it reads `links`, the aggregation contains everything. If it reads tables, `where`, `time` and `pairs` do too.
+    If it reads `links`, the aggregation contains all parts of the query. If it reads tables, `where`, `time` and
+    `pairs` contain further parts.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Grouping:
         """The window functions (OVER) of the select list and of ORDER BY."""
         self.closing: ClosingStep | None = None if query.closing is None else ClosingStep()
         """CLOSING WHEN."""
-        self.filling: Filling | None = None
+        self.filling: FillStep | None = None
         """FILL."""
         self.sorting: Sorting | None = None
         """ORDER BY and LIMIT. Its hidden outputs are at the end of the select list."""
@@ -236,11 +237,11 @@ class Grouping:
             self._window_expressions[start] = start
             self._name_group(name, start)
         self._group("GROUP BY", self._query.group_by, keys)
-        if not self._group_times.by_quotient:
+        if not self._group_times.quotient_makes_windows:
             expressions = {key.name: key.expression for key in keys}
             self.pairs = tuple(
                 (column.name, interval, key)
-                for column, interval in self._group_times.counted.items()
+                for column, interval in self._group_times.smallest_intervals.items()
                 for key, expression in expressions.items()
                 if interval_of(expression, column) == interval
             )
@@ -266,7 +267,7 @@ class Grouping:
                 continue
             quotient = (
                 window_of_quotient(expression, self.time)
-                if self._group_times.by_quotient and self._window == WHOLE_INPUT
+                if self._group_times.quotient_makes_windows and self._window == WHOLE_INPUT
                 else None
             )
             if quotient is not None:

@@ -24,7 +24,7 @@ from lowlevel.expressions.tree import (
     transform,
 )
 from lowlevel.expressions.types import Op, Type, same_values
-from lowlevel.kinds import columns_of_kind
+from lowlevel.kinds import row_kind_of
 from lowlevel.plan import Key, LowLevelPlan
 from queries.binding.links import Links
 from queries.binding.names import LinkNames
@@ -86,7 +86,7 @@ class LinkRelation:
     @property
     def visible_names(self) -> tuple[str, ...]:
         """The listed columns, without payloads."""
-        kind = columns_of_kind(self.links.source.kind)
+        kind = row_kind_of(self.links.source.kind)
         columns = (kind.column(name, self.links.layer) for name in kind.listed_names)
         return tuple(
             dict.fromkeys(column.name for column in columns if column is not None and column.type is not Type.BYTES)
@@ -94,13 +94,13 @@ class LinkRelation:
 
     def column(self, name: str) -> Column | None:
         """Return a column of the kind of rows, in the layer."""
-        return columns_of_kind(self.links.source.kind).column(name, self.links.layer)
+        return row_kind_of(self.links.source.kind).column(name, self.links.layer)
 
     def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return a leaf of single rows."""
         keys = []
         for name in sorted(set(needed) - {TS, LINK}):
-            column = self.computed.get(name) or columns_of_kind(self.links.source.kind).column(name)
+            column = self.computed.get(name) or row_kind_of(self.links.source.kind).column(name)
             assert column is not None, name
             if column.type is Type.BYTES:
                 at = self.first_uses[name].start if name in self.first_uses else 0

@@ -26,14 +26,14 @@ from queries.text.tree import Query
 
 @dataclass(frozen=True)
 class SelectList:
-    """The columns of the result; `counted` lists the columns that increase with a time column.
+    """The columns of the result. `increasing_columns` lists the columns that increase with a time column.
 
-    `counted` has tuples (name of the output, time column, interval in ns). `functions` are the window functions, whose
-    placeholders are in `outputs` until `over` is set: then `outputs` are the columns below them.
+    `increasing_columns` has tuples (name of the output, time column, interval in ns). `functions` are the window
+    functions, whose placeholders are in `outputs` until `over` is set: then `outputs` are the columns below them.
     """
 
     outputs: tuple[Output, ...]
-    counted: tuple[tuple[str, Column, int], ...]
+    increasing_columns: tuple[tuple[str, Column, int], ...]
     functions: WindowFunctions
     over: OverStep | None = None
 
@@ -46,18 +46,20 @@ class SelectList:
 
     def of(self, time: str) -> list[TimeOutput]:
         """Return the outputs that increase with a time column, the smallest interval first."""
-        groups_of_time = sorted((interval, name) for name, column, interval in self.counted if column.name == time)
+        groups_of_time = sorted(
+            (interval, name) for name, column, interval in self.increasing_columns if column.name == time
+        )
         return [TimeOutput(name, time, 0, interval) for interval, name in groups_of_time]
 
     @property
     def sources(self) -> list[str]:
         """The time columns of the outputs, unchanged or divided, in the order of the outputs."""
-        return list(dict.fromkeys(column.name for _, column, _ in self.counted))
+        return list(dict.fromkeys(column.name for _, column, _ in self.increasing_columns))
 
     @property
     def times(self) -> dict[str, str]:
         """The outputs that are unchanged time columns, each with its column."""
-        return {name: column.name for name, column, interval in self.counted if interval == 1}
+        return {name: column.name for name, column, interval in self.increasing_columns if interval == 1}
 
 
 def select_all(columns: Sequence[tuple[str, Column]], times: Sequence[Column]) -> SelectList:
@@ -91,13 +93,13 @@ def select_rows(query: Query, names: Names, times: Sequence[Column]) -> SelectLi
 
 
 def _selected(outputs: Sequence[Output], times: Sequence[Column], functions: WindowFunctions) -> SelectList:
-    counted = tuple(
+    increasing_columns = tuple(
         (out.name, time, interval)
         for out in outputs
         for time in times
         if (interval := counted_by(out.expression, time)) is not None
     )
-    return SelectList(tuple(outputs), counted, functions)
+    return SelectList(tuple(outputs), increasing_columns, functions)
 
 
 def counted_by(expression: Expression, time: Column) -> int | None:

@@ -42,10 +42,10 @@ CompileRows = Callable[[Query], ReadableQuery]
 
 def compile_sample(query: Query, compile_rows: CompileRows, name: str, layer: str) -> ReadableQuery:
     """Compile a query with supergroups. `compile_rows` compiles the query of the rows, which has no groups."""
-    return _Compilation(query).compile(compile_rows, name, layer)
+    return _SampleCompiler(query).compile(compile_rows, name, layer)
 
 
-class _Compilation:
+class _SampleCompiler:
     def __init__(self, query: Query) -> None:
         assert query.supergroups is not None
         self._query = query
@@ -371,7 +371,7 @@ class _Compilation:
 class _SampleBinder(Binder):
     """Binds expressions over groups, aggregates and superaggregates."""
 
-    def __init__(self, compilation: _Compilation, *arguments: Any) -> None:
+    def __init__(self, compilation: _SampleCompiler, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._compilation = compilation
 

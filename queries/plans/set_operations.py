@@ -7,8 +7,8 @@
     a INTERSECT ALL b  SELECT x, y, least(count of a, count of b) AS n FROM rows GROUP BY x, y   each row n times
     a EXCEPT ALL b     SELECT x, y, count of a - count of b AS n FROM rows GROUP BY x, y         each row n times
 
-`rows` are the rows of all queries, with the names of the first query. Bit i of `side` is query i; after EXCEPT all
-queries but the first have bit 1. A group contains equal rows, where NULL equals NULL. The count of a is
+`rows` are the rows of all queries, with the names of the first query. Bit i of `side` means query i; for EXCEPT all
+queries after the first have bit 1. A group contains equal rows, where NULL equals NULL. The count of a is
 `count(*) FILTER (WHERE side = 1)`.
 """
 

@@ -44,7 +44,7 @@ Compute = Callable[[tree.Query, tree.Expression], Values]
 
 
 def is_enough(node: tree.Expression, rows: int, values: int) -> bool:
-    """Return True if no further row can change the meaning of a sub-query, of which some rows are known."""
+    """Return True if the rows of a sub-query so far determine its value."""
     if isinstance(node, tree.In):
         return values > MAX_VALUES + 1  # one of them may be NULL
     return rows >= (1 if isinstance(node, tree.Exists) else 2)

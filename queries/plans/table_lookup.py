@@ -109,7 +109,7 @@ class TableLookup:
         return QueryRelation(query)
 
     def _check_merges(self, table: Table) -> None:
-        """Raise QueryError for a MERGE by a column that is not a time column of its stream."""
+        """Raise QueryError if MERGE names a column that is not a time column of its stream."""
         if isinstance(table, Union):
             for part in table.parts:
                 self._check_merges(part)

@@ -24,7 +24,7 @@ from lowlevel.durations import UNITS
 from lowlevel.expressions.types import Op
 from queries.text import dialects
 from queries.text.errors import QueryError
-from queries.text.lexer import CLAUSE_WORDS, RESERVED, UNSUPPORTED, Kind, Token, tokenize
+from queries.text.lexer import CLAUSE_WORDS, RESERVED_COLUMNS, UNSUPPORTED, Kind, Token, tokenize
 from queries.text.literals import duration_of
 from queries.text.tree import (
     ASSOCIATIVE,
@@ -138,7 +138,7 @@ class ExpressionParser:
 
     def _is_name(self, token: Token) -> bool:
         """Return whether a token may be a name: a word that is not reserved, or text in double quotes."""
-        return token.kind in (Kind.WORD, Kind.QUOTED) and token.keyword not in RESERVED
+        return token.kind in (Kind.WORD, Kind.QUOTED) and token.keyword not in RESERVED_COLUMNS
 
     def _word(self) -> Word:
         token = self._take()

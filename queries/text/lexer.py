@@ -79,7 +79,7 @@ CLAUSE_WORDS = (
 )
 """Words that begin a clause."""
 
-RESERVED = (
+RESERVED_COLUMNS = (
     frozenset(UNSUPPORTED)
     | CLAUSE_WORDS
     | {"BY", "UNION", "AS", "AND", "OR", "NOT", "IN", "BETWEEN", "IS", "NULL", "TRUE", "FALSE", "INTERVAL"}

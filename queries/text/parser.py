@@ -17,8 +17,8 @@ Commas or JOIN separate the items of FROM:
     FROM flows MERGE BY (srcIP, destIP, protocol) WITHIN 31 minutes IDLE 15 seconds
     FROM leases CHANGES BY op
 
-Three spellings of papers are accepted: GROUP-BY, GROUPBY, and a comma after the last item of a join. AS before a name
-in FROM is optional. An error names SQL syntax that GSQL does not support, and its position.
+Three forms that occur in the papers are accepted: GROUP-BY, GROUPBY, and a comma after the last item of a join. AS
+before a name in FROM is optional. An error names SQL syntax that GSQL does not support, and its position.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ _CLAUSE_NAMES = {
     "ORDER": "ORDER BY",
 }
 
-MAX_QUERIES = 20
-"""Queries and unions within parentheses, at most."""
+MAX_DEPTH = 20
+"""Largest depth of nested queries and unions."""
 
 MAX_OPERANDS = 50
 """Queries with one set operator between them, at most."""
@@ -105,18 +105,18 @@ JOIN_WORDS = ("JOIN", "ON", "USING", *JOINS, *GIGASCOPE_JOINS)
 _BEHIND_ITEM = "UNION, DISTINCT ON, MERGE WITHIN, a name, '[', ',', JOIN, WHERE, GROUP BY, HAVING, ORDER BY or the end"
 
 
-def parse_query(sql: str, groups: Collection[str] = ()) -> Query:
+def parse_query(sql: str, table_groups: Collection[str] = ()) -> Query:
     """Parse `sql` as one query. Raises QueryError for anything else.
 
-    `groups`: names in lower case, after which FROM has the name of a table: `today.talkers`.
+    `table_groups`: names in lower case that may precede the name of a table in FROM, as a schema does: `today.talkers`.
     """
-    return _QueryParser(sql, groups).whole_query()
+    return _QueryParser(sql, table_groups).whole_query()
 
 
 class _QueryParser(WindowParser):
-    def __init__(self, sql: str, groups: Collection[str] = ()) -> None:
+    def __init__(self, sql: str, table_groups: Collection[str] = ()) -> None:
         super().__init__(sql, "the query")
-        self._groups = groups
+        self._table_groups = table_groups
         self._depth = 0
         self._joined = False
         if len(self._tokens) > 1 and self._tokens[-2].keyword == ";":
@@ -170,7 +170,7 @@ class _QueryParser(WindowParser):
     def _operations(self) -> Query:
         """Read queries with set operations between them, or one SELECT, and ORDER BY for the whole."""
         first, depth = self._token, self._depth
-        query = self._chain(("UNION", "EXCEPT"), lambda: self._chain(("INTERSECT",), self._part))
+        query = self._chain(("UNION", "EXCEPT"), lambda: self._chain(("INTERSECT",), self._set_operand))
         if first.keyword == "(" and query.tables[0].start != first.start:
             raise QueryError("got '('", self._sql, first.start, "SELECT, or UNION, INTERSECT or EXCEPT after ')'")
         order = self._order()
@@ -211,7 +211,7 @@ class _QueryParser(WindowParser):
         self._accept("DISTINCT")
         return word, SetOperator(keyword)
 
-    def _part(self) -> Query:
+    def _set_operand(self) -> Query:
         """Read SELECT without ORDER BY, or a query in parentheses."""
         token = self._token
         if token.keyword == "SELECT":
@@ -223,8 +223,8 @@ class _QueryParser(WindowParser):
 
     def _deeper(self) -> None:
         self._depth += 1
-        if self._depth > MAX_QUERIES:
-            expected = f"at most {MAX_QUERIES} levels"
+        if self._depth > MAX_DEPTH:
+            expected = f"at most {MAX_DEPTH} levels"
             raise QueryError("queries within each other too deeply", self._sql, self._token.start, expected)
 
     def _with(self) -> tuple[tuple[Word, Query], ...]:
@@ -429,7 +429,7 @@ class _QueryParser(WindowParser):
                 raise QueryError(
                     f"{prod(map(len, items))} grouping sets", self._sql, 0 if word is None else word.start, expected
                 )
-            sets = tuple(_joined(chosen) for chosen in product(*items))
+            sets = tuple(_combined(chosen) for chosen in product(*items))
             return (sets[0], call, None) if word is None else ((), call, GroupingSets(sets, word))
 
     def _begins_grouping_sets(self) -> bool:
@@ -440,26 +440,29 @@ class _QueryParser(WindowParser):
         """Read ROLLUP (…), CUBE (…) or GROUPING SETS (…)."""
         keyword = self._take().keyword
         self._accept("SETS")
-        elements = self._elements(sets=keyword == "GROUPING")
+        elements = self._elements(allow_sets=keyword == "GROUPING")
         if not self._at_clause_end() and self._token.keyword != ",":
             raise self._unexpected("',' or the end of the clause")
         lengths = range(len(elements), -1, -1)
         if keyword == "ROLLUP":  # all prefixes
-            return [_joined(elements[:length]) for length in lengths]
+            return [_combined(elements[:length]) for length in lengths]
         if keyword == "CUBE":  # all subsets
-            return [_joined(chosen) for length in lengths for chosen in combinations(elements, length)]
+            return [_combined(chosen) for length in lengths for chosen in combinations(elements, length)]
         return elements
 
-    def _elements(self, *, sets: bool) -> list[GroupingSet]:
-        """Read a list in parentheses. Its elements are expressions, and lists of them; () only if they are `sets`."""
+    def _elements(self, *, allow_sets: bool) -> list[GroupingSet]:
+        """Read a list in parentheses.
+
+        Its elements are expressions or lists of expressions. With `allow_sets` an element may also be an empty list.
+        """
         if not self._accept("("):
             raise self._unexpected("'(' and columns")
         elements: list[GroupingSet] = []
         while not elements or self._accept(","):
-            if sets and self._begins_grouping_sets():
+            if allow_sets and self._begins_grouping_sets():
                 elements += self._grouping_sets()
             elif self._token.keyword == "(" and self._closes_a_list():
-                elements.append(self._list(empty=sets))
+                elements.append(self._list(empty=allow_sets))
             else:
                 elements.append((SelectItem(self._in_parentheses()),))
         if not self._accept(")"):
@@ -606,21 +609,21 @@ class _QueryParser(WindowParser):
         while self._token.keyword in ("UNION", "∪") and self._after_operator() != "SELECT":
             self._at += 2 if self._ahead().keyword == "ALL" else 1
             parts.append(self._table())
-        return self._revised(parts[0] if len(parts) == 1 else Union(tuple(parts)))
+        return self._with_suffixes(parts[0] if len(parts) == 1 else Union(tuple(parts)))
 
-    def _revised(self, table: Table) -> Table:
+    def _with_suffixes(self, table: Table) -> Table:
         """Read CHANGES BY, DISTINCT ON or MERGE after a table, if it follows."""
         token, following = self._token, self._ahead().keyword
         if token.keyword == "DISTINCT" and following == "ON":
             keyword = self._word()
             self._at += 1
             columns = self._key_columns("DISTINCT ON")
-            return self._revised(DistinctOn(table, keyword, columns, self._within("DISTINCT ON")))
+            return self._with_suffixes(DistinctOn(table, keyword, columns, self._within("DISTINCT ON")))
         if token.keyword == "CHANGES" and following == "BY":
             keyword = self._word()
             self._at += 1
             column = self._from_name("the column with the operation or the weight of a change after CHANGES BY")
-            return self._revised(ChangeLog(table, keyword, column))
+            return self._with_suffixes(ChangeLog(table, keyword, column))
         if token.keyword != "MERGE" or following not in ("BY", "WITHIN"):
             return table
         keyword = self._word()
@@ -680,7 +683,7 @@ class _QueryParser(WindowParser):
             raise QueryError(problem, self._sql, word.start, "the name of a stream, or a query in parentheses")
         if not self._accept("."):
             return Stream(word)
-        if word.text.lower() in self._groups:
+        if word.text.lower() in self._table_groups:
             table = self._from_name("the name of a table after '.'")
             return Stream(Word(f"{word.text}.{table.text}", word.start, quoted=True))
         kind = self._from_name("a kind of rows after '.'", KINDS)
@@ -821,6 +824,6 @@ class _QueryParser(WindowParser):
         return QueryError(f"got {token.name_in_messages} {problem}", self._sql, token.start, expected)
 
 
-def _joined(sets: Sequence[GroupingSet]) -> GroupingSet:
+def _combined(sets: Sequence[GroupingSet]) -> GroupingSet:
     """Return the items of several sets, equal ones once."""
     return tuple(dict.fromkeys(chain.from_iterable(sets)))

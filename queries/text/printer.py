@@ -42,7 +42,7 @@ from lowlevel.watch.watched_file import WatchedFile, Watchlist
 from queries.text.expressions import BITWISE, FACTOR, NOT, RANGE, STRENGTHS, TERM
 from queries.text.literals import address_text, mac_text, prefix_text
 
-PARSED_NAMES: dict[Type, str] = {
+CAST_TYPE_NAMES: dict[Type, str] = {
     Type.INT: "INTEGER",
     Type.FLOAT: "DOUBLE",
     Type.BOOL: "BOOLEAN",
@@ -53,7 +53,7 @@ PARSED_NAMES: dict[Type, str] = {
 """Names of types in casts of texts."""
 
 _UNARY, _ATOM = FACTOR + 1, FACTOR + 2
-"""Strengths above those of binary operators."""
+"""Precedences above those of binary operators."""
 
 
 def expression_text(expression: Expression) -> str:
@@ -124,7 +124,7 @@ def _print(expression: Expression) -> tuple[str, int]:
                 BITWISE,
             )
         case ParsedText(operand, kind):
-            return f"CAST({_print(operand)[0]} AS {PARSED_NAMES[kind]})", _ATOM
+            return f"CAST({_print(operand)[0]} AS {CAST_TYPE_NAMES[kind]})", _ATOM
         case UserCall(function, arguments):
             return f"{function.name}({', '.join(_print(argument)[0] for argument in arguments)})", _ATOM
         case HashOf(arguments, seed, is_uniform):

@@ -42,7 +42,7 @@ COLUMN_TYPES = ("USHORT", "UINT", "INT", "ULLONG", "LLONG", *_OTHER_TYPES)
 """Types of columns. Integers have the ranges of `queries.text.script`."""
 
 ATTRIBUTES = ("increasing", "banded_increasing", "constant")
-RESERVED = {"ts": Type.TIME, "link": Type.TEXT}
+RESERVED_COLUMNS = {"ts": Type.TIME, "link": Type.TEXT}
 """Columns with a meaning in queries, and the types that they must have."""
 
 
@@ -168,7 +168,7 @@ class _SchemaParser:
             kind = _OTHER_TYPES[word.keyword]
         else:
             _, low, high = TYPES[word.keyword]
-        if RESERVED.get(name.text.lower(), kind) is not kind:
+        if RESERVED_COLUMNS.get(name.text.lower(), kind) is not kind:
             expected = "TIME" if name.text.lower() == "ts" else "STRING"
             raise self._wrong(word, f"got the type {word.text} of the column {name.text}", expected)
         band = self._attribute(kind) if self._accept("(") else None

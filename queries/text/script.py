@@ -25,7 +25,7 @@ from itertools import pairwise
 
 from capture.lazy_dataclasses import dataclass
 from queries.text.errors import QueryError
-from queries.text.lexer import RESERVED, Kind, Token, tokenize
+from queries.text.lexer import RESERVED_COLUMNS, Kind, Token, tokenize
 from queries.text.parameters import Parameter, ParameterType, literals
 
 TYPES: dict[str, tuple[ParameterType, int | None, int | None]] = {
@@ -325,7 +325,7 @@ class _ScriptParser:
             if name.lower() not in words:
                 expected = f"a later query with FROM {name}: only the last query is answered"
                 raise self._error(statement.name, f"no query reads {name!r}", expected)
-            plain = name.isascii() and name.isidentifier() and name.upper() not in RESERVED
+            plain = name.isascii() and name.isidentifier() and name.upper() not in RESERVED_COLUMNS
             query_name = name if plain else '"' + name.replace('"', '""') + '"'
             start = self._tokens[self._tokens.index(statement.first) - 1].end
             self._changes.append((start, start, f"{', ' if number else 'WITH '}{query_name} AS ("))

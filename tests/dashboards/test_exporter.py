@@ -34,9 +34,9 @@ def test_a_whole_exposition_of_two_queries_and_two_counters() -> None:
     counted.add(skipped, 3, "Main2", "arp")
     counted.add(skipped, 2, "Main1", "arp")
     counted.set(open_, 4)
-    exporter.samples(counted)
-    exporter.results("talkers", rows(talkers, 120, ("10.0.0.1", 5, 60.5), ("2001:db8::1", 7, 1500.0)))
-    exporter.results("Q1-1", rows(total, 0, (9000,)))
+    exporter.set_samples(counted)
+    exporter.add_results("talkers", rows(talkers, 120, ("10.0.0.1", 5, 60.5), ("2001:db8::1", 7, 1500.0)))
+    exporter.add_results("Q1-1", rows(total, 0, (9000,)))
     sql = "SELECT srcIP, count(*) AS packets, avg(len) AS mean FROM packets [RANGE 1 minute, SLIDE 1 minute, WA ts]"
     assert (
         exposition(exporter)
@@ -102,10 +102,10 @@ def test_samples_are_those_of_the_last_call_and_a_copy_of_them() -> None:
     exporter = Exporter([], [reads])
     counted = Samples()
     counted.add(reads, 1, "a")
-    exporter.samples(counted)
+    exporter.set_samples(counted)
     counted.add(reads, 1, "b")
     assert samples(exporter, "reads_total") == ['{link="a"} 1.0']
-    exporter.samples({("reads_total", ("b",)): 2})
+    exporter.set_samples({("reads_total", ("b",)): 2})
     assert samples(exporter, "reads_total") == ['{link="b"} 2.0']
 
 
@@ -113,7 +113,7 @@ def test_ties_go_to_the_smaller_keys_addresses_by_bytes_and_null_last() -> None:
     exporter = Exporter([TALKERS], [], top=4)
     groups = [("9.0.0.1", None), ("2001:db8::1", 1), ("10.0.0.1", 1), ("9.0.0.1", 443), ("9.0.0.1", 80)]
     for order in (groups, groups[::-1]):
-        exporter.results("talkers", rows(TALKERS, 60 + len(order), *((*group, 5, 1.0) for group in order)))
+        exporter.add_results("talkers", rows(TALKERS, 60 + len(order), *((*group, 5, 1.0) for group in order)))
         assert samples(exporter, PACKETS) == [
             '{dest_port="80",src_ip="9.0.0.1"} 5.0',
             '{dest_port="443",src_ip="9.0.0.1"} 5.0',
@@ -129,7 +129,7 @@ def test_macs_are_labels_as_people_write_them_and_no_value() -> None:
     exporter = Exporter([plan], [], top=2)
     found = [(bytes.fromhex("0200deadbeef"), None, 3), (None, bytes([10, 0, 0, 1]), 2), (bytes(6), None, 1)]
     table = pa.table(dict(zip(plan.schema.names, zip(*found, strict=True), strict=True)), schema=plan.schema)
-    exporter.results("macs", table)
+    exporter.add_results("macs", table)
     assert samples(exporter, "wiretide_query_macs_n") == [
         '{inner_src_ip="",src_mac="02:00:de:ad:be:ef"} 3.0',
         '{inner_src_ip="10.0.0.1",src_mac=""} 2.0',
@@ -139,7 +139,7 @@ def test_macs_are_labels_as_people_write_them_and_no_value() -> None:
 
 def test_with_no_more_groups_than_top_there_is_no_other() -> None:
     exporter = Exporter([TALKERS], [], top=2)
-    exporter.results("talkers", rows(TALKERS, 60, ("10.0.0.1", 80, 1, 1.0), ("10.0.0.2", 80, 2, 1.0)))
+    exporter.add_results("talkers", rows(TALKERS, 60, ("10.0.0.1", 80, 1, 1.0), ("10.0.0.2", 80, 2, 1.0)))
     assert samples(exporter, PACKETS) == [
         '{dest_port="80",src_ip="10.0.0.2"} 2.0',
         '{dest_port="80",src_ip="10.0.0.1"} 1.0',
@@ -179,7 +179,7 @@ def test_other_is_what_one_group_of_the_rest_would_have_or_is_not_there(
     query = plan(f"protocol, count(*) AS packets, {column} AS value", "protocol")
     exporter = Exporter([query], [], top=1)
     groups = [(number, 100 - number, value) for number, value in enumerate(values)]
-    exporter.results("talkers", rows(query, 60, *groups))
+    exporter.add_results("talkers", rows(query, 60, *groups))
     expected = [] if values[0] is None else [f'{{protocol="0"}} {float(values[0])}']
     expected += [] if other is None else [f'{{protocol="other"}} {float(other)}']
     assert samples(exporter, "wiretide_query_talkers_value") == expected
@@ -188,14 +188,14 @@ def test_other_is_what_one_group_of_the_rest_would_have_or_is_not_there(
 def test_a_null_value_has_no_series_and_ranks_last() -> None:
     query = plan("protocol, sum(destPort) AS ports", "protocol")
     exporter = Exporter([query], [], top=2)
-    exporter.results("talkers", rows(query, 60, (1, None), (6, -5), (17, None)))
+    exporter.add_results("talkers", rows(query, 60, (1, None), (6, -5), (17, None)))
     assert samples(exporter, "wiretide_query_talkers_ports") == ['{protocol="6"} -5.0']
 
 
 def test_what_is_no_number_ranks_behind_all_numbers() -> None:
     query = plan("protocol, avg(len) AS mean", "protocol")
     exporter = Exporter([query], [], top=3)
-    exporter.results("talkers", rows(query, 60, (1, float("nan")), (2, None), (3, -1.0), (4, float("inf"))))
+    exporter.add_results("talkers", rows(query, 60, (1, float("nan")), (2, None), (3, -1.0), (4, float("inf"))))
     means = ['{protocol="4"} +Inf', '{protocol="3"} -1.0', '{protocol="1"} NaN']
     assert samples(exporter, "wiretide_query_talkers_mean") == means
 
@@ -203,7 +203,7 @@ def test_what_is_no_number_ranks_behind_all_numbers() -> None:
 def test_expressions_of_keys_and_the_link_are_labels_and_text_is_escaped() -> None:
     query = plan("link, destPort / 100 AS hundreds, max(ttl) AS ttl, count(*) AS packets", "link, destPort / 100")
     exporter = Exporter([query], [], top=2)
-    exporter.results("talkers", rows(query, 60, ('a"\\\n', 4, 9, 1), ("b", None, 8, 2), ("c", 5, 7, 3)))
+    exporter.add_results("talkers", rows(query, 60, ('a"\\\n', 4, 9, 1), ("b", None, 8, 2), ("c", 5, 7, 3)))
     assert samples(exporter, "wiretide_query_talkers_ttl") == [
         '{hundreds="4",link="a\\"\\\\\\n"} 9.0',
         '{hundreds="",link="b"} 8.0',
@@ -214,7 +214,7 @@ def test_expressions_of_keys_and_the_link_are_labels_and_text_is_escaped() -> No
 def test_rows_that_differ_only_in_keys_not_selected_are_one_series() -> None:
     query = plan("srcIP, count(*) AS packets, avg(len) AS mean", "srcIP, destIP")
     exporter = Exporter([query], [], top=1)
-    exporter.results("talkers", rows(query, 60, ("10.0.0.1", 2, 9.0), ("10.0.0.2", 3, 8.0), ("10.0.0.1", 2, 7.0)))
+    exporter.add_results("talkers", rows(query, 60, ("10.0.0.1", 2, 9.0), ("10.0.0.2", 3, 8.0), ("10.0.0.1", 2, 7.0)))
     assert samples(exporter, PACKETS) == ['{src_ip="10.0.0.1"} 4.0', '{src_ip="other"} 3.0']
     assert samples(exporter, MEAN) == []
     assert samples(exporter, "wiretide_query_groups") == ['{query="talkers"} 3.0']
@@ -224,13 +224,13 @@ def test_rows_that_differ_only_in_keys_not_selected_are_one_series() -> None:
 def test_a_link_that_is_called_other_is_part_of_other() -> None:
     query = plan("link, count(*) AS packets", "link")
     exporter = Exporter([query], [], top=1)
-    exporter.results("talkers", rows(query, 60, ("other", 50), ("a", 2), ("b", 1)))
+    exporter.add_results("talkers", rows(query, 60, ("other", 50), ("a", 2), ("b", 1)))
     assert samples(exporter, PACKETS) == ['{link="a"} 2.0', '{link="other"} 51.0']
 
 
 def test_the_rank_may_be_any_column_of_values() -> None:
     exporter = Exporter([TALKERS], [], top=1, rank={"talkers": "mean"})
-    exporter.results("talkers", rows(TALKERS, 60, ("10.0.0.1", 80, 9, 1.0), ("10.0.0.2", 80, 1, 2.0)))
+    exporter.add_results("talkers", rows(TALKERS, 60, ("10.0.0.1", 80, 9, 1.0), ("10.0.0.2", 80, 1, 2.0)))
     assert samples(exporter, MEAN) == ['{dest_port="80",src_ip="10.0.0.2"} 2.0']
     assert samples(exporter, PACKETS) == [
         '{dest_port="80",src_ip="10.0.0.2"} 1.0',
@@ -241,33 +241,33 @@ def test_the_rank_may_be_any_column_of_values() -> None:
 def test_a_query_of_keys_alone_says_how_many_groups_it_has() -> None:
     query = plan("srcIP", "srcIP")
     exporter = Exporter([query], [], top=1)
-    exporter.results("talkers", rows(query, 60, ("10.0.0.1",), ("10.0.0.2",)))
+    exporter.add_results("talkers", rows(query, 60, ("10.0.0.1",), ("10.0.0.2",)))
     assert samples(exporter, "wiretide_query_groups") == ['{query="talkers"} 2.0']
 
 
 def test_groups_that_left_the_top_leave_the_exposition() -> None:
     exporter = Exporter([TALKERS], [], top=1)
-    exporter.results("talkers", rows(TALKERS, 60, ("10.0.0.1", 80, 9, 1.0), ("10.0.0.2", 80, 1, 2.0)))
-    exporter.results("talkers", rows(TALKERS, 120, ("10.0.0.2", 80, 3, 1.0)))
+    exporter.add_results("talkers", rows(TALKERS, 60, ("10.0.0.1", 80, 9, 1.0), ("10.0.0.2", 80, 1, 2.0)))
+    exporter.add_results("talkers", rows(TALKERS, 120, ("10.0.0.2", 80, 3, 1.0)))
     assert samples(exporter, PACKETS) == ['{dest_port="80",src_ip="10.0.0.2"} 3.0']
 
 
 def test_of_several_windows_at_once_the_last_is_shown_and_a_late_one_changes_nothing() -> None:
     query = plan("count(*) AS packets")
     exporter = Exporter([query], [])
-    exporter.results("talkers", pa.concat_tables([rows(query, 180, (3,)), rows(query, 120, (2,))]))
-    exporter.results("talkers", rows(query, 60, (1,)))
+    exporter.add_results("talkers", pa.concat_tables([rows(query, 180, (3,)), rows(query, 120, (2,))]))
+    exporter.add_results("talkers", rows(query, 60, (1,)))
     assert samples(exporter, PACKETS) == [" 3.0"]
     assert samples(exporter, "wiretide_query_window_start_seconds") == ['{query="talkers"} 120.0']
 
 
 def test_partitions_of_a_window_add_up_whatever_comes_between() -> None:
     exporter = Exporter([TALKERS], [], top=1)
-    exporter.results("talkers", rows(TALKERS, 120, ("10.0.0.1", 80, 1, 1.0)))
+    exporter.add_results("talkers", rows(TALKERS, 120, ("10.0.0.1", 80, 1, 1.0)))
     assert samples(exporter, PACKETS) == ['{dest_port="80",src_ip="10.0.0.1"} 1.0']
-    exporter.results("talkers", rows(TALKERS, 60, ("10.0.0.9", 80, 7, 1.0)))
-    exporter.results("talkers", rows(TALKERS, 120))
-    exporter.results("talkers", rows(TALKERS, 120, ("10.0.0.2", 80, 2, 1.0)))
+    exporter.add_results("talkers", rows(TALKERS, 60, ("10.0.0.9", 80, 7, 1.0)))
+    exporter.add_results("talkers", rows(TALKERS, 120))
+    exporter.add_results("talkers", rows(TALKERS, 120, ("10.0.0.2", 80, 2, 1.0)))
     assert samples(exporter, PACKETS) == [
         '{dest_port="80",src_ip="10.0.0.2"} 2.0',
         '{dest_port="other",src_ip="other"} 1.0',
@@ -278,11 +278,11 @@ def test_a_window_without_rows_empties_the_series_once_it_is_known_to_be_closed(
     # windows  [60,120) has rows   [120,180) has none
     # low      120: no new window   179: no new window   180: no window is shown   END: no change
     exporter = Exporter([TALKERS], [], top=1)
-    exporter.results("talkers", rows(TALKERS, 120, ("10.0.0.1", 80, 1, 1.0)))
+    exporter.add_results("talkers", rows(TALKERS, 120, ("10.0.0.1", 80, 1, 1.0)))
     for low in (120 * SECOND, 180 * SECOND - 1, END):
-        exporter.progress("talkers", low)
+        exporter.set_watermark("talkers", low)
         assert samples(exporter, PACKETS) == ['{dest_port="80",src_ip="10.0.0.1"} 1.0']
-    exporter.progress("talkers", 180 * SECOND)
+    exporter.set_watermark("talkers", 180 * SECOND)
     assert samples(exporter, PACKETS) == []
     assert samples(exporter, "wiretide_query_groups") == ['{query="talkers"} 0.0']
     assert samples(exporter, "wiretide_query_window_end_seconds") == ['{query="talkers"} 180.0']
@@ -291,9 +291,9 @@ def test_a_window_without_rows_empties_the_series_once_it_is_known_to_be_closed(
 def test_a_query_without_a_window_has_no_bounds_and_adds_up() -> None:
     query = compile_query("SELECT protocol, count(*) AS packets FROM packets GROUP BY protocol", "talkers")
     exporter = Exporter([query], [])
-    exporter.results("talkers", rows(query, 0, (6, 2)))
-    exporter.results("talkers", rows(query, 0, (17, 1)))
-    exporter.progress("talkers", 2**62)
+    exporter.add_results("talkers", rows(query, 0, (6, 2)))
+    exporter.add_results("talkers", rows(query, 0, (17, 1)))
+    exporter.set_watermark("talkers", 2**62)
     assert samples(exporter, PACKETS) == ['{protocol="6"} 2.0', '{protocol="17"} 1.0']
     assert samples(exporter, "wiretide_query_window_end_seconds") == []
 
@@ -301,8 +301,8 @@ def test_a_query_without_a_window_has_no_bounds_and_adds_up() -> None:
 def test_windows_of_a_number_of_rows_have_no_times() -> None:
     query = compile_query("SELECT protocol, count(*) AS packets FROM M [RANGE 9 rows] GROUP BY protocol", "talkers")
     exporter = Exporter([query], [])
-    exporter.results("talkers", pa.Table.from_pylist([dict(zip(query.schema.names, (0, 9, 6, 9), strict=True))]))
-    exporter.progress("talkers", 2**62)
+    exporter.add_results("talkers", pa.Table.from_pylist([dict(zip(query.schema.names, (0, 9, 6, 9), strict=True))]))
+    exporter.set_watermark("talkers", 2**62)
     assert samples(exporter, PACKETS) == ['{protocol="6"} 9.0']
     assert samples(exporter, "wiretide_query_window_start_seconds") == []
     assert samples(exporter, "wiretide_query_window_end_seconds") == []
@@ -320,7 +320,9 @@ LINK_ONLY = plan("link, sum(len) AS bytes, min(len) AS least, max(len) AS most",
 def test_series_are_bounded_and_lose_nothing(groups: list[tuple], top: int, all_keys: bool) -> None:
     query = WIDE if all_keys else LINK_ONLY
     exporter = Exporter([query], [], top=top)
-    exporter.results("talkers", rows(query, 60, *(group if all_keys else (group[0], *group[2:]) for group in groups)))
+    exporter.add_results(
+        "talkers", rows(query, 60, *(group if all_keys else (group[0], *group[2:]) for group in groups))
+    )
     families = {family.name: family.samples for family in text_string_to_metric_families(exposition(exporter))}
     for column, whole in (("bytes", sum), ("least", min), ("most", max)):
         series = families[f"wiretide_query_talkers_{column}"]
@@ -335,9 +337,9 @@ def test_series_are_bounded_and_lose_nothing(groups: list[tuple], top: int, all_
 def test_the_order_and_the_calls_in_which_rows_arrive_do_not_matter(case: tuple[list, list, int]) -> None:
     groups, shuffled, parts = case
     once, often = Exporter([WIDE], [], top=2), Exporter([WIDE], [], top=2)
-    once.results("talkers", rows(WIDE, 60, *groups))
+    once.add_results("talkers", rows(WIDE, 60, *groups))
     for part in range(parts):
-        often.results("talkers", rows(WIDE, 60, *shuffled[part::parts]))
+        often.add_results("talkers", rows(WIDE, 60, *shuffled[part::parts]))
     assert exposition(once) == exposition(often)
 
 
@@ -345,7 +347,7 @@ def test_a_scrape_never_mixes_two_windows() -> None:
     # Window n holds n+1 groups of n packets each, of which one is shown: every sample of a scrape must tell the same n.
     exporter = Exporter([TALKERS], [], top=1)
     windows = [rows(TALKERS, n, *((f"10.0.0.{i}", n, n, float(n)) for i in range(n + 1))) for n in range(1, 200)]
-    exporter.results("talkers", windows[0])
+    exporter.add_results("talkers", windows[0])
     mixed, scraped = [], set()
 
     def scrape() -> None:
@@ -371,7 +373,7 @@ def test_a_scrape_never_mixes_two_windows() -> None:
     for reader in readers:
         reader.start()
     for window in windows[1:]:
-        exporter.results("talkers", window)
+        exporter.add_results("talkers", window)
     for reader in readers:
         reader.join()
     assert mixed == []
@@ -420,14 +422,14 @@ SRC_IP = plan("srcIP, destIP AS src_ip, count(*) AS c", "srcIP, destIP")
         ),
         # Input of the exporter.
         (
-            lambda: Exporter([A_B], []).results("b", rows(A_B, 60, (1,))),
+            lambda: Exporter([A_B], []).add_results("b", rows(A_B, 60, (1,))),
             "got results of query 'b'; the queries are a_b",
         ),
-        (lambda: Exporter([A_B], []).progress("b", 0), "the queries are a_b"),
-        (lambda: Exporter([A_B], []).results("a_b", pa.table({"c": [1]})), "lack window_start, window_end; got c"),
-        (lambda: Exporter([], []).samples({("b", ()): 1}), "metric 'b' is not declared"),
+        (lambda: Exporter([A_B], []).set_watermark("b", 0), "the queries are a_b"),
+        (lambda: Exporter([A_B], []).add_results("a_b", pa.table({"c": [1]})), "lack window_start, window_end; got c"),
+        (lambda: Exporter([], []).set_samples({("b", ()): 1}), "metric 'b' is not declared"),
         (
-            lambda: Exporter([], [Metric("a", "gauge", ("link",), "A.")]).samples({("a", ()): 1}),
+            lambda: Exporter([], [Metric("a", "gauge", ("link",), "A.")]).set_samples({("a", ()): 1}),
             "its labels are link",
         ),
     ],

@@ -23,7 +23,7 @@ METRIC = "wiretide_query_syn_flood_packets"
 @pytest.fixture
 def exporter() -> Exporter:
     exporter = Exporter([SYNS], [])
-    exporter.results("<syn> & flood", rows(SYNS, 60, ("10.0.0.1", 5)))
+    exporter.add_results("<syn> & flood", rows(SYNS, 60, ("10.0.0.1", 5)))
     return exporter
 
 
@@ -43,7 +43,7 @@ def test_metrics_are_the_exposition_of_this_moment(exporter: Exporter, server: S
     with urlopen(f"{server.url}metrics") as answer:  # the text of the window is stored
         again = [line for line in answer.read().decode().splitlines() if "wiretide_http" not in line]
     assert again == [line for line in text.splitlines() if "wiretide_http" not in line]
-    exporter.results("<syn> & flood", rows(SYNS, 120, ("10.0.0.1", 6)))
+    exporter.add_results("<syn> & flood", rows(SYNS, 120, ("10.0.0.1", 6)))
     with urlopen(f"{server.url}metrics") as answer:
         assert f'{METRIC}{{dest_ip="10.0.0.1"}} 6.0\n' in answer.read().decode()
 

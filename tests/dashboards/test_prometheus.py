@@ -41,15 +41,15 @@ def fed() -> Exporter:
     counted.add(PACKETS_DECODED, 123456789, "Main1")
     counted.add(RECORDS_SKIPPED, 7, "Main1", "arp")
     counted.set(LOW_WATERMARK, 1e9 + 0.25, "talkers", "Main1")
-    exporter.samples(counted)
+    exporter.set_samples(counted)
     groups = [
         ("10.0.0.1", 80, 9, 1500, 750.25),
         ("2001:db8::1", None, 8, 60, 60.0),
         ("10.0.0.2", 22, 7, 90, 80.0),
         ("10.0.0.3", 22, 6, 91, 80.0),
     ]
-    exporter.results("talkers", rows(TALKERS, 10**9, *groups))
-    exporter.results("total", rows(TOTAL, 10**9, (2**53,)))
+    exporter.add_results("talkers", rows(TALKERS, 10**9, *groups))
+    exporter.add_results("total", rows(TOTAL, 10**9, (2**53,)))
     return exporter
 
 
@@ -70,8 +70,8 @@ def replayed(folder: Path) -> Exporter:
     run = InlineRun(plans, inputs)
     exporter = Exporter(plans, ALL_METRICS.values())
     for plan_number, batch in run.results():
-        exporter.results(plans[plan_number].name, pa.Table.from_batches([batch]))
-    exporter.samples(run.samples())
+        exporter.add_results(plans[plan_number].name, pa.Table.from_batches([batch]))
+    exporter.set_samples(run.samples())
     return exporter
 
 
@@ -176,9 +176,9 @@ def test_the_balance_equations_of_the_documentation_hold_for_a_real_run(scraped:
 def test_a_group_that_left_the_window_is_gone_after_the_next_scrape(scraped: Scraped) -> None:
     seen, exporter = scraped.prometheus, scraped.moving
     packets = "wiretide_query_moving_packets"
-    exporter.results("moving", rows(MOVING, 60, ("10.0.0.1", 5), ("10.0.0.2", 4)))
+    exporter.add_results("moving", rows(MOVING, 60, ("10.0.0.1", 5), ("10.0.0.2", 4)))
     seen.until(lambda: len(seen.values(packets)) == 2, "two series")
-    exporter.results("moving", rows(MOVING, 120, ("10.0.0.2", 3)))
+    exporter.add_results("moving", rows(MOVING, 120, ("10.0.0.2", 3)))
     seen.until(lambda: seen.values(packets) == {(("dest_ip", "10.0.0.2"),): 3}, "the group of the new window alone")
 
 

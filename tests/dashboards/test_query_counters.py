@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dashboards.prometheus.exporter import Exporter
-from dashboards.prometheus.query_counters import counted_values
+from dashboards.prometheus.query_counters import values_with_counters
 from dashboards.prometheus.query_series import QuerySeries
 from queries.gsql import compile_query
 from tests.references.exporter_rows import SECOND, exposition, plan, rows, samples
@@ -36,7 +36,7 @@ def test_counters_add_up_to_all_windows(seed: int) -> None:
             sums["bytes"] += size
         cut = random.randint(0, len(values))
         for part in (values[:cut], values[cut:]):  # as partitions do
-            exporter.results("talkers", rows(TALKERS, 60 * window, *part))
+            exporter.add_results("talkers", rows(TALKERS, 60 * window, *part))
         after = totals(exporter, "packets")
         assert len(after) <= 2 * 3 + 1
         assert all(after[name] >= number for name, number in before.items() if name in after)
@@ -50,7 +50,7 @@ def test_counters_add_up_to_all_windows(seed: int) -> None:
 def test_a_call_with_many_windows_counts_all_of_them() -> None:
     exporter = Exporter([TALKERS], [], counters=True)
     windows = [rows(TALKERS, 60 * n, ("10.0.0.1", n, 10 * n, 1.0)) for n in range(1, 6)]
-    exporter.results("talkers", pa.concat_tables(windows[::-1]))
+    exporter.add_results("talkers", pa.concat_tables(windows[::-1]))
     assert totals(exporter, "packets") == {"10.0.0.1": 15}
     assert samples(exporter, "wiretide_query_talkers_packets") == ['{src_ip="10.0.0.1"} 5.0']
 
@@ -59,7 +59,9 @@ def test_a_group_that_lost_its_place_keeps_its_counter_for_a_while() -> None:
     exporter = Exporter([TALKERS], [], top=1, counters=True)
     for window in range(20):
         size = 1000 if window else 1
-        exporter.results("talkers", rows(TALKERS, 60 * window, ("10.0.0.1", 10, 0, 1.0), ("10.0.0.2", size, 0, 1.0)))
+        exporter.add_results(
+            "talkers", rows(TALKERS, 60 * window, ("10.0.0.1", 10, 0, 1.0), ("10.0.0.2", size, 0, 1.0))
+        )
     assert totals(exporter, "packets")["10.0.0.1"] == 10
     assert totals(exporter, "packets")["10.0.0.2"] == 19_000
     assert totals(exporter, "packets")["other"] == 20 * 10 - 10 + 1
@@ -78,7 +80,7 @@ def test_a_group_that_lost_its_place_keeps_its_counter_for_a_while() -> None:
 )
 def test_windows_that_overlap_have_no_counters(sql: str, columns: list[str]) -> None:
     series = QuerySeries(compile_query(sql, "q"), 3)
-    assert [value.column for value in counted_values(series)] == columns
+    assert [value.column for value in values_with_counters(series)] == columns
 
 
 def test_counters_are_described_and_off_by_default() -> None:
@@ -109,7 +111,7 @@ def test_a_flood_of_a_million_sources_stays_within_the_limit() -> None:
         packets = np.ones(count, np.int64)
         packets[17] = 1000
         columns = [*bounds, addresses, pa.array(packets), pa.array(packets * 60)]
-        exporter.results("talkers", pa.table(columns, plan_of_two.schema))
+        exporter.add_results("talkers", pa.table(columns, plan_of_two.schema))
         text = exposition(exporter)
         for name, most in (("packets", 11), ("bytes", 11), ("packets_added_total", 21), ("bytes_added_total", 21)):
             lines = [line for line in text.splitlines() if line.startswith(f"wiretide_query_talkers_{name}{{")]

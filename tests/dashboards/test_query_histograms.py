@@ -45,7 +45,7 @@ def test_buckets_are_cumulative_over_all_windows(seed: int) -> None:
         }
         for bound, n in counts.items():
             total[inf if bound is None else bound] += n
-        exporter.results("sizes", window(SIZES, number, counts))
+        exporter.add_results("sizes", window(SIZES, number, counts))
     found = buckets(exporter)
     assert found == {bound: sum(n for each, n in total.items() if each <= bound) for bound in (64, 512, 1518, inf)}
     assert f"{NAME}_count {float(total.total())}\n" in exposition(exporter)
@@ -55,8 +55,8 @@ def test_buckets_are_cumulative_over_all_windows(seed: int) -> None:
 def test_too_many_bounds_are_part_of_the_next_larger_one() -> None:
     raw = compile_query("SELECT len, count(*) AS n FROM p [RANGE 10 seconds] GROUP BY len", "sizes")
     exporter = Exporter([raw], [], histograms={"sizes": "len"})
-    exporter.results("sizes", window(raw, 0, {10 * bound: 1 for bound in range(MAX_BOUNDS)}))
-    exporter.results("sizes", window(raw, 1, {15: 1, 10_000: 1}))
+    exporter.add_results("sizes", window(raw, 0, {10 * bound: 1 for bound in range(MAX_BOUNDS)}))
+    exporter.add_results("sizes", window(raw, 1, {15: 1, 10_000: 1}))
     found = buckets(exporter)
     assert len(found) == MAX_BOUNDS + 1
     assert (found[10], found[20], found[inf]) == (2, 4, MAX_BOUNDS + 2)
@@ -66,7 +66,7 @@ def test_too_many_bounds_are_part_of_the_next_larger_one() -> None:
 def test_prometheus_computes_a_quantile(tmp_path: Path) -> None:
     exporter = Exporter([SIZES], [], histograms={"sizes": "size"})
     with serve(exporter, port=0) as server, prometheus(tmp_path, server.url) as asked:
-        exporter.results("sizes", window(SIZES, 0, {64: 50, 512: 40, 1518: 10}))
+        exporter.add_results("sizes", window(SIZES, 0, {64: 50, 512: 40, 1518: 10}))
         quantile = f"histogram_quantile(0.5, {NAME}_bucket)"
         asked.until(lambda: asked.values(quantile), "a quantile")
         assert asked.values(quantile) == {(): 64.0}

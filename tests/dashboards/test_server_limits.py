@@ -96,7 +96,7 @@ def test_a_thousand_slow_clients_and_500_scrapes_harm_nobody() -> None:
                     client.start()
                 names = [thread.name for thread in threading.enumerate()]
                 assert sum("process_request_thread" in name for name in names) <= MAX_CONNECTIONS
-                exporter.samples({})  # the pipeline goes on
+                exporter.set_samples({})  # the pipeline goes on
                 for client in clients:
                     client.join()
             assert set(answers) <= {b"HTTP/1.0 200", b"HTTP/1.0 503"}

@@ -97,7 +97,9 @@ def test_series_and_others_add_up_in_every_window(
             (random.choice([None, "10.0.0.1", "10.0.0.2", "2001:db8::1"]), random.choice([None, 53, 80, 443])): n
             for n in range(1, random.randint(2, 20))
         }
-        shown = series.shown(rows(query, 60 * window, *((*key, n) for key, n in groups.items())), stable, window)
+        shown = series.select_series(
+            rows(query, 60 * window, *((*key, n) for key, n in groups.items())), stable, window
+        )
         (values,) = shown.series
         own = {labels: value for labels, value in values if labels != ("other", "other")}
         assert len(own) <= 3

@@ -23,7 +23,7 @@ import pytest
 import wiretide
 from capture.units import SECOND
 from dashboards.page.stored_windows import VERSION
-from highlevel.results.stored_columns import KEY, with_columns
+from highlevel.results.stored_columns import COLUMNS_KEY, with_columns
 from highlevel.results.user_types import readable
 from highlevel.spark import result_files
 from highlevel.spark.result_files import write_results
@@ -152,7 +152,7 @@ def test_files_of_earlier_versions_have_types_by_the_names_of_their_columns(stat
         target = old / "output" / "talkers" / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
         table = pq.read_table(path)
-        assert KEY in table.schema.metadata
+        assert COLUMNS_KEY in table.schema.metadata
         pq.write_table(table.replace_schema_metadata(None), target)
     (old / "run.json").touch()
     sql = "SELECT srcIP, sum(n) AS n FROM talkers WHERE srcIP IN '10.0.0.0/28' GROUP BY srcIP ORDER BY n DESC, srcIP"

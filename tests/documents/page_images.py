@@ -65,21 +65,21 @@ def replayed_page(pipeline: PipelineFile, folder: Path) -> Iterator[tuple[str, C
     history = History(folder / "history.sqlite", plans, exporter.series, 10**6 * SECOND, 1 << 30, print)
     for number, batch in replayed.results():
         table = pa.Table.from_batches([batch])
-        exporter.results(plans[number].name, table)
+        exporter.add_results(plans[number].name, table)
         history.add(0, plans[number].name, table)
     samples = Samples(replayed.samples())
     for plan in plans:
         for link, seconds in (("uplink", 1_700_001_500.0), ("branch", 1_700_001_299.5)):
             samples.set(LOW_WATERMARK, seconds, plan.name, link)
             samples.set(PUNCTUATION_LAG, 1_700_001_500.0 - seconds, plan.name, link)
-    exporter.samples(samples)
+    exporter.set_samples(samples)
     now = [1_700_001_500.0]
     views = Views(history, lambda: exporter.current_samples, None, [*pipeline.links], lambda: now[0])
 
     def wait() -> None:
         now[0] += 90
         samples.add(RECORDS_READ, 1, "uplink")
-        exporter.samples(samples)
+        exporter.set_samples(samples)
 
     with serve(exporter, port=0, site=Site(history, views)) as server:
         yield server.url, wait

@@ -9,7 +9,7 @@ from capture.flows.columns import FLOW_COLUMNS
 from capture.packets.columns import COLUMNS, FRAME_COLUMNS, INNER_COLUMNS, NEVER_NULL, ColumnSpec
 from capture.sflow.columns import CHANGED_HELP, SAMPLE_COLUMNS, SAMPLING_COLUMNS
 from lowlevel.expressions.types import Type
-from lowlevel.kinds import KINDS, columns_of_kind
+from lowlevel.kinds import KINDS, row_kind_of
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "columns.md").read_text("utf-8")
 
@@ -46,7 +46,7 @@ def test_what_a_frame_always_has_is_said() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_column_can_be_asked_for_by_its_name_in_any_case(kind: str) -> None:
-    rows = columns_of_kind(kind)
+    rows = row_kind_of(kind)
     for name in (*rows.listed_names, *rows.unlisted_names()):
         column = rows.column(name.upper())
         assert column is not None, name

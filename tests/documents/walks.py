@@ -81,7 +81,7 @@ def _is_imported(frame: FrameType | None) -> bool:
 def run_micro_batch(path: Path, folder: Path) -> None:
     """Read the first blocks of a capture and feed them to the operators, as a micro-batch does."""
     from highlevel.inline.engine import Input
-    from highlevel.spark.host import Host
+    from highlevel.spark.host import LevelTask
     from highlevel.spark.input_assignment import InputAssignment
     from highlevel.spark.source import CaptureReader, StreamSpec
     from highlevel.spark.totals import Totals
@@ -93,7 +93,7 @@ def run_micro_batch(path: Path, folder: Path) -> None:
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     batches = [batch for block_range in reader.partitions(start, end) for batch in reader.read(block_range)]
     for level in range(assignment.levels):
-        batches = list(Host(assignment, folder, 0, level)(iter(batches)))
+        batches = list(LevelTask(assignment, folder, 0, level)(iter(batches)))
     Totals().add(assignment, [], [])
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from capture.metrics import Samples
 from highlevel.inline.engine import Input
-from highlevel.spark.host import Host
+from highlevel.spark.host import LevelTask
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.reading import LeafOutput, TaskOutput, pack_output
 from lowlevel.punctuation import BEGINNING
@@ -53,7 +53,7 @@ def source_batches(random: Random, feeds: InputAssignment, queries: list[Asked])
     return found
 
 
-def hosted(host: Host, batches: list[pa.RecordBatch], chosen: list[int]) -> pa.Table:
+def hosted(host: LevelTask, batches: list[pa.RecordBatch], chosen: list[int]) -> pa.Table:
     """The answers of the partitions `chosen`, all rows of theirs in one task."""
     rows = pa.Table.from_batches(batches)
     mine = rows.filter(pa.array(np.isin(rows["part"].to_numpy(), chosen)))

@@ -103,7 +103,7 @@ def live_page(
     samples = Samples()
     samples.set(RECORDS_READ, 1000, "Main")
     samples.set(PACKETS_DECODED, 900, "Main")
-    exporter.samples(samples)
+    exporter.set_samples(samples)
     history = History(folder / "history.sqlite", list(plans.values()), exporter.series, keep, size, print)
     alerts = None
     if rules:

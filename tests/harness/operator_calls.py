@@ -14,7 +14,7 @@ def give_rows(operator: NodeOperator, source: Node, *rows: tuple) -> None:
     """Give rows of `source` to an operator that stores them."""
     schema = schema_of(source)
     columns = [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), schema, strict=True)]
-    assert list(operator.rows(0, pa.RecordBatch.from_arrays(columns, schema=schema))) == []
+    assert list(operator.process_rows(0, pa.RecordBatch.from_arrays(columns, schema=schema))) == []
 
 
 def pass_watermark(operator: NodeOperator, watermark: int) -> tuple[list[tuple], int | None]:

@@ -52,7 +52,7 @@ class RecordedRun:
         """Return the items of the low level with their ports."""
         run = self.run()
         ports = run._ports
-        return [(ports[number, shard], item) for number, shard, item in run._low_level()]
+        return [(ports[number, shard], item) for number, shard, item in run._run_low_level()]
 
     def steps(self, restart: int | None = None) -> Iterator[list[GraphItem]]:
         """Yield the items of the result after each item of the low level. Restart the operators before one of them."""
@@ -62,7 +62,9 @@ class RecordedRun:
                 tables = through_ipc(operators.snapshot())
                 operators = self.run().nodes
                 operators.restore(tables)
-            following = operators.punctuate(port, item) if isinstance(item, Punctuation) else operators.rows(port, item)
+            following = (
+                operators.punctuate(port, item) if isinstance(item, Punctuation) else operators.process_rows(port, item)
+            )
             yield [item for _, item in following]
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from highlevel.inline.engine import Input
 from highlevel.spark import stream
-from highlevel.spark.host import Host
+from highlevel.spark.host import LevelTask
 from highlevel.spark.session import close_session, start_session
 from highlevel.spark.state import PartState
 from queries.gsql import compile_query
@@ -49,7 +49,7 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class DyingHost(Host):
+class DyingTask(LevelTask):
     """Kills the driver when the state of one partition is written and that of others may not be."""
 
     driver = os.getpid()
@@ -85,8 +85,8 @@ def after(function: Callable[..., None], batch: int) -> Callable[..., None]:
 
 
 def main(folder: Path, inputs: Path, moment: str, batch: int) -> None:
-    DyingHost.at = batch if moment == "half of the state" else -1
-    stream.Host = DyingHost
+    DyingTask.at = batch if moment == "half of the state" else -1
+    stream.LevelTask = DyingTask
     if moment == "results":
         stream.write_results = after(stream.write_results, batch)
     if moment == "planned":

@@ -14,7 +14,7 @@ from highlevel.inline.engine import Input
 from highlevel.plan.fragments import cut
 from highlevel.plan.plan import Plan, leaves_of
 from highlevel.spark import byte_ranges
-from highlevel.spark.finite_host import FiniteHost
+from highlevel.spark.finite_host import FiniteLevelTask
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
@@ -38,7 +38,7 @@ def batch_answers(plans: Sequence[Plan], inputs: Sequence[Input], parts: int, ra
     feeds = InputAssignment.of(plans, read, parts)
     reader = byte_ranges.RangeReader(feeds, tuple(map(byte_ranges.input_size, files)), tasks, 64)
     batches = [batch for number in range(len(tasks)) for batch in reader(iter([pa.record_batch({"id": [number]})]))]
-    stages: list[Task] = [FiniteHost(feeds, level) for level in range(feeds.levels)]
+    stages: list[Task] = [FiniteLevelTask(feeds, level) for level in range(feeds.levels)]
     for stage in stages:
         batches = through_partitions(stage, batches, parts, random)
     tables = [[plan.schema.empty_table()] for plan in plans]

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
-from highlevel.spark.host import Host
+from highlevel.spark.host import LevelTask
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
@@ -36,7 +36,7 @@ def source_rows(reader: CaptureReader, start: dict[str, int], end: dict[str, int
     return [batch for run in reader.partitions(start, end) for batch in reader.read(run)]
 
 
-def hosted(host: Host, batches: list[pa.RecordBatch], parts: int) -> pa.Table:
+def hosted(host: LevelTask, batches: list[pa.RecordBatch], parts: int) -> pa.Table:
     """The rows of all partitions, each from a task of its own, as a shuffle by `part` would spread them."""
     rows = pa.Table.from_batches(batches)
     tasks = [
@@ -54,7 +54,9 @@ def steps(spec: StreamSpec, folder: Path, random: Random) -> Iterator[tuple[dict
             batches = source_rows(reader, start, end)
             for level in range(spec.assignment.levels):
                 random.shuffle(batches)
-                answers = hosted(Host(spec.assignment, folder, batch_id, level), batches, spec.assignment.partitions)
+                answers = hosted(
+                    LevelTask(spec.assignment, folder, batch_id, level), batches, spec.assignment.partitions
+                )
                 batches = answers.to_batches()
             reader = CaptureReader(spec)
         results: dict[str, pa.Table] = {}

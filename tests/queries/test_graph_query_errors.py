@@ -97,11 +97,14 @@ WRONG = [
     (
         "SELECT count(*) [RANGE 1 s, WA b.«ts] FROM a [RANGE 1 s] LEFT JOIN b [RANGE 1 s] ON a.len = b.len",
         "a window over b.ts",
-        "WA a.ts: times of all rows",
+        "WA a.ts: a column that has a time",
     ),
-    ("SELECT count(*) «[RANGE 5 rows] FROM (SELECT ts FROM M)", "a window of numbers of rows over tables"),
+    (
+        "SELECT count(*) «[RANGE 5 rows] FROM (SELECT ts FROM M)",
+        "a window that counts rows, over a join or another query",
+    ),
     ("SELECT count(*) [RANGE 1 minute, «SPREAD] FROM (SELECT ts FROM M)", "SPREAD over rows of other queries"),
-    ("SELECT count(*) «[RANGE 1 s] FROM (SELECT len FROM M)", "without the name of a time column", "must select ts"),
+    ("SELECT count(*) «[RANGE 1 s] FROM (SELECT len FROM M)", "without the name of a time column", "that selects ts"),
     ("SELECT «last(srcIP) FROM (SELECT srcIP FROM M)", "last of rows without a time", "min or max"),
     ("SELECT «first(srcPort) FROM (SELECT srcPort FROM M)", "first of rows without a time", "min or max"),
     (f"SELECT x.n FROM {Q} x WHERE «len > 5", "unknown column 'len' of x", "n"),

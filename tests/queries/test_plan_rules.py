@@ -244,7 +244,7 @@ def answers(rule: str, queries: Sequence[str], inputs: list[Input]) -> list[Coun
     """Return the rows of queries that run together, with tables of few slots."""
     plans = [compile_query(sql) for sql in queries]
     if rule == COUNTED:  # files need no counts
-        plans = [plan.counting_rows() for plan in plans]
+        plans = [plan.with_row_counts() for plan in plans]
     run = InlineRun(plans, inputs, 32, threads=1)
     rows: list[Counter[tuple]] = [Counter() for _ in queries]
     for number, batch in run.results():

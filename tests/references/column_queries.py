@@ -14,7 +14,7 @@ from typing import Any
 
 from highlevel.plan.plan import Plan
 from lowlevel.expressions.types import Type
-from lowlevel.kinds import columns_of_kind
+from lowlevel.kinds import row_kind_of
 from lowlevel.rows.batches import row_batches
 from queries.gsql import compile_query
 from tests.references import lowlevel_oracle
@@ -47,7 +47,7 @@ def plans() -> list[Plan]:
 
 def rows_of(path: Path, plan: Plan, link: str) -> Iterable[dict[str, Any]]:
     """The rows that a plan reads, as Python values."""
-    kind = columns_of_kind(plan.leaves[0].low.kind)
+    kind = row_kind_of(plan.leaves[0].low.kind)
     types = {name: column.type for name in plan.leaves[0].low.columns if (column := kind.column(name))}
     for batch in row_batches(path, plan.leaves[0].low.columns, plan.leaves[0].low.kind):
         for row in batch.to_pylist():

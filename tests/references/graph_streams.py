@@ -96,7 +96,9 @@ def item(what: list[Row] | Bounds, schema: pa.Schema) -> GraphItem:
 def feed(operator: NodeOperator, event: Event, schema: pa.Schema) -> list[GraphItem]:
     port, what = event
     given = item(what, schema)
-    return list(operator.rows(port, given) if isinstance(given, pa.RecordBatch) else operator.punctuate(port, given))
+    return list(
+        operator.process_rows(port, given) if isinstance(given, pa.RecordBatch) else operator.punctuate(port, given)
+    )
 
 
 def rows_of(items: Iterable[GraphItem]) -> Counter[Row]:

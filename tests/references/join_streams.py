@@ -182,7 +182,7 @@ def feed(operator: OAJoin, run: Run, event: tuple[int, list[Row] | int]) -> list
     port, each = event
     if isinstance(each, int):
         return list(operator.punctuate(port, Punctuation(f"link{port}", each)))
-    return list(operator.rows(port, batch_of(each, run.types, run.plain)))
+    return list(operator.process_rows(port, batch_of(each, run.types, run.plain)))
 
 
 def covers(item: Punctuation | JointPunctuation, progress: WatermarkForm, row: dict[str, object]) -> bool:

@@ -87,7 +87,7 @@ def batched(
 
 def feed(operator: Operator, event: Event) -> list[Item]:
     port, item = event
-    return list(operator.punctuate(port, item) if isinstance(item, Punctuation) else operator.rows(port, item))
+    return list(operator.punctuate(port, item) if isinstance(item, Punctuation) else operator.process_rows(port, item))
 
 
 def rows_of(items: Iterable[Item]) -> Counter[tuple]:

@@ -259,7 +259,9 @@ def _in_each_touched_window(node: Node, inputs: Inputs) -> Counter[tuple]:
     for row in inputs[0]:
         start, other = row[:2]
         end = start + node.length if node.length is not None else other
-        for time in {instant // node.unit * node.unit for instant in range(start, max(end, start + 1))}:
+        for time in {
+            instant // node.window_length * node.window_length for instant in range(start, max(end, start + 1))
+        }:
             found[(*row, time)] += end >= start
     return +found
 

@@ -49,7 +49,7 @@ def plan_text(queries: Sequence[str]) -> list[str]:
 def counting_text(queries: Sequence[str]) -> list[str]:
     """Return the nodes of one query as engines run it, with counts of rows."""
     (sql,) = queries
-    return node_text(compile_query(sql).counting_rows())
+    return node_text(compile_query(sql).with_row_counts())
 
 
 def node_text(plan: Plan) -> list[str]:
@@ -221,4 +221,4 @@ def evaluate_conditions_as_written(patch: pytest.MonkeyPatch) -> None:
 
 def count_no_rows(patch: pytest.MonkeyPatch) -> None:
     """Count no rows for windows that do not need their number."""
-    patch.setattr(Plan, "counting_rows", lambda self: self)
+    patch.setattr(Plan, "with_row_counts", lambda self: self)

@@ -23,7 +23,7 @@ def sample_rows(sql: str, rows: list[tuple], sizes: Random) -> list[tuple]:
         count = sizes.randint(1, 60)
         columns = zip(*rows[at : at + count], strict=True)
         batch = pa.RecordBatch.from_arrays([pa.array(values, pa.int64()) for values in columns], names)
-        items += operator.rows(0, batch)
+        items += operator.process_rows(0, batch)
         at += count
         if sizes.random() < 0.1:
             copy = make_operator(node)

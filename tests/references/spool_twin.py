@@ -43,7 +43,7 @@ def through_spools(plans: Sequence[Plan], folders: Sequence[Path], *, others: bo
                 found = (
                     pipelines[number].punctuate(port, item)
                     if isinstance(item, Punctuation)
-                    else pipelines[number].rows(port, item)
+                    else pipelines[number].process_rows(port, item)
                 )
                 results[number] += [each for each in found if isinstance(each, pa.RecordBatch)]
     assert not any(windows.late for pipeline in pipelines for _, windows in pipeline.windowed)

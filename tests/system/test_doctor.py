@@ -15,7 +15,7 @@ import wiretide
 from capture.kernel_compilation import compile_into_cache, declare_kernels
 from capture.native import kernels
 from dashboards.commands.columns import HEADER, Kind, column_lines
-from lowlevel.kinds import KINDS, columns_of_kind
+from lowlevel.kinds import KINDS, row_kind_of
 
 ROOT = Path(wiretide.__file__).parent
 
@@ -72,7 +72,7 @@ def test_the_kinds_of_the_command_line_are_those_of_queries() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_line_describes_each_column(kind: str) -> None:
-    rows = columns_of_kind(kind)
+    rows = row_kind_of(kind)
     header, *lines = column_lines(rows)
     assert header.split() == list(HEADER)
     assert [line.split()[0] for line in lines] == [rows.find(name).name for name in rows.listed_names]  # type: ignore[union-attr]
@@ -81,7 +81,7 @@ def test_a_line_describes_each_column(kind: str) -> None:
 
 def test_the_command_lists_kinds_and_columns_and_names_the_kinds_for_a_wrong_one() -> None:
     assert run("columns").stdout.splitlines()[-1] == "wiretide columns KIND lists the columns of one kind."
-    assert run("columns", "flows").stdout.splitlines() == column_lines(columns_of_kind("flows"))
+    assert run("columns", "flows").stdout.splitlines() == column_lines(row_kind_of("flows"))
     wrong = run("columns", "packet", COLUMNS="200")
     assert wrong.returncode == 2
     assert all(kind in wrong.stderr for kind in KINDS)

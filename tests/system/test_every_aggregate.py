@@ -223,7 +223,7 @@ def count_of(question: Question) -> str:
 def test_every_aggregate_is_exposed_to_prometheus(questions: list[Question], answers: dict[str, pa.Table]) -> None:
     exporter = Exporter([question.plan for question in questions], [])
     for question in questions:
-        exporter.results(question.name, answers[question.name])
+        exporter.add_results(question.name, answers[question.name])
     for question in questions:
         check_metrics(exposition(exporter), question, answers[question.name])
 

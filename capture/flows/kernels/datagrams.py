@@ -14,8 +14,8 @@ import numpy as np
 from capture.bytes import u16be
 from capture.flows.kernels.headers import header_clock, header_length, record_length
 from capture.flows.kernels.records import (
+    NEEDS_RATES,
     NEEDS_TIMES,
-    SAMPLED,
     clear_unknown_rates,
     fill_missing_times,
     prepare_rows,
@@ -353,7 +353,7 @@ def decode_datagrams(  # type: ignore[no-untyped-def]
             if rows > 0:
                 if flags & NEEDS_TIMES:
                     fill_missing_times(sender, row, rows, output)
-                if flags & SAMPLED:
+                if flags & NEEDS_RATES:
                     clear_unknown_rates(row, rows, output)
                 write_common(sender, common, arrival, row, rows, output)
             sessions.rows[session_row + RECORDS] += rows

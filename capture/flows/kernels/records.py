@@ -8,7 +8,8 @@ A layout (`capture.flows.layouts`) is a list of steps, one per output field. The
 3. the first output column to write: value i of column c is `values[c * capacity + i]`
 4. the field's index in the template, for records of variable length
 5. the offset of the value inside the field
-6. the largest number of bits of a value (0: no limit), or the kind of a sampling key
+6. for the code RATE_KEY the kind of the sampling key (sampler, selector or interface), otherwise the largest number
+   of bits of a value (0: no limit)
 """
 
 from __future__ import annotations
@@ -66,8 +67,9 @@ STEP_WORDS = 7
 VARIABLE_LENGTH = 65535
 """Length in a template for a field of variable length, whose length is in the record."""
 
-NEEDS_TIMES, SAMPLED = 1, 2
-"""Flags of a layout. NEEDS_TIMES: records may have no start or end time. SAMPLED: sampling rates are requested."""
+NEEDS_TIMES, NEEDS_RATES = 1, 2
+"""Flags of a layout. NEEDS_TIMES: records may have no start or end time. NEEDS_RATES: the output contains the
+sampling rate of each row."""
 
 KEY_WORDS = 4
 """Number of words of a sampling key: its kind, the ID, and the sampling rate as numerator and denominator."""
@@ -77,7 +79,8 @@ KEY_WORDS = 4
 def write_key_rate(sender: Sender, kind, value, row, output: FlowRows):  # type: ignore[no-untyped-def]
     """Write the sampling rate that the exporter announced for a record's key (sampler, selector or interface).
 
-    If the exporter has announced rates for this kind of key, but not for this key, write the session's default rate.
+    If the exporter has announced rates for other keys of this kind, but not for this key, write the session's rate for
+    unknown keys.
     """
     if not sender.sessions[sender.session_row + KEY_KINDS] >> kind & 1:
         return
@@ -93,103 +96,108 @@ def write_key_rate(sender: Sender, kind, value, row, output: FlowRows):  # type:
 
 @outlined
 def write_field(  # type: ignore[no-untyped-def]
-    buf, offset, length, code, limit, dest, row, sender: Sender, texts: TextTable, output: FlowRows
+    buf, offset, length, code, limit_or_kind, first_column, row, sender: Sender, texts: TextTable, output: FlowRows
 ):  # fmt: skip
     """Run one step for one record, for any code (slow path)."""
-    target = dest * output.capacity + row
+    target = first_column * output.capacity + row
     if code in (ADDRESS4, ADDRESS6, ADDRESS6_ELSE, ABSENT_ADDRESS):
         write_address(buf, offset, length, code, target, output)
     elif code == RATE_KEY:
         if 0 < length <= 8:
-            write_key_rate(sender, limit, unsigned(buf, offset, length), row, output)
+            write_key_rate(sender, limit_or_kind, unsigned(buf, offset, length), row, output)
     elif code >= RATE:
         write_rate(unsigned(buf, offset, length) if 0 < length <= 8 else np.int64(-1), code, row, output)
     else:
-        write_value(buf, offset, length, code, limit, target, row, sender, texts, output)
+        write_value(buf, offset, length, code, limit_or_kind, target, row, sender, texts, output)
 
 
 @helper
 def write_column(  # type: ignore[no-untyped-def]
-    buf, offset, stride, length, code, limit, dest, row, rows, sender: Sender, texts: TextTable, output: FlowRows
+    buf, offset, stride, length, code, limit_or_kind, first_column, row, row_count, sender: Sender, texts: TextTable,
+    output: FlowRows,
 ):  # fmt: skip
     """Run one step for `rows` records that are `stride` bytes apart; the field of the first record is at `offset`.
 
     The most frequent codes have separate loops without tests inside.
     """
-    target = dest * output.capacity + row
-    if code == UNSIGNED and length <= 8 and not 0 < limit < 8 * length and length:
+    target = first_column * output.capacity + row
+    if code == UNSIGNED and length <= 8 and not 0 < limit_or_kind < 8 * length and length:
         if length == 4:
-            for index in range(rows):
+            for index in range(row_count):
                 output.values[target + index] = u32be(buf, offset + index * stride)
         elif length == 2:
-            for index in range(rows):
+            for index in range(row_count):
                 output.values[target + index] = u16be(buf, offset + index * stride)
         elif length == 1:
-            for index in range(rows):
+            for index in range(row_count):
                 output.values[target + index] = np.int64(buf[offset + index * stride])
         elif length == 8:
-            for index in range(rows):
+            for index in range(row_count):
                 output.values[target + index] = np.int64(u64be(buf, offset + index * stride))
         else:
-            for index in range(rows):
+            for index in range(row_count):
                 output.values[target + index] = unsigned(buf, offset + index * stride, length)
-        for index in range(rows):
+        for index in range(row_count):
             output.valid[target + index] = 1
     elif code == ADDRESS4 and length == 4:
-        for index in range(rows):
+        for index in range(row_count):
             output.values[target + 2 * output.capacity + index] = u32be(buf, offset + index * stride)
-        for index in range(rows):
+        for index in range(row_count):
             output.values[target + index] = 4
             output.values[target + output.capacity + index] = 0
             output.valid[target + index] = 1
     elif code == UPTIME and length == 4:
         now = sender.export_time // 1_000_000
         rest = sender.export_time % 1_000_000
-        for index in range(rows):
+        for index in range(row_count):
             output.values[target + index] = uptime_time(u32be(buf, offset + index * stride), sender.uptime, now) + rest
             output.valid[target + index] = 1
     elif code == MILLISECONDS and length == 8:
-        for index in range(rows):
+        for index in range(row_count):
             value = np.int64(u64be(buf, offset + index * stride))
             known = 0 <= value <= MAX_TIME_MS
             output.counts[UNREADABLE_INDEX] += 0 if known else 1
             output.values[target + index] = value * 1_000_000 if known else np.int64(MISSING_TIME)
             output.valid[target + index] = 1 if known else 0
     elif code == ABSENT:
-        for index in range(rows):
+        for index in range(row_count):
             output.values[target + index] = MISSING_TIME
             output.valid[target + index] = 0
     else:
-        for index in range(rows):
+        for index in range(row_count):
             write_field(
-                buf, offset + index * stride, length, code, limit, dest, row + index, sender, texts, output
+                buf, offset + index * stride, length, code, limit_or_kind, first_column, row + index, sender, texts,
+                output,
             )  # fmt: skip
 
 
 @outlined
-def prepare_rows(sender: Sender, flags, row, rows, output: FlowRows):  # type: ignore[no-untyped-def]
-    """Fill rows with the sampling rate and the start of their exporter. Fields of records replace these values."""
-    if flags & SAMPLED:
+def prepare_rows(sender: Sender, flags, row, row_count, output: FlowRows):  # type: ignore[no-untyped-def]
+    """Fill rows with the sampling rate and the start of their exporter.
+
+    If records have fields with these values, the steps that run later overwrite them.
+    """
+    if flags & NEEDS_RATES:
         forced = sender.sessions[sender.session_row + FORCED_NUM]
         num = forced or sender.sessions[sender.session_row + DEFAULT_NUM]
         den = np.int64(1) if forced else sender.sessions[sender.session_row + DEFAULT_DEN]
-        for index in range(row, row + rows):
+        for index in range(row, row + row_count):
             output.values[RATE_NUMERATOR_ROW * output.capacity + index] = num
             output.values[RATE_DENOMINATOR_ROW * output.capacity + index] = den
     if flags & NEEDS_TIMES:
         since = sender.sessions[sender.session_row + INIT_TIME]
-        for index in range(row, row + rows):
+        for index in range(row, row + row_count):
             output.values[EXPORTER_START_ROW * output.capacity + index] = since
 
 
 @outlined
-def fill_missing_times(sender: Sender, row, rows, output: FlowRows):  # type: ignore[no-untyped-def]
+def fill_missing_times(sender: Sender, row, row_count, output: FlowRows):  # type: ignore[no-untyped-def]
     """Compute a missing start or end time from the other time and the duration.
 
     If there is no duration, use the other time. If there is no other time, use the export time.
     """
     guessed = 0
-    for index in range(row, row + rows):
+    for index in range(row, row + row_count):
         start = output.values[START_ROW * output.capacity + index]
         end = output.values[END_ROW * output.capacity + index]
         duration = output.values[DURATION_ROW * output.capacity + index]
@@ -215,9 +223,9 @@ def fill_missing_times(sender: Sender, row, rows, output: FlowRows):  # type: ig
 
 
 @outlined
-def clear_unknown_rates(row, rows, output: FlowRows):  # type: ignore[no-untyped-def]
+def clear_unknown_rates(row, row_count, output: FlowRows):  # type: ignore[no-untyped-def]
     """Write the rate 0/1, which means unknown, to rows whose sampling rate is unknown."""
-    for index in range(row, row + rows):
+    for index in range(row, row + row_count):
         num = RATE_NUMERATOR_ROW * output.capacity + index
         den = RATE_DENOMINATOR_ROW * output.capacity + index
         if output.values[num] <= 0 or output.values[den] <= 0:
@@ -227,7 +235,7 @@ def clear_unknown_rates(row, rows, output: FlowRows):  # type: ignore[no-untyped
 
 @outlined
 def write_fixed(  # type: ignore[no-untyped-def]
-    buf, offset, stride, rows, steps, step, steps_end, sender: Sender, texts: TextTable, row, output: FlowRows
+    buf, offset, stride, row_count, steps, step, steps_end, sender: Sender, texts: TextTable, row, output: FlowRows
 ):  # fmt: skip
     """Write `rows` records of `stride` bytes from `buf[offset:]`, column by column."""
     forced = sender.sessions[sender.session_row + FORCED_NUM]
@@ -238,20 +246,20 @@ def write_fixed(  # type: ignore[no-untyped-def]
             write_column(
                 buf, offset + steps[step * STEP_WORDS + 1] + steps[step * STEP_WORDS + 5], stride,
                 steps[step * STEP_WORDS + 2], code, steps[step * STEP_WORDS + 6], steps[step * STEP_WORDS + 3], row,
-                rows, sender, texts, output,
+                row_count, sender, texts, output,
             )  # fmt: skip
         step += 1
 
 
 @outlined
-def record_end(buf, offset, end, fields, first, count, field_positions):  # type: ignore[no-untyped-def]
+def record_end(buf, offset, end, field_lengths, first, count, field_positions):  # type: ignore[no-untyped-def]
     """Return the end of the record at `offset`, or -1 if it is beyond `end`.
 
-    `fields[first:first + count]`: field lengths of the template. The offset in `buf` and the length of each field are
-    written to `field_positions` (2 x count).
+    `field_lengths[first:first + count]`: of the fields of the template. The offset in `buf` and the length of each
+    field are written to `field_positions` (2 x count).
     """
     for index in range(count):
-        length = fields[first + index]
+        length = field_lengths[first + index]
         if length == VARIABLE_LENGTH:
             if offset + 1 > end:
                 return np.int64(-1)

@@ -126,7 +126,7 @@ class AdaptiveAggregate:
         self.count_of_rows = count_of_rows(subaggregates)
         self._update_thresholds()
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Store rows, or add them to their open windows. Emit no results."""
         if batch.num_rows == 0:
             return iter(())
@@ -172,7 +172,7 @@ class AdaptiveAggregate:
                 yield least
 
     def _close(self, low: int) -> Iterator[Item]:
-        tuples = self.store.held()
+        tuples = self.store.copy_tuples()
         for high in split_steps(self.closed, low, tuples[:, FIRST], tuples[:, END]):
             self.store.add_due(self.closed, high)
             self._measure()
@@ -242,9 +242,9 @@ class AdaptiveAggregate:
 
     def open_windows(self) -> Ranges:
         """Return the IDs of the windows that contain rows and are not final."""
-        rows = self.store.held()
+        rows = self.store.copy_tuples()
         tuples = np.unique(np.stack([np.maximum(rows[:, FIRST], self.closed), rows[:, END]], 1), axis=0)
-        wids = np.unique(self.store.partials.held[:, WID]).tolist()
+        wids = np.unique(self.store.partials.used_rows[:, WID]).tolist()
         return unite([*((int(first), int(end)) for first, end in tuples), *((wid, wid + 1) for wid in wids)])
 
     def snapshot(self) -> dict[str, pa.Table]:

@@ -57,22 +57,22 @@ class PanedAdaptiveAggregate:
         """Bytes of panes and windows."""
         return self.panes.bytes + self.windows.bytes
 
-    def _wids(self, times: Words) -> tuple[Words, Words]:
+    def _find_windows(self, times: Words) -> tuple[Words, Words]:
         """Return the windows `[first, end)` of each time."""
         since = times - self.window.origin
         first = np.maximum(since // self.window.slide, 0)
         return first, np.maximum((since + self.window.range) // self.window.slide, 0)
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Add rows to their panes. No results are emitted."""
         times = batch.column(self.time).to_numpy()
-        first, end = self._wids(times)
+        first, end = self._find_windows(times)
         inside = first < end
         if not inside.all():
             self.outside += int(np.count_nonzero(~inside))
             batch, times = batch.filter(pa.array(inside)), times[inside]
         pane = (times - self.start) // self.pane
-        return self.panes.rows(port, _tagged(batch, pane, pane + 1))
+        return self.panes.process_rows(port, _add_window_ids(batch, pane, pane + 1))
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Close panes, add them to their windows, and close these windows."""
@@ -91,8 +91,8 @@ class PanedAdaptiveAggregate:
                 yield from self.windows.punctuate(0, Punctuation(item.link, below))
                 continue
             times = self.start + item.column("wid").to_numpy() * self.pane
-            tagged = _tagged(item.drop_columns(["wid"]), *self._wids(times))
-            yield from self.windows.rows(0, tagged.append_column(self.time, pa.array(times)))
+            tagged = _add_window_ids(item.drop_columns(["wid"]), *self._find_windows(times))
+            yield from self.windows.process_rows(0, tagged.append_column(self.time, pa.array(times)))
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the state of panes and windows."""
@@ -105,6 +105,6 @@ class PanedAdaptiveAggregate:
             level.restore({name.removeprefix(prefix): each for name, each in tables.items() if name.startswith(prefix)})
 
 
-def _tagged(batch: pa.RecordBatch, first: Words, end: Words) -> pa.RecordBatch:
+def _add_window_ids(batch: pa.RecordBatch, first: Words, end: Words) -> pa.RecordBatch:
     """Add the columns of a range of window IDs."""
     return batch.append_column(FIRST_WID, pa.array(first)).append_column(END_WID, pa.array(end))

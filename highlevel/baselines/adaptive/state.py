@@ -37,25 +37,25 @@ def snapshot_store(store: Store, names: Sequence[str]) -> dict[str, pa.Table]:
     names = [*names, ".volume", ".eager"]  # no names of SQL
     tables = {
         "groups": pa.table([*groups, pa.array(group_row[:, VOLUME]), pa.array(group_row[:, HEAD] == EAGER)], names),
-        "tuples": _table(store.held(), ["group", "first", "end"], [GROUP, FIRST, END], VALUES),
+        "tuples": _words_to_table(store.copy_tuples(), ["group", "first", "end"], [GROUP, FIRST, END], VALUES),
     }
-    partials = store.partials.held
+    partials = store.partials.used_rows
     partials = partials[np.argsort(partials[:, WID], kind="stable")]
     wids, positions = np.unique(partials[:, WID], return_index=True)
     for wid, rows in zip(wids.tolist(), np.split(partials, positions[1:]), strict=False):
-        tables[f"{WINDOW}{wid}"] = _table(rows, ["group", "last"], [GROUP, LAST], ACCUMULATORS)
+        tables[f"{WINDOW}{wid}"] = _words_to_table(rows, ["group", "last"], [GROUP, LAST], ACCUMULATORS)
     return tables
 
 
-def _table(rows: Words, names: list[str], places: list[int], values: int) -> pa.Table:
+def _words_to_table(rows: Words, names: list[str], places: list[int], values: int) -> pa.Table:
     """Return words as columns; from word `values` they are sub-aggregates."""
     places = [*places, *range(values, rows.shape[1])]
     names = [*names, *(f"value{number}" for number in range(rows.shape[1] - values))]
     return pa.table([pa.array(np.ascontiguousarray(rows[:, position])) for position in places], names)
 
 
-def _rows(table: pa.Table, width: int, places: list[int], values: int) -> Words:
-    """Return the rows of words of a table: the inverse of `_table`."""
+def _table_to_words(table: pa.Table, width: int, places: list[int], values: int) -> Words:
+    """Return the rows of words of a table: the inverse of `_words_to_table`."""
     rows = np.zeros((table.num_rows, width), np.int64)
     for position, column in zip([*places, *range(values, width)], table.columns, strict=True):
         rows[:, position] = column.to_numpy()
@@ -68,11 +68,11 @@ def restore_store(tables: dict[str, pa.Table], store: Store) -> None:
     groups = np.empty((len(volume), GROUP_WORDS), np.int64)
     groups[:, VOLUME] = volume.to_numpy()
     groups[:, HEAD] = np.where(eager.to_numpy(zero_copy_only=False), EAGER, NONE)
-    tuples = _rows(tables["tuples"], store.tuples.shape[1], [GROUP, FIRST, END], VALUES)
+    tuples = _table_to_words(tables["tuples"], store.tuples.shape[1], [GROUP, FIRST, END], VALUES)
     partials = [np.empty((0, store.partials.rows.shape[1]), np.int64)]
     for name, table in tables.items():
         if name.startswith(WINDOW):
-            rows = _rows(table, store.partials.rows.shape[1], [GROUP, LAST], ACCUMULATORS)
+            rows = _table_to_words(table, store.partials.rows.shape[1], [GROUP, LAST], ACCUMULATORS)
             rows[:, WID] = int(name.removeprefix(WINDOW))
             partials.append(rows)
     store.load(columns, groups, tuples, np.concatenate(partials))

@@ -79,7 +79,7 @@ class Partials:
         return int(self.state[PARTIALS])
 
     @property
-    def held(self) -> Words:
+    def used_rows(self) -> Words:
         """The rows of the partials, without a copy."""
         return self.rows[: self.count]
 
@@ -149,7 +149,7 @@ class Store:
         rows = self.group_count * group + self.tuple_count * self.tuple_bytes
         return rows + self.partials.count * self.partials.bytes_of_one
 
-    def held(self) -> Words:
+    def copy_tuples(self) -> Words:
         """Return a copy of the rows of the buffer that contain a tuple."""
         rows = self.tuples[: self.state[TUPLES]]
         return rows[rows[:, GROUP] != NONE]
@@ -209,7 +209,7 @@ class Store:
 
     def take_due(self, high: int) -> Words:
         """Remove and return the partials of windows below `high`. Subtract their tuples from the volumes."""
-        rows = self.partials.held
+        rows = self.partials.used_rows
         due = rows[:, WID] < high
         taken = rows[due]
         self._subtract_tuples(taken[:, GROUP], taken[:, LAST])
@@ -218,7 +218,7 @@ class Store:
 
     def remove_gaps(self) -> None:
         """Move the tuples of the buffer together, into the rows of removed tuples."""
-        self._keep_tuples(self.held())
+        self._keep_tuples(self.copy_tuples())
 
     def make_lazy(self, lazy_below: int) -> int:
         """Make eager groups of fewer than `lazy_below` tuples lazy, but keep their partials. Return their number.
@@ -248,7 +248,7 @@ class Store:
             return
         numbers = np.cumsum(used) - 1
         tuples = self.tuples[: self.state[TUPLES]]  # without gaps, because the caller has removed them
-        for rows in (tuples, self.partials.held):
+        for rows in (tuples, self.partials.used_rows):
             rows[:, GROUP] = numbers[rows[:, GROUP]]
         groups = self.groups[: len(used)][used]
         self.groups = copy_resized(groups, kept, choose_capacity(kept))

@@ -19,7 +19,7 @@ from highlevel.plan.operators.operator import (
     make_punctuation,
     single_bound,
 )
-from highlevel.plan.partitioning import PartitionKey, in_outputs, plain, substituted
+from highlevel.plan.partitioning import PartitionKey, in_outputs, plain, substitute_columns
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.columns import Columns
 from lowlevel.expressions.evaluate import evaluate
@@ -40,11 +40,11 @@ class ApplyOperator(StatelessOperator):
         self.outputs = node.outputs
         self.time_outputs = node.time_outputs
         self.positions = [node.input.time_columns.index(column.source) for column in node.time_outputs]
-        self.width = bound_count(node.input)
+        self.bound_count = bound_count(node.input)
         self.macs = macs_of(node.input)
         self.schema = pa.schema([pa.field(out.name, ARROW_TYPES[out.expression.type]) for out in node.outputs])
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Return the computed columns."""
         columns = BatchColumns(batch, self.macs)
         arrays = [computed(out, batch, columns) for out in self.outputs]
@@ -53,13 +53,14 @@ class ApplyOperator(StatelessOperator):
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the watermark of the computed time columns, if there is one.
 
-        If only one of two time columns is kept, its watermark exists once the bound of the other column is END.
+        If the output has only one of two time columns, its watermark is known when the bound of the other column is
+        END.
         """
-        bounds = self._converted(bounds_of(punctuation, self.width))
+        bounds = self._convert_bounds(bounds_of(punctuation, self.bound_count))
         if BEGINNING not in bounds:
             yield make_punctuation(punctuation.link, bounds)
 
-    def _converted(self, bounds: Bounds) -> Bounds:
+    def _convert_bounds(self, bounds: Bounds) -> Bounds:
         if all(low == END for low in bounds) or not self.time_outputs:
             return (END if all(low == END for low in bounds) else BEGINNING,) * max(1, len(self.time_outputs))
         if len(self.time_outputs) < len(bounds):
@@ -88,7 +89,7 @@ class ByOutputs:
     def required(self, node: Apply, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
         """The wanted key over the columns of the input."""
         by_name = {out.name: out.expression for out in node.outputs}
-        return [None if wanted is None else plain(substituted(part, by_name) for part in wanted)]
+        return [None if wanted is None else plain(substitute_columns(part, by_name) for part in wanted)]
 
     def provided(
         self, node: Apply, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None

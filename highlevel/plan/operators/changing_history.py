@@ -4,8 +4,8 @@
     other rows ────────► a copy of the body ────► other results ──┘       changes to the results returned before
 
 The body receives only rows that are final, so it never has to withdraw anything. After each change a copy of it
-receives all other rows, and returns the results that they would have if the input ended now. So the cost of a change is
-that of all rows that can still change, which REMEMBER limits.
+receives all other rows, and returns the results that they would have if the input ended now. So a change costs as
+much as all rows that can still change. REMEMBER limits their number.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ChangingHistoryOperator:
         self._schema = pa.schema([(column.name, ARROW_TYPES[column.type]) for column in node.body.columns])
         self._rows = WeightedRows(pa.schema(columns))
         self._results: pa.Table = self._schema.empty_table()
-        self._low = self._watermark = BEGINNING
+        self._input_watermark = self._watermark = BEGINNING
         self.received = 0
         self.results = 0
         """Changes returned."""
@@ -68,12 +68,12 @@ class ChangingHistoryOperator:
         """Bytes of the stored rows and results, and of the body."""
         return self._rows.bytes + self._results.nbytes + self._body.bytes
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Add changes. Return the changes of the results."""
         self.received += batch.num_rows
         rows, weights, final = split_changes(batch)
         times = times_of(batch.column(self._time))
-        in_time = (times >= self._low) & (times < END)
+        in_time = (times >= self._input_watermark) & (times < END)
         self.late += int(np.count_nonzero(~in_time))
         self._rows.add(rows.filter(pa.array(in_time)), weights[in_time])
         low = int(times[in_time & final].max(initial=BEGINNING))
@@ -85,15 +85,17 @@ class ChangingHistoryOperator:
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the changes of results that become final, and then the watermark."""
         (low,) = bounds_of(punctuation, 1)
-        if low > self._low:
+        if low > self._input_watermark:
             yield from self._advance(punctuation.link, low)
 
     def _advance(self, link: str, low: int) -> Iterator[GraphItem]:
         """Move the rows below a watermark to the body."""
-        self._low = low
+        self._input_watermark = low
         times = times_of(self._rows.content[0].column(self._time).combine_chunks())
         final = times < low
-        items = [item for batch in self._rows.repeated(final).to_batches() for item in self._body.rows(0, batch)]
+        items = [
+            item for batch in self._rows.repeated(final).to_batches() for item in self._body.process_rows(0, batch)
+        ]
         self._rows.remove(final)
         items += self._body.punctuate(0, Punctuation(link, low))
         progress = [item for item in items if isinstance(item, Punctuation)]
@@ -104,7 +106,7 @@ class ChangingHistoryOperator:
     def _revise(self, final: pa.Table) -> Iterator[pa.RecordBatch]:
         """Return the changes to the last results. `final`: the results of the body that have not been compared."""
         results = self._schema.empty_table()
-        if self._low != END:
+        if self._input_watermark != END:
             copy = self._make()
             copy.restore(self._body.snapshot())
             results = compute(copy, [self._rows.repeated()], self._schema)
@@ -117,13 +119,13 @@ class ChangingHistoryOperator:
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the rows and results that are not final, the watermarks, and the state of the body."""
         body = {f"{BODY}{name}": table for name, table in snapshot_of([self._body]).items()}
-        state = pa.table({"low": [self._low], "watermark": [self._watermark]})
+        state = pa.table({"low": [self._input_watermark], "watermark": [self._watermark]})
         return {STATE: state, ROWS: self._rows.snapshot(), RESULTS: self._results, **body}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         (state,) = tables[STATE].to_pylist()
-        self._low, self._watermark = state["low"], state["watermark"]
+        self._input_watermark, self._watermark = state["low"], state["watermark"]
         self._rows.restore(tables[ROWS])
         self._results = tables[RESULTS].cast(self._schema)
         body = {name.removeprefix(BODY): table for name, table in tables.items() if name.startswith(BODY)}

@@ -3,19 +3,20 @@
     changes of a side ──► content of the side ──┐   rows with the keys of the changes, before and after
     content of the other side ──────────────────┴─► Join of them, before and after ──► changes of the results
 
-Results of a join with other keys do not change. A join copies values, so a result before the change is the row that was
-returned. The weights of two rows that match multiply, because the join receives each row as often as its weight states.
-This holds for all kinds of joins: a row without a match is withdrawn when its match arrives, and is returned again when
-the match is withdrawn.
+Only results with the keys of the changed rows can change. A join only copies values. So the results that it computes
+for the rows before the change are exactly the rows that were returned. The weights of two rows that match multiply,
+because the join receives each row as often as its weight states. This holds for all kinds of joins. For example, a row
+without a match is withdrawn when its match arrives, and is returned again when the match is withdrawn.
 
 A row is deleted if no later change can affect a result of it, or of a row that it matches. Let L and R be the bounds of
-final results by left and by right rows (`highlevel.joins.watermarks`). A left row below `expired(left, R)` matches only
-right rows below R. So a left row that is also below L is deleted, and a right row likewise. A row that remains may
+final results by left and by right rows (`highlevel.joins.watermarks`). A left row below `expiry_time(left, R)` matches
+only right rows below R. So a left row that is also below L is deleted, and a right row likewise. A row that remains may
 match deleted rows, but only if its own results are final. They are then equal before and after each change.
 
-With a WAIT results are stored until the newest row is this much later. The newest row of a link is REMEMBER later than
-the watermark, also if no input of the join contains this row. Changes that cancel each other until then are not
-returned. This is Align of CEDR (Goldstein et al., §3.5), after the join: a match in time leaves no trace. Two
+With WAIT a result is stored until the newest row is WAIT later than the result. The time of the newest row is the
+watermark plus REMEMBER, even if no input of the join contains this row. Changes that cancel each other until then are
+not returned. This is the operator Align of CEDR (Goldstein et al., §3.5), applied after the join. So a row whose match
+arrives in time is never returned as a row without a match. Two
 inputs over the same packets publish a window one after the other. With `aligned` the join waits for the second one, so
 the rows of the first one are not returned as rows without a match.
 """
@@ -129,7 +130,7 @@ class ChangingJoinOperator:
         (self._result_time,) = node.time_columns
         self._schema = pa.schema([(column.name, ARROW_TYPES[column.type]) for column in self._join.columns])
         self._waiting = WaitingRows(self._schema.append(pa.field(WEIGHT, pa.int64())), self._result_time)
-        self._lows = [BEGINNING, BEGINNING]
+        self._input_watermarks = [BEGINNING, BEGINNING]
         self._newest = [BEGINNING, BEGINNING]
         self._watermark = BEGINNING
         self.received = 0
@@ -149,13 +150,13 @@ class ChangingJoinOperator:
         """Bytes of the stored rows and changes."""
         return self._waiting.nbytes + sum(side.rows.bytes for side in self._sides)
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Add changes of a side. Return the changes of the results."""
         self.received += batch.num_rows
         rows, weights, final = split_changes(batch)
         side = self._sides[port]
         times = times_of(batch.column(side.time))
-        in_time = times >= self._lows[port]
+        in_time = times >= self._input_watermarks[port]
         self.late += int(np.count_nonzero(~in_time))
         if in_time.any():
             changes, changed_weights = self._revise(side, rows.filter(pa.array(in_time)), weights[in_time])
@@ -194,7 +195,7 @@ class ChangingJoinOperator:
         items: list[GraphItem] = []
         for number, rows in ((port, own), (1 - port, matching)):
             for batch in rows.combine_chunks().to_batches():
-                items += operator.rows(number, batch)
+                items += operator.process_rows(number, batch)
         for number in Port:
             items += operator.punctuate(number, Punctuation(UNION, END))
         self.pairs += getattr(operator, "pairs", 0)
@@ -207,13 +208,13 @@ class ChangingJoinOperator:
 
     def _advance(self, port: int, low: int) -> Iterator[GraphItem]:
         """Process a watermark of a side. Return the changes that wait no longer, and the watermark if it has grown."""
-        grown = low > self._lows[port]
+        grown = low > self._input_watermarks[port]
         if grown:
-            self._lows[port] = low
+            self._input_watermarks[port] = low
             if self._remember is not None and BEGINNING < low < END:
                 self._newest[port] = max(self._newest[port], low + self._remember)
             self._delete()
-        watermark = output_bounds(self._spec, self._form, (self._lows[0], self._lows[1]))[0]
+        watermark = output_bounds(self._spec, self._form, (self._input_watermarks[0], self._input_watermarks[1]))[0]
         has_progress = watermark > self._watermark
         self._watermark = watermark
         yield from self._release()
@@ -222,10 +223,10 @@ class ChangingJoinOperator:
 
     def _delete(self) -> None:
         """Delete the rows that no later change can affect."""
-        window, (left, right) = self._spec.window, self._lows
-        bounds = (min(left, window.expired(Port.LEFT, right)), min(right, window.expired(Port.RIGHT, left)))
+        window, (left, right) = self._spec.window, self._input_watermarks
+        bounds = (min(left, window.expiry_time(Port.LEFT, right)), min(right, window.expiry_time(Port.RIGHT, left)))
         for side in self._sides:
-            bound = min(bounds[side.port], window.expired(side.port, bounds[1 - side.port]))
+            bound = min(bounds[side.port], window.expiry_time(side.port, bounds[1 - side.port]))
             deleted = side.times() < bound if bound != END else np.ones(len(side.times()), np.bool_)
             if deleted.any():
                 side.rows.remove(deleted)
@@ -256,7 +257,7 @@ class ChangingJoinOperator:
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the content of both sides, the changes that wait, and the times."""
         left, right = (side.rows.snapshot() for side in self._sides)
-        times = {"left": [self._lows[0]], "right": [self._lows[1]]}
+        times = {"left": [self._input_watermarks[0]], "right": [self._input_watermarks[1]]}
         newest = {"newest left": [self._newest[0]], "newest right": [self._newest[1]]}
         state = pa.table({**times, **newest, "watermark": [self._watermark]})
         return {LEFT: left, RIGHT: right, WAITING: self._waiting.snapshot(), STATE: state}
@@ -264,7 +265,7 @@ class ChangingJoinOperator:
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         (state,) = tables[STATE].to_pylist()
-        self._lows = [state["left"], state["right"]]
+        self._input_watermarks = [state["left"], state["right"]]
         self._newest, self._watermark = [state["newest left"], state["newest right"]], state["watermark"]
         for side, name in zip(self._sides, (LEFT, RIGHT), strict=True):
             side.rows.restore(tables[name])

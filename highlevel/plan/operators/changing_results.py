@@ -3,12 +3,12 @@
     changes ──► content, per pane ──► the body over the content of changed windows ──┬──► new results
                                       results so far of the same windows ────────────┴──► old results ──► changes
 
-The operator needs no other algorithm than that of the body, so every node whose results depend on one window only can
-read changes. It stores the results that it has returned, so a row that is withdrawn is exactly a returned row, also if
-it contains sums of FLOAT. Windows that have not ended are not computed, unless the node states `at_once`. Counts and
+The operator uses only the algorithm of the body. So every node whose results depend on one window only can read
+changes. It stores the results that it has returned. So a withdrawn row is exactly a returned row, also if it contains
+sums of FLOAT. Windows that have not ended are not computed, unless the node states `at_once`. Counts and
 sums of integers have an operator of their own, which computes only the changed groups (`changing_sums`).
 
-The clock is the newest time of a change, so results wait as long as the windows below.
+The clock is the newest time of a change. So results wait as long as the windows that the operator reads.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ChangingResultsOperator:
         self._at_once = node.at_once or not isinstance(node.body, Windowed)
         self._rows_schema = _schema(node.body.inputs[0])
         self._schema = _schema(node.body)
-        self._clock = self._low = self._watermark = BEGINNING
+        self._newest_time = self._input_watermark = self._watermark = BEGINNING
         self._panes: dict[int, WeightedRows] = {}
         self._results: dict[int, pa.Table] = {}
         self._changed: set[int] = set()
@@ -80,16 +80,16 @@ class ChangingResultsOperator:
         results = sum(table.nbytes for table in self._results.values())
         return results + sum(rows.bytes for rows in self._panes.values())
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Add changes. Return the changes of the results of windows that have ended."""
         self.received += batch.num_rows
         rows, weights, final = split_changes(batch)
         times = times_of(batch.column(self._time))
-        in_time = (times >= self._low) & (times < END)
+        in_time = (times >= self._input_watermark) & (times < END)
         self.late += int(np.count_nonzero(~in_time))
         for pane, positions in _positions(self._windows.panes(times), np.flatnonzero(in_time)):
             self._add(pane, rows.take(array_of(positions)), weights[positions])
-        self._clock = max(self._clock, int(times[in_time].max(initial=BEGINNING)))
+        self._newest_time = max(self._newest_time, int(times[in_time].max(initial=BEGINNING)))
         final_times = times[in_time & final]
         if len(final_times) and self._implies_watermark:
             yield from self._advance(UNION, int(final_times.max()) + self._step)
@@ -104,7 +104,7 @@ class ChangingResultsOperator:
         yield from self._advance(punctuation.link, low)
 
     def _add(self, pane: int, rows: pa.Table, weights: Weights) -> None:
-        windows = [each for each in self._windows.windows(pane) if self._windows.time(each) >= self._watermark]
+        windows = [each for each in self._windows.windows(pane) if self._windows.result_time(each) >= self._watermark]
         if windows:
             self._changed.update(windows)
             self._store(pane, windows, rows, weights)
@@ -114,13 +114,13 @@ class ChangingResultsOperator:
         self._panes.setdefault(pane, WeightedRows(self._rows_schema)).add(rows, weights)
 
     def _is_due(self, window: int) -> bool:
-        return self._at_once or self._clock + self._step >= self._windows.time(window)
+        return self._at_once or self._newest_time + self._step >= self._windows.result_time(window)
 
     def _advance(self, link: str, low: int) -> Iterator[GraphItem]:
         """Process a watermark of the input."""
-        if low <= self._low:
+        if low <= self._input_watermark:
             return
-        self._low = low
+        self._input_watermark = low
         progress = list(self._progress.punctuate(0, Punctuation(link, low)))
         for item in progress:
             assert isinstance(item, Punctuation)
@@ -130,14 +130,14 @@ class ChangingResultsOperator:
         yield from progress
 
     def _forget(self) -> None:
-        """Forget what only final windows need."""
+        """Forget the rows and results that only final windows need."""
         self._results = {window: rows for window, rows in self._results.items() if not self._is_final(window)}
         self._panes = {
             pane: rows for pane, rows in self._panes.items() if not self._is_final(self._windows.windows(pane)[-1])
         }
 
     def _is_final(self, window: int) -> bool:
-        return self._windows.time(window) < self._watermark
+        return self._windows.result_time(window) < self._watermark
 
     def _publish(self, windows: Sequence[int], *, final: bool) -> Iterator[pa.RecordBatch]:
         """Return the changes of the results of windows."""
@@ -155,7 +155,7 @@ class ChangingResultsOperator:
         operator = self._make()
         computed = compute(operator, (rows.repeated() for rows in panes), self._schema)
         self._overflowed_sums += getattr(operator, "overflowed_sums", 0)
-        of_rows = self._windows.of_results(times_of(computed.column(self._result_time).combine_chunks()))
+        of_rows = self._windows.windows_of_results(times_of(computed.column(self._result_time).combine_chunks()))
         kept = np.flatnonzero(np.isin(of_rows, windows))
         old = [table for window in sorted(windows) if (table := self._results.pop(window, None)) is not None]
         for window, positions in _positions(of_rows, kept):
@@ -165,7 +165,7 @@ class ChangingResultsOperator:
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the content of the input, the results, the windows that wait, and the times."""
         return {
-            STATE: pa.table({"clock": [self._clock], "low": [self._low]}),
+            STATE: pa.table({"clock": [self._newest_time], "low": [self._input_watermark]}),
             CHANGED: pa.table({"window": pa.array(sorted(self._changed), pa.int64())}),
             **self._stored_tables(),
         }
@@ -178,9 +178,9 @@ class ChangingResultsOperator:
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         (state,) = tables[STATE].to_pylist()
-        self._clock, self._low = state["clock"], state["low"]
-        if self._low != BEGINNING:
-            for item in self._progress.punctuate(0, Punctuation(UNION, self._low)):
+        self._newest_time, self._input_watermark = state["clock"], state["low"]
+        if self._input_watermark != BEGINNING:
+            for item in self._progress.punctuate(0, Punctuation(UNION, self._input_watermark)):
                 assert isinstance(item, Punctuation)
                 self._watermark = item.watermark
         self._changed = set(tables[CHANGED]["window"].to_pylist())
@@ -188,7 +188,7 @@ class ChangingResultsOperator:
 
     def _load(self, tables: dict[str, pa.Table]) -> None:
         results = tables[RESULTS].cast(self._schema)
-        of_rows = self._windows.of_results(times_of(results.column(self._result_time).combine_chunks()))
+        of_rows = self._windows.windows_of_results(times_of(results.column(self._result_time).combine_chunks()))
         for window, positions in _positions(of_rows, np.arange(len(of_rows))):
             self._results[window] = results.take(array_of(positions)).combine_chunks()
         if ROWS in tables:
@@ -201,7 +201,7 @@ class ChangingResultsOperator:
 
 def compute(operator: NodeOperator, inputs: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     """Return the results of an operator with one input for all rows of `inputs`."""
-    items = [item for table in inputs for batch in table.to_batches() for item in operator.rows(0, batch)]
+    items = [item for table in inputs for batch in table.to_batches() for item in operator.process_rows(0, batch)]
     items += operator.punctuate(0, Punctuation(UNION, END))
     return result_table(items, schema)
 

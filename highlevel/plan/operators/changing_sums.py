@@ -4,10 +4,11 @@
                                                                           │ when the window is published
     sums of the changed groups, before and after  ◄── sums, per window ◄──┘
 
-A withdrawn row is the negative of its partial. Wide sums are stored as the sums of two halves of each integer
-(`lowlevel.subaggregates`), which do not overflow, so the sums are those of all rows in any order. So a change costs
-its own rows and groups, however many rows and groups the window has. A group whose number of rows is 0 is in no
-result. Results follow from sums of integers, so a result that is withdrawn is exactly the returned one.
+A withdrawn row is the negative of its partial. A sum that may exceed 64 bits is stored as two sums, of the upper and
+the lower halves of the integers (`lowlevel.subaggregates`). These do not overflow, so the order of the rows has no
+effect. So a change costs its own rows and groups, however many rows and groups the window has. A group whose number of
+rows is 0 is in no result. Results follow from sums of integers, so a result that is withdrawn is exactly the returned
+one.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from capture.arrow_compute import array_of
 from highlevel.groups.ids import NOBODY
 from highlevel.groups.key_words import Words
 from highlevel.groups.merging import Rule, list_merge_rules
-from highlevel.groups.table import GroupTable, batch_of, one_batch
+from highlevel.groups.table import GroupTable, batch_of, join_batches
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.change_nodes import ChangingResults
 from highlevel.plan.nodes import Node, Windowed
 from highlevel.plan.operators.changing_results import ChangingResultsOperator, MakeBody
 from highlevel.plan.operators.row_partials import RowPartials
-from highlevel.results.stages import make_stages, through
+from highlevel.results.stages import make_stages, run_stages
 from highlevel.speculation.changes import Weights
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.types import Type
@@ -60,7 +61,7 @@ class ChangingSumsOperator(ChangingResultsOperator):
         super().__init__(node, make)
         body = node.body
         assert isinstance(body, Windowed)
-        aggregation = body.aggregation.counting_rows()
+        aggregation = body.aggregation.with_row_counts()
         window, low = aggregation.window, aggregation.low
         assert isinstance(window, SlidingWindow)
         self._window = window
@@ -99,11 +100,11 @@ class ChangingSumsOperator(ChangingResultsOperator):
 
     def _store(self, pane: int, windows: Sequence[int], rows: pa.Table, weights: Weights) -> None:
         """Add the partials of changes to the windows."""
-        partials = [batch for sign in (-1, 1) for batch in self._signed(rows, weights * sign, sign)]
+        partials = [batch for sign in (-1, 1) for batch in self._multiply_partials(rows, weights * sign, sign)]
         for window in windows if partials else ():
             self._pending.setdefault(window, []).extend(partials)
 
-    def _signed(self, rows: pa.Table, weights: Weights, sign: int) -> list[pa.RecordBatch]:
+    def _multiply_partials(self, rows: pa.Table, weights: Weights, sign: int) -> list[pa.RecordBatch]:
         """Return the partials of the rows with positive weights, multiplied by `sign`."""
         chosen = np.repeat(np.arange(len(weights)), np.maximum(weights, 0))
         if not len(chosen):
@@ -125,13 +126,13 @@ class ChangingSumsOperator(ChangingResultsOperator):
             if not batches:
                 continue
             self._stored_sums.pop(window, None)
-            batch = one_batch(batches)
+            batch = join_batches(batches)
             table = self._sums.setdefault(window, self._table())
             known = np.unique(table.keys.find([batch.column(name) for name in self._groups], batch.num_rows))
             before = self._rows_of(table, known[known != NOBODY])
             after = self._rows_of(table, np.unique(table.merge(batch)))
-            old.append(self._timed(window, before))
-            new.append(self._timed(window, after))
+            old.append(self._add_bounds(window, before))
+            new.append(self._add_bounds(window, after))
             groups = self._counts.get(window, 0) + after.num_rows - before.num_rows
             self._counts[window] = groups
             if table.count > 2 * groups + MIN_EMPTY_GROUPS:
@@ -148,7 +149,7 @@ class ChangingSumsOperator(ChangingResultsOperator):
         batch = batch_of(table.schema, columns)
         return pc.filter(batch, array_of(batch.column(self._count).to_numpy() > 0))
 
-    def _timed(self, window: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _add_bounds(self, window: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return sums with the bounds of their window."""
         end = np.full(rows.num_rows, self._window.end(window), np.int64)
         columns = [array_of(end - self._window.range), array_of(end), *rows.columns]
@@ -156,7 +157,7 @@ class ChangingSumsOperator(ChangingResultsOperator):
 
     def _results_of(self, sums: Sequence[pa.RecordBatch]) -> pa.Table:
         """Return the results of groups: after HAVING, with the columns of the select list."""
-        results = [result for batch in sums for result in through(self._steps, batch)]
+        results = [result for batch in sums for result in run_stages(self._steps, batch)]
         return pa.Table.from_batches(results, self._schema)
 
     def _forget(self) -> None:
@@ -171,7 +172,7 @@ class ChangingSumsOperator(ChangingResultsOperator):
                 rows = self._rows_of(table, np.arange(table.count))
                 self._stored_sums[window] = pa.Table.from_batches([rows])
         for window, batches in self._pending.items():
-            self._pending[window] = [one_batch(batches)]
+            self._pending[window] = [join_batches(batches)]
         pending = {window: pa.Table.from_batches(batches) for window, batches in self._pending.items()}
         named = [(SUMS, self._stored_sums), (PENDING, pending)]
         return {f"{name} {window}": table for name, tables in named for window, table in tables.items()}

@@ -24,7 +24,7 @@ class ChangingUnionOperator(UnionOperator):
         self._time = node.time_columns[0] if node.time_columns else None
         self._implies_watermark = [implies_watermark(branch) for branch in node.branches]
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Pass the changes on, and the watermark that follows from final rows."""
         rows, weights, final = split_changes(batch)
         if self._time is None:
@@ -46,7 +46,7 @@ class ChangingRepeatOperator(StatelessOperator):
         """Multiply by the column `count` of `node`."""
         self._count = node.count
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Return the changes with a positive count."""
         rows, weights, final = split_changes(batch)
         counts = batch.column(self._count).to_numpy()
@@ -64,7 +64,7 @@ class NetChangesOperator(StatelessOperator):
     def __init__(self, node: NetChanges) -> None:
         """Prepare for batches of changes."""
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Return the changes of a batch that do not cancel each other."""
         yield from add_up(batch)
 

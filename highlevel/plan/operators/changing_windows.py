@@ -11,7 +11,7 @@ from highlevel.plan.nodes import ChangingWindows, bound_count
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, single_bound
 from highlevel.plan.operators.row_partials import RowPartials
 from highlevel.plan.operators.windowed import WindowCounters
-from highlevel.results.stages import make_stages, through
+from highlevel.results.stages import make_stages, run_stages
 from highlevel.speculation.changes import make_changes, net_changes
 from highlevel.speculation.provisional_windows import ProvisionalWindows, Revision
 from highlevel.windows.kind import SlidingWindow
@@ -28,8 +28,8 @@ class ChangingWindowsOperator(WindowCounters):
         aggregation, window = node.aggregation, node.aggregation.window
         assert isinstance(window, SlidingWindow)
         low = aggregation.low
-        self._partials = None if node.merges_partials else RowPartials(node.input, low, node.time, paned=True)
-        self._width = bound_count(node.input)
+        self._partials = None if node.merges_partials else RowPartials(node.input, low, node.time, has_panes=True)
+        self._bound_count = bound_count(node.input)
         self._time = node.input.time_columns.index(node.time)
         self.windows: ProvisionalWindows = ProvisionalWindows(
             *(window, low.pane, aggregation.group_by, aggregation.merge_columns, low.subaggregates, node.consistency),
@@ -40,15 +40,15 @@ class ChangingWindowsOperator(WindowCounters):
         self.results = 0
         """Changes returned."""
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Process rows, or partials of a leaf. Return the changes of the windows that are published."""
         for partials in (batch,) if self._partials is None else self._partials.compute(batch):
-            for revision in self.windows.rows(partials):
+            for revision in self.windows.process_rows(partials):
                 yield from self._changes(revision)
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Process a watermark of the windows' time. Return the changes of windows that become final."""
-        bounds = bounds_of(punctuation, self._width)
+        bounds = bounds_of(punctuation, self._bound_count)
         low = END if set(bounds) == {END} else single_bound(bounds, self._time)
         if low == BEGINNING:
             return
@@ -70,7 +70,7 @@ class ChangingWindowsOperator(WindowCounters):
 
     def _result(self, groups: Sequence[pa.RecordBatch]) -> pa.Table:
         """Return the result of merged groups: after HAVING, with the columns of the select list."""
-        results = [result for batch in groups for result in through(self._steps, batch)]
+        results = [result for batch in groups for result in run_stages(self._steps, batch)]
         return pa.Table.from_batches(results, self._schema)
 
     def snapshot(self) -> dict[str, pa.Table]:

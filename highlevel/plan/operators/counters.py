@@ -24,9 +24,9 @@ from highlevel.metrics import (
     PARTIALS_BEYOND_CAP,
     ROWS_BEYOND_CAP,
     ROWS_FORGOTTEN,
-    RUNNING_GROUPS_CUT,
     STATE_BYTES,
     SUMS_OVERFLOWED,
+    UNCLOSED_GROUPS_ENDED,
     WINDOWS_OPEN,
     WITHDRAWALS_UNMATCHED,
 )
@@ -39,8 +39,8 @@ The name is None if the query has only one operator.
 """
 
 
-class Holding(Protocol):
-    """An operator that stores rows or groups of rows."""
+class StoreCounters(Protocol):
+    """The counters of an operator that stores rows or groups of rows."""
 
     @property
     def received(self) -> int:
@@ -68,8 +68,8 @@ class Holding(Protocol):
         ...
 
 
-class Summing(Holding, Protocol):
-    """An operator that returns sums of integers."""
+class SumCounters(StoreCounters, Protocol):
+    """The counters of an operator that returns sums of integers."""
 
     @property
     def overflowed_sums(self) -> int:
@@ -77,8 +77,8 @@ class Summing(Holding, Protocol):
         ...
 
 
-class Filling(Holding, Protocol):
-    """An operator that adds rows."""
+class FillCounters(StoreCounters, Protocol):
+    """The counters of an operator that adds rows."""
 
     @property
     def left_out(self) -> int:
@@ -91,8 +91,8 @@ class Filling(Holding, Protocol):
         ...
 
 
-class Closing(Holding, Protocol):
-    """An operator whose groups live over several windows."""
+class ClosingCounters(StoreCounters, Protocol):
+    """The counters of an operator whose groups live over several windows."""
 
     @property
     def cut(self) -> int:
@@ -100,8 +100,8 @@ class Closing(Holding, Protocol):
         ...
 
 
-class Joining(Holding, Protocol):
-    """An operator that stores only some of its rows."""
+class JoinCounters(StoreCounters, Protocol):
+    """The counters of an operator that stores only some of its rows."""
 
     @property
     def stored(self) -> int:
@@ -114,8 +114,8 @@ class Joining(Holding, Protocol):
         ...
 
 
-class Revising(Holding, Protocol):
-    """An operator that makes one row of several ones."""
+class RevisionCounters(StoreCounters, Protocol):
+    """The counters of an operator that makes one row of several ones."""
 
     @property
     def absorbed(self) -> int:
@@ -133,8 +133,8 @@ class Revising(Holding, Protocol):
         ...
 
 
-class Windows(Protocol):
-    """An operator of windows."""
+class WindowOperatorCounters(Protocol):
+    """The counters of an operator of windows."""
 
     @property
     def received(self) -> int:
@@ -181,8 +181,8 @@ class Windows(Protocol):
         ...
 
 
-class ReadingLifetimes(Holding, Protocol):
-    """An operator of rows with lifetimes."""
+class LifetimeCounters(StoreCounters, Protocol):
+    """The counters of an operator of rows with lifetimes."""
 
     @property
     def outside(self) -> int:
@@ -190,19 +190,19 @@ class ReadingLifetimes(Holding, Protocol):
         ...
 
 
-class SummingLifetimes(ReadingLifetimes, Summing, Protocol):
-    """An operator that aggregates rows with lifetimes."""
+class SnapshotCounters(LifetimeCounters, SumCounters, Protocol):
+    """The counters of an operator that aggregates rows with lifetimes."""
 
 
-class JoiningLifetimes(ReadingLifetimes, Joining, Protocol):
-    """A join of rows with lifetimes."""
+class LifetimeJoinCounters(LifetimeCounters, JoinCounters, Protocol):
+    """The counters of a join of rows with lifetimes."""
 
 
 def count_nothing(samples: Samples, operator: object, query: str, name: str | None) -> None:
     """Add no counters."""
 
 
-def count_rows_held(samples: Samples, operator: Holding, query: str, name: str | None) -> None:
+def count_rows_held(samples: Samples, operator: StoreCounters, query: str, name: str | None) -> None:
     """Add the counters of an operator that stores rows or groups."""
     samples.add(LATE_PARTIALS, operator.late, query)
     samples.add(LATE_ROWS, operator.late, query)
@@ -211,38 +211,38 @@ def count_rows_held(samples: Samples, operator: Holding, query: str, name: str |
         samples.set(OPERATOR_ROWS_HELD, operator.rows_held, query, name)
 
 
-def count_sums(samples: Samples, operator: Summing, query: str, name: str | None) -> None:
+def count_sums(samples: Samples, operator: SumCounters, query: str, name: str | None) -> None:
     """Add the counters of an operator that stores rows or groups and returns sums."""
     count_rows_held(samples, operator, query, name)
     samples.add(SUMS_OVERFLOWED, operator.overflowed_sums, query)
 
 
-def count_fill(samples: Samples, operator: Filling, query: str, name: str | None) -> None:
+def count_fill(samples: Samples, operator: FillCounters, query: str, name: str | None) -> None:
     """Add the counters of FILL."""
     count_rows_held(samples, operator, query, name)
     samples.add(FILL_ROWS_LEFT_OUT, operator.left_out, query)
     samples.add(FILL_GROUPS_FORGOTTEN, operator.forgotten, query)
 
 
-def count_running(samples: Samples, operator: Closing, query: str, name: str | None) -> None:
+def count_running(samples: Samples, operator: ClosingCounters, query: str, name: str | None) -> None:
     """Add the counters of CLOSING WHEN."""
     count_rows_held(samples, operator, query, name)
-    samples.add(RUNNING_GROUPS_CUT, operator.cut, query)
+    samples.add(UNCLOSED_GROUPS_ENDED, operator.cut, query)
 
 
-def count_outside(samples: Samples, operator: ReadingLifetimes, query: str, name: str | None) -> None:
+def count_outside(samples: Samples, operator: LifetimeCounters, query: str, name: str | None) -> None:
     """Add the counters of an operator that stores no rows, and leaves out rows that are in no window."""
     samples.add(OUTSIDE_WINDOWS, operator.outside, query)
     _count_operator(samples, operator, query, name, operator.late)
 
 
-def count_snapshots(samples: Samples, operator: SummingLifetimes, query: str, name: str | None) -> None:
+def count_snapshots(samples: Samples, operator: SnapshotCounters, query: str, name: str | None) -> None:
     """Add the counters of snapshots."""
     count_sums(samples, operator, query, name)
     samples.add(OUTSIDE_WINDOWS, operator.outside, query)
 
 
-def count_join(samples: Samples, operator: Joining, query: str, name: str | None) -> None:
+def count_join(samples: Samples, operator: JoinCounters, query: str, name: str | None) -> None:
     """Add the counters of a join."""
     count_rows_held(samples, operator, query, name)
     if name is not None:
@@ -250,20 +250,20 @@ def count_join(samples: Samples, operator: Joining, query: str, name: str | None
         samples.add(JOIN_PAIRS, operator.pairs, query, name)
 
 
-def count_overlaps(samples: Samples, operator: JoiningLifetimes, query: str, name: str | None) -> None:
+def count_overlaps(samples: Samples, operator: LifetimeJoinCounters, query: str, name: str | None) -> None:
     """Add the counters of a join of lifetimes."""
     count_join(samples, operator, query, name)
     samples.add(OUTSIDE_WINDOWS, operator.outside, query)
 
 
-def count_copies(samples: Samples, operator: Revising, query: str, name: str | None) -> None:
+def count_copies(samples: Samples, operator: RevisionCounters, query: str, name: str | None) -> None:
     """Add the counters of DISTINCT ON."""
     count_rows_held(samples, operator, query, name)
     samples.add(COPIES_REMOVED, operator.absorbed, query)
     samples.add(ROWS_FORGOTTEN, operator.forgotten, query)
 
 
-def count_flows(samples: Samples, operator: Revising, query: str, name: str | None) -> None:
+def count_flows(samples: Samples, operator: RevisionCounters, query: str, name: str | None) -> None:
     """Add the counters of MERGE."""
     count_rows_held(samples, operator, query, name)
     samples.add(FLOW_RECORDS_MERGED, operator.absorbed, query)
@@ -271,13 +271,13 @@ def count_flows(samples: Samples, operator: Revising, query: str, name: str | No
     samples.add(ROWS_FORGOTTEN, operator.forgotten, query)
 
 
-def count_net_rows(samples: Samples, operator: Revising, query: str, name: str | None) -> None:
+def count_net_rows(samples: Samples, operator: RevisionCounters, query: str, name: str | None) -> None:
     """Add the counters of CHANGES BY."""
     count_rows_held(samples, operator, query, name)
     samples.add(WITHDRAWALS_UNMATCHED, operator.absorbed, query)
 
 
-def count_windows(samples: Samples, operator: Windows, query: str, name: str | None) -> None:
+def count_windows(samples: Samples, operator: WindowOperatorCounters, query: str, name: str | None) -> None:
     """Add the counters of windows. Open windows add up over all nodes of a query."""
     samples.add(OUTSIDE_WINDOWS, operator.outside, query)
     samples.add(LATE_PARTIALS, operator.late, query)
@@ -290,7 +290,9 @@ def count_windows(samples: Samples, operator: Windows, query: str, name: str | N
     _count_operator(samples, operator, query, name, operator.late_rows)
 
 
-def _count_operator(samples: Samples, operator: Holding | Windows, query: str, name: str | None, late: int) -> None:
+def _count_operator(
+    samples: Samples, operator: StoreCounters | WindowOperatorCounters, query: str, name: str | None, late: int
+) -> None:
     samples.add(STATE_BYTES, operator.bytes, query)
     if name is not None:
         samples.add(OPERATOR_ROWS_RECEIVED, operator.received, query, name)

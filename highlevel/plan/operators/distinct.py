@@ -15,7 +15,7 @@ from highlevel.plan.operators.operator import AnyPunctuation, Bounds, GraphItem,
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING
 
-KEYS, LOWS = "keys", "lows"
+KEYS, WATERMARKS = "keys", "lows"
 """Tables of a snapshot: the stored keys, and the watermark."""
 
 COVERED_SHARE = 4
@@ -59,7 +59,7 @@ class DistinctOperator:
         """Bytes of the keys."""
         return self._keys.bytes + sum(times.nbytes for times in self._times if times is not None)
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Return the rows whose keys are new."""
         self.received += batch.num_rows
         times = self._times_in(batch)
@@ -101,11 +101,11 @@ class DistinctOperator:
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the keys that no watermark covers, and the watermark."""
         keys = pa.Table.from_arrays(self._keys.columns(self._stored()), schema=self.schema)
-        return {KEYS: keys, LOWS: pa.table({LOWS: list(self.watermark)})}
+        return {KEYS: keys, WATERMARKS: pa.table({WATERMARKS: list(self.watermark)})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the keys and the watermark."""
-        self.watermark = tuple(tables[LOWS][LOWS].to_pylist())
+        self.watermark = tuple(tables[WATERMARKS][WATERMARKS].to_pylist())
         for batch in tables[KEYS].to_batches():
             self._keys.find_or_insert(batch.columns, batch.num_rows)
             self._add_times(batch)

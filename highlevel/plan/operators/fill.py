@@ -48,7 +48,7 @@ END_WITH_ROWS, LAST_END = "end_with_rows", "last_end"
 
 Positions = npt.NDArray[np.int64]
 
-Part = tuple[Positions, Positions, npt.NDArray[np.bool_]]
+WindowRows = tuple[Positions, Positions, npt.NDArray[np.bool_]]
 """Rows of whole windows: positions among the known rows, ends of their windows, and which rows are new."""
 
 
@@ -90,7 +90,7 @@ class FillOperator:
         """Bytes of the stored rows, with the last rows of groups."""
         return self._stored.nbytes + self._latest.nbytes
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Store rows."""
         self.received += batch.num_rows
         self._stored.add(batch)
@@ -103,14 +103,14 @@ class FillOperator:
         if final.num_rows:
             final = final.take(pa.array(sorted_positions(final, self._order)))
             source = pa.concat_tables([self._latest, final]).combine_chunks()
-            yield from self._batches(source, self._windows(source, self._latest.num_rows))
+            yield from self._make_batches(source, self._windows(source, self._latest.num_rows))
         low = self._stored.watermark
         if low == END:
             self._latest = self._stored.schema.empty_table()
         if self.node.fills_lulls and self._end_with_rows is not None and low != END:
             source, members = self._latest, np.arange(self._latest.num_rows)
             passed = (low - 1 - self._end_with_rows) // self.node.window.slide
-            yield from self._batches(source, self._gap(members, passed))
+            yield from self._make_batches(source, self._fill_gap(members, passed))
         if self._watermark > before:
             yield Punctuation(punctuation.link, self._watermark)
 
@@ -122,7 +122,7 @@ class FillOperator:
             return low
         return min(low, self._last_end + self.node.window.slide)
 
-    def _windows(self, source: pa.Table, known: int) -> Iterator[Part]:
+    def _windows(self, source: pa.Table, known: int) -> Iterator[WindowRows]:
         """Yield the windows of sorted rows, after `known` last rows of groups, and the gaps between them."""
         ends = times_of(source.column(self.node.end).combine_chunks())
         groups = number_groups(source, self.node.keys)
@@ -132,7 +132,7 @@ class FillOperator:
         for first, after in zip(firsts, [*firsts[1:], len(ends)], strict=True):
             end = int(ends[first])
             if self._end_with_rows is not None:
-                yield from self._gap(members, (end - self._end_with_rows) // self.node.window.slide - 1)
+                yield from self._fill_gap(members, (end - self._end_with_rows) // self.node.window.slide - 1)
             rows = np.arange(first, after)
             in_window[groups[rows]] = True
             missing = members[~in_window[groups[members]]]
@@ -148,7 +148,7 @@ class FillOperator:
             yield positions, np.full(len(positions), end), positions < first
         self._latest = source.take(pa.array(members)).combine_chunks()
 
-    def _gap(self, members: Positions, last: int) -> Iterator[Part]:
+    def _fill_gap(self, members: Positions, last: int) -> Iterator[WindowRows]:
         """Yield windows without rows: those up to number `last` after the last window with rows."""
         assert self._end_with_rows is not None
         slide, count = self.node.window.slide, len(members)
@@ -164,20 +164,20 @@ class FillOperator:
             ends = np.repeat(self._end_with_rows + numbers * slide, count)
             yield np.tile(members, len(numbers)), ends, np.ones(len(ends), np.bool_)
 
-    def _batches(self, source: pa.Table, parts: Iterator[Part]) -> Iterator[pa.RecordBatch]:
+    def _make_batches(self, source: pa.Table, parts: Iterator[WindowRows]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of windows. A window is never divided between batches."""
-        waiting: list[Part] = []
+        waiting: list[WindowRows] = []
         size = 0
         for part in parts:
             if waiting and size + len(part[0]) > OUTPUT_ROWS:
-                yield self._batch(source, waiting)
+                yield self._make_batch(source, waiting)
                 waiting, size = [], 0
             waiting.append(part)
             size += len(part[0])
         if waiting:
-            yield self._batch(source, waiting)
+            yield self._make_batch(source, waiting)
 
-    def _batch(self, source: pa.Table, parts: list[Part]) -> pa.RecordBatch:
+    def _make_batch(self, source: pa.Table, parts: list[WindowRows]) -> pa.RecordBatch:
         positions, ends, is_new = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         node, rows = self.node, source.take(pa.array(positions)).combine_chunks()
         columns: dict[str, Any] = dict(

@@ -23,7 +23,7 @@ class FilterOperator(StatelessOperator):
         self.condition = Condition(node.where)
         self.macs = macs_of(node.input)
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Return the rows for which the condition is true."""
         kept = self.condition.true_rows(BatchColumns(batch, self.macs), batch.num_rows)
         if kept.all():

@@ -28,7 +28,8 @@ from lowlevel.punctuation import BEGINNING, END
 MIN_ROOM = 4_096
 
 WAITING, SUMS, TIMES = "waiting", "sums", "times"
-"""Tables of a snapshot: the rows that wait, the sums of weights, and the clock and the promise."""
+"""Tables of the stored state: the rows that wait, the sums of weights, and the newest start and the watermark of
+starts."""
 
 
 class LifetimeRows:
@@ -44,7 +45,7 @@ class LifetimeRows:
         self._sums = WeightSums(pa.schema(fields)) if are_changes else None
         self.clock = BEGINNING
         """The newest start of a row."""
-        self.promised = BEGINNING
+        self.start_watermark = BEGINNING
         """No later row begins before this time."""
         self.late = 0
         self.outside = 0
@@ -64,7 +65,7 @@ class LifetimeRows:
         """Store the rows of a batch that have a lifetime and are not late, with `values` in place of their columns."""
         start, end = self._bounds(batch)
         is_valid = (start < END) & (start < end)
-        is_late = is_valid & (start < self.promised)
+        is_late = is_valid & (start < self.start_watermark)
         self.outside += int(np.count_nonzero(~is_valid))
         self.late += int(np.count_nonzero(is_late))
         kept = is_valid & ~is_late
@@ -86,18 +87,18 @@ class LifetimeRows:
         return start, np.where(end == start, np.minimum(start, END - 1) + 1, end)
 
     def advance(self, punctuation: AnyPunctuation) -> bool:
-        """Process a watermark of the input. Return whether `promised` has grown."""
+        """Process a watermark of the input. Return whether `start_watermark` has grown."""
         bounds = bounds_of(punctuation, self._width)
         if set(bounds) == {END}:
-            promised = END
+            start_watermark = END
         elif self._late_by is None or bounds[0] == BEGINNING:
             return False
         else:
-            promised = bounds[0] - self._late_by
-        grown = promised > self.promised
-        self.promised = max(promised, self.promised)
+            start_watermark = bounds[0] - self._late_by
+        grown = start_watermark > self.start_watermark
+        self.start_watermark = max(start_watermark, self.start_watermark)
         if grown and self._sums is not None:
-            self._sums.forget_before(self.promised)
+            self._sums.forget_before(self.start_watermark)
         return grown
 
     def take_before(self, time: int) -> pa.RecordBatch | None:
@@ -116,13 +117,13 @@ class LifetimeRows:
     def snapshot(self, prefix: str = "") -> dict[str, pa.Table]:
         """Return the waiting rows, the sums, and the clock and the promise. Names of tables begin with `prefix`."""
         sums = {} if self._sums is None else {prefix + SUMS: self._sums.snapshot()}
-        times = pa.table({TIMES: pa.array([self.clock, self.promised], pa.int64())})
+        times = pa.table({TIMES: pa.array([self.clock, self.start_watermark], pa.int64())})
         return {prefix + WAITING: self._waiting.snapshot(), prefix + TIMES: times, **sums}
 
     def restore(self, tables: dict[str, pa.Table], prefix: str = "") -> None:
         """Load the state of a snapshot."""
         self._waiting.restore(tables[prefix + WAITING])
-        self.clock, self.promised = tables[prefix + TIMES][TIMES].to_pylist()
+        self.clock, self.start_watermark = tables[prefix + TIMES][TIMES].to_pylist()
         if self._sums is not None:
             self._sums.restore(tables[prefix + SUMS])
 

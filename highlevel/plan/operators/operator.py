@@ -31,7 +31,7 @@ class NodeOperator(Protocol):
         """Bytes of the state."""
         ...
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Process rows of input `port`. Return the items that follow."""
         ...
 

@@ -77,7 +77,7 @@ class OverOperator:
         """Bytes of the stored rows, with those of the history."""
         return self._stored.nbytes + self._history.nbytes
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Store rows."""
         self.received += batch.num_rows
         self._stored.add(batch)
@@ -100,7 +100,7 @@ class OverOperator:
         for function in node.functions:
             partitions = sorted_partitions(function, source)
             if node.final_by is not None and node.final_by not in function.partition:
-                is_used[partitions.positions] |= used_later(function, partitions, source, self._stored.watermark)
+                is_used[partitions.positions] |= find_used_later(function, partitions, source, self._stored.watermark)
             values = evaluate(function, partitions, source)
             self.overflowed_sums += int(
                 np.count_nonzero(_overflowed(function, partitions, source, values)[partitions.positions >= known])
@@ -160,12 +160,14 @@ def sorted_partitions(function: RowFunction, rows: pa.Table) -> Partitions:
     named = {*partition, *(key.column for key in order)}
     rest = [SortKey(name) for name in rows.schema.names if name not in named]
     positions = sorted_positions(rows, [*map(SortKey, partition), *order, *rest])
-    is_first = _changes(rows, positions, partition)
-    is_peer_first = is_first | _changes(rows, positions, [key.column for key in order])
+    is_first = _find_changes(rows, positions, partition)
+    is_peer_first = is_first | _find_changes(rows, positions, [key.column for key in order])
     return Partitions(positions, *_intervals(is_first), *_intervals(is_peer_first))
 
 
-def used_later(function: RowFunction, partitions: Partitions, rows: pa.Table, watermark: int) -> npt.NDArray[np.bool_]:
+def find_used_later(
+    function: RowFunction, partitions: Partitions, rows: pa.Table, watermark: int
+) -> npt.NDArray[np.bool_]:
     """Return which sorted rows a row may use whose time is not before `watermark`.
 
     The time of the rows is the first key of ORDER BY.
@@ -272,7 +274,7 @@ class ValueOrder:
 
     def bound(self, distance: int | float, side: Literal["left", "right"]) -> Positions:
         """Return the first row within `distance` (`left`), or the end of these rows (`right`), for each row."""
-        shifted = _saturated_sum(self._values, -distance if self._descending else distance)
+        shifted = _add_saturating(self._values, -distance if self._descending else distance)
         if (side == "left") != self._descending:
             number = np.searchsorted(self._known, shifted, "left")  # the first value that is not smaller
         else:
@@ -287,7 +289,7 @@ def _number_type(column: pa.Array) -> Type:
     return Type.FLOAT if pa.types.is_floating(column.type) else Type.INT
 
 
-def _saturated_sum(values: Values, distance: int | float) -> Values:
+def _add_saturating(values: Values, distance: int | float) -> Values:
     """Return `values + distance`, or the largest or smallest integer instead of an overflow."""
     sums: Values = values + values.dtype.type(distance)
     if values.dtype == np.int64:
@@ -297,7 +299,7 @@ def _saturated_sum(values: Values, distance: int | float) -> Values:
     return sums
 
 
-def _changes(rows: pa.Table, positions: Positions, names: Iterable[str]) -> npt.NDArray[np.bool_]:
+def _find_changes(rows: pa.Table, positions: Positions, names: Iterable[str]) -> npt.NDArray[np.bool_]:
     """Return which sorted rows differ from the row before in one of the named columns. The first row does."""
     changes = np.zeros(len(positions), np.bool_)
     changes[:1] = True

@@ -115,7 +115,7 @@ class OverlapJoinOperator:
         """Bytes of these rows."""
         return self._join.bytes + sum(side.rows.nbytes for side in self._sides)
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Add rows of a side. Return the pairs of rows that need not wait."""
         self.received += batch.num_rows
         if batch.num_rows:
@@ -131,7 +131,7 @@ class OverlapJoinOperator:
         """Process a watermark of a side. Return the pairs of rows that have waited, and the watermark."""
         if not self._sides[port].rows.advance(punctuation):
             return
-        watermark = min(each.rows.promised for each in self._sides)
+        watermark = min(each.rows.start_watermark for each in self._sides)
         grown, self._watermark = watermark > self._watermark, watermark
         yield from self._use_rows()
         for of_side, side in enumerate(self._sides):
@@ -142,7 +142,7 @@ class OverlapJoinOperator:
 
     def _certain_before(self, side: OverlapSide) -> int:
         """Return a time: all rows of a side that begin before it have been used, or are used now."""
-        return side.rows.promised
+        return side.rows.start_watermark
 
     def _use_rows(self) -> Iterator[GraphItem]:
         """Join the rows of both sides that need not wait."""
@@ -201,7 +201,7 @@ class ChangingOverlapJoinOperator(OverlapJoinOperator):
         return BEGINNING if waits else clock - (self._wait or 0) + 1
 
     def _certain_before(self, side: OverlapSide) -> int:
-        return self._watermark if self._wait is None else side.rows.promised
+        return self._watermark if self._wait is None else side.rows.start_watermark
 
     def _results(self, pairs: pa.RecordBatch) -> Iterator[GraphItem]:
         rows = self._timed(pairs)

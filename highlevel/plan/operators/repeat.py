@@ -22,7 +22,7 @@ class RepeatOperator(StatelessOperator):
         """Repeat by the column `count` of `node`."""
         self.count = node.count
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Return each row with a positive count, `count` times in succession."""
         counts = np.maximum(batch.column(self.count).to_numpy(), 0)
         ends = np.cumsum(counts)

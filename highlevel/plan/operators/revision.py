@@ -3,9 +3,9 @@
     rows ──► waiting ──► stored, by key ──► results of the changed keys, before and after ──► changes
                                       └───► results that cannot change
 
-Rows wait until the newest row is `wait` ns later, or without limit until a watermark. Then they are added to the stored
-rows, and the results of their keys are computed again. A watermark settles the keys with rows below it: without changes
-their complete results are returned then, and rows that can affect no later result are forgotten.
+Rows wait until the newest row is `wait` ns later; if `wait` is None, until a watermark has passed them. Then they are
+added to the stored rows, and the results of their keys are computed again. A watermark settles the keys with rows below
+it. Without EMIT CHANGES their complete results are returned then. Rows that can affect no later result are forgotten.
 
 The number of stored rows is limited, if the input has watermarks before its end. Beyond the limit the older half of the
 rows is settled as if a watermark had passed them, so later rows before this time are late. These rows are also
@@ -70,7 +70,7 @@ class RevisionOperator:
         self._key_types = [kinds[name] for name in node.keys]
         self._keys = Keys(self._key_types)
         stored = rule.prepare(pa.RecordBatch.from_pylist([], pa.schema(list(kinds.items()))))
-        self._stored = self._keyed(stored, np.empty(0, np.int64))
+        self._stored = self._add_keys(stored, np.empty(0, np.int64))
         self._waiting = WaitingRows(stored.schema, self._time)
         self._ready = rule.results(self._stored)
         self._clock = self._low = self._cut = self._watermark = BEGINNING
@@ -96,7 +96,7 @@ class RevisionOperator:
         numbers = self._stored.keys.nbytes + self._stored.times.nbytes + self._keys.bytes
         return self._stored.rows.nbytes + self._waiting.nbytes + self._ready.nbytes + numbers
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Add rows. Return the changes of the results of rows that have waited long enough."""
         self.received += batch.num_rows
         times = times_of(batch.column(self._time))
@@ -110,7 +110,7 @@ class RevisionOperator:
         self._clock = max(self._clock, int(times[in_time].max()))
         self._waiting.add(self._rule.prepare(batch))
         if self._wait is not None:
-            yield from self._returned(*self._change(self._clock - self._wait + 1), BEGINNING)
+            yield from self._make_changes(*self._change(self._clock - self._wait + 1), BEGINNING)
         if self.rows_held > self._max_rows and self._low != BEGINNING:
             yield from self._settle_older_half()
 
@@ -136,12 +136,12 @@ class RevisionOperator:
         results = self._settle(decided)
         bound = self._rule.bound(self._stored.times, low)
         if self._wait is not None:
-            yield from self._returned(old, new, bound)
+            yield from self._make_changes(old, new, bound)
         elif self._has_changes:
             self._ready = pa.concat_tables([self._ready, results]).combine_chunks()
             is_final = self._times_in(self._ready) < bound
             final, self._ready = self._ready.filter(array_of(is_final)), self._ready.filter(array_of(~is_final))
-            yield from self._returned(final.slice(0, 0), final, bound)
+            yield from self._make_changes(final.slice(0, 0), final, bound)
         elif results.num_rows:
             self.results += results.num_rows
             yield from results.combine_chunks().to_batches()
@@ -155,9 +155,9 @@ class RevisionOperator:
         none = self._ready.slice(0, 0)
         if not due.num_rows:
             return none, none
-        added = self._keyed(due, self._times_in(due))
+        added = self._add_keys(due, self._times_in(due))
         before = self._stored
-        self._stored = _united(before, added)
+        self._stored = _unite_rows(before, added)
         if self._wait is None:
             return none, none
         changed = np.zeros(self._keys.count, np.bool_)
@@ -182,7 +182,7 @@ class RevisionOperator:
         self.absorbed += settled.absorbed
         self.forgotten += settled.forgotten
         self.overflowed_sums += settled.overflowed_sums
-        self._stored = _united(stored.take(np.flatnonzero(~is_settled)), settled.remaining)
+        self._stored = _unite_rows(stored.take(np.flatnonzero(~is_settled)), settled.remaining)
         self._forget_keys()
         return settled.results
 
@@ -196,7 +196,7 @@ class RevisionOperator:
             self._keys = self._keys.only(known)
             self._stored = KeyedRows(stored.rows, numbers.astype(np.int64), stored.times)
 
-    def _returned(self, old: pa.Table, new: pa.Table, bound: int) -> Iterator[pa.RecordBatch]:
+    def _make_changes(self, old: pa.Table, new: pa.Table, bound: int) -> Iterator[pa.RecordBatch]:
         """Return the changes between results. `bound`: the watermark that follows, or BEGINNING."""
         if not old.num_rows and not new.num_rows:
             return
@@ -204,7 +204,7 @@ class RevisionOperator:
         self.results += rows.num_rows
         yield from make_changes(rows, weights, self._times_in(rows) < bound)
 
-    def _keyed(self, rows: pa.Table, times: Numbers) -> KeyedRows:
+    def _add_keys(self, rows: pa.Table, times: Numbers) -> KeyedRows:
         columns = [rows.column(name).combine_chunks() for name in self._key_names]
         return KeyedRows(rows, self._keys.find_or_insert(columns, rows.num_rows).astype(np.int64), times)
 
@@ -223,11 +223,11 @@ class RevisionOperator:
         self._clock, self._low = state["clock"], state["low"]
         self._cut, self._watermark = state["cut"], state["watermark"]
         stored = tables[STORED].combine_chunks()
-        self._stored = self._keyed(stored, self._times_in(stored))
+        self._stored = self._add_keys(stored, self._times_in(stored))
         self._waiting.restore(tables[WAITING])
         self._ready = tables[READY]
 
 
-def _united(first: KeyedRows, second: KeyedRows) -> KeyedRows:
+def _unite_rows(first: KeyedRows, second: KeyedRows) -> KeyedRows:
     rows = pa.concat_tables([first.rows, second.rows]).combine_chunks()
     return KeyedRows(rows, np.append(first.keys, second.keys), np.append(first.times, second.times))

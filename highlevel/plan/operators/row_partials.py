@@ -39,9 +39,9 @@ class RowPartials:
     FIRST and LAST use the column `ts`, or `time` if the rows have no `ts`.
     """
 
-    def __init__(self, node: Node, low: LowLevelPlan, time: str, *, paned: bool = True) -> None:
-        """Make partials of the rows of `node`; without `paned` all rows are in pane 0, also rows without a time."""
-        self.paned = paned
+    def __init__(self, node: Node, low: LowLevelPlan, time: str, *, has_panes: bool = True) -> None:
+        """Make partials of the rows of `node`; without `has_panes` all rows are in pane 0, also rows without a time."""
+        self.has_panes = has_panes
         self.low = low
         self.time = time
         self.where = None if low.where is None else Condition(low.where)
@@ -60,7 +60,7 @@ class RowPartials:
             kept = self.where.true_rows(self._columns(batch), batch.num_rows)
             self.filtered += int(np.count_nonzero(~kept))
             batch = pc.filter(batch, array_of(kept))
-        nulls = batch.column(self.time).null_count if self.paned else 0
+        nulls = batch.column(self.time).null_count if self.has_panes else 0
         if nulls:
             self.outside += nulls
             batch = pc.filter(batch, pc.is_valid(batch.column(self.time)))
@@ -84,16 +84,16 @@ class RowPartials:
         return pa.RecordBatch.from_arrays(arrays, schema=self.low.schema)
 
     def _panes(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        if not self.paned:
+        if not self.has_panes:
             return np.zeros(batch.num_rows, np.int64)
         times: npt.NDArray[np.int64] = batch.column(self.time).to_numpy()
         return (times - self.low.origin) // self.low.pane
 
     def _columns(self, batch: pa.RecordBatch) -> Columns:
-        return TimedColumns(BatchColumns(batch, self.macs), self.time_column)
+        return ColumnsWithTime(BatchColumns(batch, self.macs), self.time_column)
 
 
-class TimedColumns(Mapping[str, AnyVector]):
+class ColumnsWithTime(Mapping[str, AnyVector]):
     """Columns, one of which is also available as `ts`."""
 
     def __init__(self, columns: Columns, time: str) -> None:

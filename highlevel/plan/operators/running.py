@@ -8,8 +8,9 @@ window from its first row on, until `closing` is true:
     moving_sum(x, 2)    2    2    1    1    0    4
     CLOSING WHEN it is 0                    ▲    a new group
 
-The rows of a gap (windows without any row) are returned when the next window with rows is final, so they do not depend
-on the watermarks in between. With `Running.fills_lulls` each window is returned when the watermark has passed it.
+A gap consists of windows without any row. Its results are returned when the next window with rows is final, so they do
+not depend on the watermarks in between. With `Running.fills_lulls` each window is returned when the watermark has
+passed it.
 
 If a clock jumps, a gap has millions of windows. After MAX_GAP_WINDOWS windows or MAX_GAP_ROWS rows of a gap all groups
 end, and are counted.
@@ -93,7 +94,7 @@ class RunningOperator:
         """Bytes of the stored rows and of the living groups."""
         return self._stored.nbytes + self._groups.nbytes + sum(history.nbytes for history in self._histories)
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Store rows."""
         self.received += batch.num_rows
         self._stored.add(batch)

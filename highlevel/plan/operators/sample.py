@@ -55,7 +55,7 @@ class SampleOperator:
         self.node = node
         self._time = node.input.time_columns[0] if node.input.time_columns else None
         supergroup = [*node.input.time_columns, *(name for name in node.supergroup if name != self._time)]
-        self._supergroup_at = [node.keys.index(name) for name in supergroup]
+        self._supergroup_positions = [node.keys.index(name) for name in supergroup]
         self._aggregates = [aggregate for aggregate in node.aggregates if not aggregate.of_supergroup]
         self._superaggregates = [aggregate for aggregate in node.aggregates if aggregate.of_supergroup]
         by_name = {column.name: pa.field(column.name, ARROW_TYPES[column.type]) for column in node.group_columns}
@@ -85,10 +85,10 @@ class SampleOperator:
     def bytes(self) -> int:
         """Approximate bytes of the groups and superaggregates."""
         group_values = self.rows_held * (len(self.node.keys) + len(self._aggregates))
-        super_values = len(self._super_values) * (len(self._supergroup_at) + len(self._superaggregates))
+        super_values = len(self._super_values) * (len(self._supergroup_positions) + len(self._superaggregates))
         return BYTES_OF_VALUE * (group_values + super_values)
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Update groups and superaggregates, and delete groups."""
         self.received += batch.num_rows
         if self._time is not None and self.watermark != BEGINNING:
@@ -103,9 +103,11 @@ class SampleOperator:
 
     def _add(self, batch: pa.RecordBatch) -> None:
         keys = list(zip(*(batch.column(name).to_pylist() for name in self.node.keys), strict=True))
-        supergroups = [tuple(key[index] for index in self._supergroup_at) for key in keys]
+        supergroups = [tuple(key[index] for index in self._supergroup_positions) for key in keys]
         columns = BatchColumns(batch, self._input_macs)
-        super_rows = self._super_rows(supergroups, self._arguments(self._superaggregates, columns, batch.num_rows))
+        super_rows = self._superaggregates_by_row(
+            supergroups, self._arguments(self._superaggregates, columns, batch.num_rows)
+        )
         super_columns = BatchColumns(_batch(self._super_schema, super_rows), self._macs)
         cleans = [False] * batch.num_rows
         if self.node.when is not None:
@@ -118,14 +120,14 @@ class SampleOperator:
         rows = zip(keys, supergroups, super_rows, updates, cleans, strict=True)
         for key, supergroup, super_row, update, clean in rows:
             groups = self._groups.setdefault(supergroup, {})
-            groups[key] = _updated(self._aggregates, groups.get(key), update)
+            groups[key] = _update_values(self._aggregates, groups.get(key), update)
             if clean:
-                self._groups[supergroup] = self._cleaned(groups, super_row, None)
+                self._groups[supergroup] = self._clean_groups(groups, super_row, None)
 
     def _add_by_supergroup(self, batch: pa.RecordBatch) -> None:
         """Update the supergroups of a batch one after the other."""
         keys = list(zip(*(batch.column(name).to_pylist() for name in self.node.keys), strict=True))
-        supergroups = [tuple(key[index] for index in self._supergroup_at) for key in keys]
+        supergroups = [tuple(key[index] for index in self._supergroup_positions) for key in keys]
         for start, stop in self._slices(supergroups):
             positions: dict[Key, list[int]] = {}
             for position in range(start, stop):
@@ -159,7 +161,7 @@ class SampleOperator:
             before = self._previous_supergroup(supergroup)
             previous = None if before is None else self._states.get(before)
             seed = seed_of(functions.seed, supergroup)
-            self._states[supergroup] = FAMILIES[functions.family].state.after(functions.size, seed, previous)
+            self._states[supergroup] = FAMILIES[functions.family].state.start_window(functions.size, seed, previous)
         return self._states[supergroup]
 
     def _add_to(self, supergroup: Key, keys: list[Key], batch: pa.RecordBatch) -> None:
@@ -180,7 +182,7 @@ class SampleOperator:
                 admitted, drawn = state.admit(None if weights is None else weights[start:stop], stop - start)
                 positions, tickets = (np.flatnonzero(admitted) + start).tolist(), drawn[admitted].tolist()
             if positions:
-                super_rows = self._supers_after(supergroup, keys, positions, super_arguments)
+                super_rows = self._superaggregates_after(supergroup, keys, positions, super_arguments)
                 clean = self._first_cleaning(super_rows, state)
                 row_count = len(positions) if clean is None else clean + 1
                 super_columns = BatchColumns(_batch(self._super_schema, super_rows[:row_count]), self._macs)
@@ -195,7 +197,7 @@ class SampleOperator:
                 updates = list(zip(*arguments, strict=True)) or [()] * row_count
                 groups = self._groups.setdefault(supergroup, {})
                 for position, update in zip(positions[:row_count], updates, strict=True):
-                    groups[keys[position]] = _updated(self._aggregates, groups.get(keys[position]), update)
+                    groups[keys[position]] = _update_values(self._aggregates, groups.get(keys[position]), update)
                 self._super_values[supergroup] = super_rows[row_count - 1]
                 if clean is not None:
                     stop = positions[clean] + 1
@@ -204,10 +206,10 @@ class SampleOperator:
             if state is not None:
                 state.advance(stop - start)
             if clean is not None:
-                self._groups[supergroup] = self._cleaned(groups, super_rows[clean], state)
+                self._groups[supergroup] = self._clean_groups(groups, super_rows[clean], state)
             start, span = stop, MIN_SPAN if clean is not None else 2 * span
 
-    def _supers_after(
+    def _superaggregates_after(
         self, supergroup: Key, keys: list[Key], positions: list[int], arguments: list[list[Any]]
     ) -> list[list[Any]]:
         """Return the superaggregates after each of the rows `positions`, if no cleaning happens between these rows."""
@@ -220,7 +222,7 @@ class SampleOperator:
                 len(groups) + len(new_groups) if aggregate.kind is SampleKind.GROUPS else argument[position]
                 for aggregate, argument in zip(self._superaggregates, arguments, strict=True)
             ]
-            values = _updated(self._superaggregates, values, update)
+            values = _update_values(self._superaggregates, values, update)
             rows.append(values)
         return rows
 
@@ -243,15 +245,17 @@ class SampleOperator:
             for aggregate in aggregates
         ]
 
-    def _super_rows(self, supergroups: Sequence[Key], arguments: list[list[Any]]) -> list[list[Any]]:
+    def _superaggregates_by_row(self, supergroups: Sequence[Key], arguments: list[list[Any]]) -> list[list[Any]]:
         """Return the superaggregates after each row."""
         rows = []
         for supergroup, *update in zip(supergroups, *arguments, strict=True):
-            self._super_values[supergroup] = _updated(self._superaggregates, self._super_values.get(supergroup), update)
+            self._super_values[supergroup] = _update_values(
+                self._superaggregates, self._super_values.get(supergroup), update
+            )
             rows.append(self._super_values[supergroup])
         return rows
 
-    def _cleaned(
+    def _clean_groups(
         self, groups: dict[Key, list[Any]], super_row: list[Any], state: SampleState | None
     ) -> dict[Key, list[Any]]:
         """Return the groups for which CLEANING BY is true."""
@@ -277,7 +281,7 @@ class SampleOperator:
         self.watermark = bound
         closed = [key for key in self._groups if bound == END or (self._time is not None and key[0] < bound)]
         if closed:  # conditions and outputs are evaluated once for all supergroups
-            yield from self._results(pa.concat_batches([self._closed(supergroup) for supergroup in closed]))
+            yield from self._results(pa.concat_batches([self._close_supergroup(supergroup) for supergroup in closed]))
         if self._states:
             self._states = {
                 supergroup: state
@@ -287,7 +291,7 @@ class SampleOperator:
         if bound == END or self.node.time_columns:
             yield Punctuation(punctuation.link, bound)
 
-    def _closed(self, supergroup: Key) -> pa.RecordBatch:
+    def _close_supergroup(self, supergroup: Key) -> pa.RecordBatch:
         """Return and forget the groups of a supergroup whose window is closed, with the results of its functions."""
         groups, super_row = self._groups.pop(supergroup), self._super_values.pop(supergroup)
         if self._counts_groups:
@@ -297,7 +301,7 @@ class SampleOperator:
                 for kind, value in zip(kinds, super_row, strict=True)
             ]
         rows, state = self._group_rows(groups, super_row), self._states.get(supergroup)
-        return rows if state is None else self._finished(rows, state)
+        return rows if state is None else self._finish_groups(rows, state)
 
     def _numbers(self, expression: Expression, rows: pa.RecordBatch) -> Numbers:
         """Return the weights or tickets of groups."""
@@ -305,7 +309,7 @@ class SampleOperator:
         assert self.node.functions is not None
         return _floats(values) if FAMILIES[self.node.functions.family].weighted else np.array(values, np.int64)
 
-    def _finished(self, rows: pa.RecordBatch, state: SampleState) -> pa.RecordBatch:
+    def _finish_groups(self, rows: pa.RecordBatch, state: SampleState) -> pa.RecordBatch:
         """Add the results of the functions in HAVING and SELECT. The next window starts from the state before them."""
         functions, final_state = self.node.functions, replace(state)
         if functions is not None and functions.finish is not None:
@@ -342,7 +346,7 @@ class SampleOperator:
     def _state_schema(self) -> pa.Schema:
         assert self.node.functions is not None
         family = FAMILIES[self.node.functions.family]
-        kinds = {name: type(value) for name, value in _fields(family.state.after(1, 0, None)).items()}
+        kinds = {name: type(value) for name, value in _fields(family.state.start_window(1, 0, None)).items()}
         types = {int: pa.int64(), float: pa.float64()}
         return pa.schema(
             [*self._supergroup_schema, *(pa.field("." + name, types[kind]) for name, kind in kinds.items())]
@@ -352,29 +356,31 @@ class SampleOperator:
         """Load the state of a snapshot."""
         self.watermark = tables[STATE][WATERMARK][0].as_py()
         for row in _rows(tables[SUPERGROUPS], tables[STATE][SUPERGROUPS][0].as_py()):
-            supergroup = row[: len(self._supergroup_at)]
-            self._groups[supergroup], self._super_values[supergroup] = {}, list(row[len(self._supergroup_at) :])
+            supergroup = row[: len(self._supergroup_positions)]
+            self._groups[supergroup], self._super_values[supergroup] = {}, list(row[len(self._supergroup_positions) :])
         for row in _rows(tables[GROUPS], tables[GROUPS].num_rows):
             key = row[: len(self.node.keys)]
-            self._groups[tuple(key[index] for index in self._supergroup_at)][key] = list(row[len(key) :])
+            self._groups[tuple(key[index] for index in self._supergroup_positions)][key] = list(row[len(key) :])
         if self.node.functions is not None:
             family = FAMILIES[self.node.functions.family]
             for row in _rows(tables[STATES], tables[STATES].num_rows):
-                self._states[row[: len(self._supergroup_at)]] = family.state(*row[len(self._supergroup_at) :])
+                self._states[row[: len(self._supergroup_positions)]] = family.state(
+                    *row[len(self._supergroup_positions) :]
+                )
 
 
-def _updated(aggregates: Sequence[SampleAggregate], values: list[Any] | None, update: Sequence[Any]) -> list[Any]:
+def _update_values(aggregates: Sequence[SampleAggregate], values: list[Any] | None, update: Sequence[Any]) -> list[Any]:
     """Return the values of aggregates after a row. A NULL argument changes no value."""
     if values is None:
         counts = [aggregate.kind is SampleKind.COUNT for aggregate in aggregates]
         return [int(new is not None) if is_count else new for is_count, new in zip(counts, update, strict=True)]
     return [
-        old if new is None else _folded(aggregate, old, new)
+        old if new is None else _fold_value(aggregate, old, new)
         for aggregate, old, new in zip(aggregates, values, update, strict=True)
     ]
 
 
-def _folded(aggregate: SampleAggregate, old: Any, new: Any) -> Any:
+def _fold_value(aggregate: SampleAggregate, old: Any, new: Any) -> Any:
     match aggregate.kind:
         case SampleKind.COUNT:
             return old + 1

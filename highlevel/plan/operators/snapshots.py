@@ -3,9 +3,10 @@
     rows ──► lifetimes ──► waiting ──► snapshot operator ──► HAVING, the select list ──► results, or their changes
                               └── until the watermark, or WAIT, has passed their start
 
-Rows wait without EMIT CHANGES, and enter the snapshot operator in the order of their starts. So it returns each result
-once (`highlevel.speculation.lifetimes.snapshot`, variant PERFECT). With EMIT CHANGES a row waits for a row that begins
-WAIT later, and a row that is later than this corrects results.
+If the query has no EMIT CHANGES, rows wait until the watermark has passed their start, and enter the snapshot operator
+(`highlevel.speculation.lifetimes.snapshot`, variant PERFECT) in the order of their starts. So each result is returned
+once. With EMIT CHANGES a row waits only until another row begins at least WAIT later. A row that arrives after that
+corrects results.
 
 After a watermark t no row begins before t, so every result that ends before t is final. A result that ends at t or
 later may still be returned, or withdrawn.
@@ -28,7 +29,7 @@ from highlevel.plan.nodes import Node
 from highlevel.plan.operators.lifetime_rows import LifetimeRows
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
 from highlevel.plan.operators.row_partials import RowPartials
-from highlevel.results.stages import make_stages, through
+from highlevel.results.stages import make_stages, run_stages
 from highlevel.speculation.changes import make_changes, net_changes
 from highlevel.speculation.consistency import WEIGHT
 from highlevel.speculation.lifetimes.aggregates import Aggregate
@@ -45,7 +46,7 @@ from lowlevel.expressions.types import Type
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 
-OPERATOR = "operator "
+OPERATOR_PREFIX = "operator "
 """Prefix of the tables of the snapshot operator."""
 
 
@@ -58,15 +59,15 @@ class SnapshotsOperator:
         self._partials = _row_partials(node.input, node)
         names = [*aggregation.group_by, *_value_columns(aggregation)]
         kinds = {field.name: field.type for field in aggregation.low.schema}
-        self._payload = pa.schema([pa.field(name, kinds[name]) for name in names])
+        self._payload_schema = pa.schema([pa.field(name, kinds[name]) for name in names])
         self._negated = [sub.name for sub in aggregation.low.subaggregates if _is_float_maximum(sub)]
         are_changes = is_changing(node.input)
-        self._rows = LifetimeRows(node.input, node.lifetime, self._payload, are_changes=are_changes)
+        self._rows = LifetimeRows(node.input, node.lifetime, self._payload_schema, are_changes=are_changes)
         self._operator = SnapshotOperator(
-            *(change_schema(self._payload), _aggregates(aggregation), aggregation.group_by, Variant.PERFECT),
+            *(change_schema(self._payload_schema), _aggregates(aggregation), aggregation.group_by, Variant.PERFECT),
             without_full_retractions=not are_changes,
         )
-        self._steps, self.finish = make_stages(replace(aggregation, details=()))
+        self._steps, self.last_stage = make_stages(replace(aggregation, details=()))
         self.received = 0
 
     @property
@@ -92,14 +93,14 @@ class SnapshotsOperator:
     @property
     def results(self) -> int:
         """Rows returned, after HAVING."""
-        return self.finish.results
+        return self.last_stage.results
 
     @property
     def overflowed_sums(self) -> int:
         """Sums in results, also in withdrawn ones, that are NULL, because they exceed 64 bits."""
-        return self.finish.overflowed_sums
+        return self.last_stage.overflowed_sums
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Store rows, and use those that have waited long enough."""
         self.received += batch.num_rows
         for partials in self._partials.compute(batch):
@@ -108,37 +109,37 @@ class SnapshotsOperator:
 
     @property
     def _due_before(self) -> int:
-        """Rows that begin before this time need not wait."""
+        """The time before which rows are used at once."""
         return BEGINNING
 
     def _store(self, batch: pa.RecordBatch, partials: pa.RecordBatch) -> None:
         """Store the partials of rows."""
-        rows = partials.select(self._payload.names)
+        rows = partials.select(self._payload_schema.names)
         for name in self._negated:
             rows = rows.set_column(rows.schema.get_field_index(name), name, pc.negate(rows.column(name)))
         self._rows.add(batch, rows)
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
-        """Process a watermark of the time of the input. Return the results that become final, and the watermark."""
+        """Process a watermark of the input's time column. Return the results that become final, and the watermark."""
         if not self._rows.advance(punctuation):
             return
-        promised = self._rows.promised
-        yield from self._use_rows(promised, [make_ctis([promised], self._payload)])
-        yield Punctuation(punctuation.link, promised)
+        start_watermark = self._rows.start_watermark
+        yield from self._use_rows(start_watermark, [make_ctis([start_watermark], self._payload_schema)])
+        yield Punctuation(punctuation.link, start_watermark)
 
     def _use_rows(self, before: int, following: list[pa.RecordBatch]) -> Iterator[GraphItem]:
         """Process the waiting rows that begin before a time, in the order of their starts, and then `following`."""
         changes = self._rows.take_before(before)
         parts = following if changes is None else [changes, *following]
         if parts:
-            yield from self._results(self._operator.process(concat(parts, change_schema(self._payload))))
+            yield from self._results(self._operator.process(concat(parts, change_schema(self._payload_schema))))
 
     def _results(self, changes: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Return changes of snapshots as results. No row corrects another, so all are inserts."""
-        yield from through(self._steps, self._timed(weighted(changes)))
+        """Return changes of snapshots as results. All are inserts, because no row corrects another."""
+        yield from run_stages(self._steps, self._with_window_bounds(weighted(changes)))
 
-    def _timed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return weighted rows with the bounds of windows in place of lifetimes."""
+    def _with_window_bounds(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Replace the start and end of lifetimes by `window_start` and `window_end`, and remove the weights."""
         ends = rows.column(VE).to_numpy()
         columns = {name: rows.column(name) for name in rows.schema.names if name not in (VS, VE, WEIGHT)}
         for name in self._negated:
@@ -148,12 +149,18 @@ class SnapshotsOperator:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the waiting rows, the times, and the state of the snapshot operator."""
-        return self._rows.snapshot() | {OPERATOR + name: table for name, table in self._operator.snapshot().items()}
+        return self._rows.snapshot() | {
+            OPERATOR_PREFIX + name: table for name, table in self._operator.snapshot().items()
+        }
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         self._rows.restore(tables)
-        inner = {name.removeprefix(OPERATOR): table for name, table in tables.items() if name.startswith(OPERATOR)}
+        inner = {
+            name.removeprefix(OPERATOR_PREFIX): table
+            for name, table in tables.items()
+            if name.startswith(OPERATOR_PREFIX)
+        }
         self._operator.restore(inner)
 
 
@@ -182,23 +189,26 @@ class ChangingSnapshotsOperator(SnapshotsOperator):
     def _results(self, changes: pa.RecordBatch) -> Iterator[GraphItem]:
         rows = weighted(changes)
         weights = rows.column(WEIGHT).to_numpy()
-        timed = self._timed(rows)
-        old, new = (self._finished(pc.filter(timed, array_of(chosen))) for chosen in (weights < 0, weights > 0))
+        timed = self._with_window_bounds(rows)
+        old, new = (self._result_rows(pc.filter(timed, array_of(chosen))) for chosen in (weights < 0, weights > 0))
         changed, net = net_changes(old, new)
         self.changes += changed.num_rows
-        ends, promised = times_of(changed.column(WINDOW_END).combine_chunks()), self._rows.promised
-        yield from make_changes(changed, net, ends < promised if promised != END else True)
+        ends, start_watermark = times_of(changed.column(WINDOW_END).combine_chunks()), self._rows.start_watermark
+        yield from make_changes(changed, net, ends < start_watermark if start_watermark != END else True)
 
-    def _finished(self, rows: pa.RecordBatch) -> pa.Table:
-        return pa.Table.from_batches(through(self._steps, rows), self._schema)
+    def _result_rows(self, rows: pa.RecordBatch) -> pa.Table:
+        return pa.Table.from_batches(run_stages(self._steps, rows), self._schema)
 
 
 def _row_partials(source: Node, node: Snapshots) -> RowPartials:
-    return RowPartials(source, node.aggregation.low, next(iter(source.time_columns), node.time), paned=False)
+    return RowPartials(source, node.aggregation.low, next(iter(source.time_columns), node.time), has_panes=False)
 
 
 def _is_float_maximum(sub: SubAggregate) -> bool:
-    """Return whether a maximum is stored as the minimum of negated values: NaN, the greatest value, is ignored."""
+    """Return True for a maximum of floats. It is stored as the minimum of the negated values.
+
+    A minimum ignores NaN, which counts as the greatest value.
+    """
     return sub.kind is Kind.MAX and sub.type is Type.FLOAT
 
 
@@ -210,7 +220,7 @@ def _value_columns(aggregation: Aggregation) -> list[str]:
 
 
 def _aggregates(aggregation: Aggregation) -> list[Aggregate]:
-    """Return the aggregates of snapshots that correspond to the sub-aggregates and details."""
+    """Return the aggregates of snapshots: one for each sub-aggregate and for each holistic aggregate (`details`)."""
     of_subaggregates = [
         Aggregate(sub.name, "min" if _is_float_maximum(sub) else SNAPSHOT_FUNCTIONS[sub.kind], sub.name)
         for sub in aggregation.low.subaggregates
@@ -229,4 +239,4 @@ SNAPSHOT_FUNCTIONS = {
     Kind.MIN: "min",
     Kind.MAX: "max",
 }
-"""Sub-aggregates of which snapshots can be computed, and the function over the values of single rows."""
+"""The sub-aggregates that snapshots support. The function combines the values of single rows."""

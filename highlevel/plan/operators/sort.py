@@ -22,7 +22,7 @@ OUTPUT_ROWS = 65_536
 """Largest number of rows in a batch of results without windows. A window is never divided between batches."""
 
 CUT_ROWS = 8_192
-"""Number of stored rows from which on rows beyond the limit are dropped early."""
+"""If more rows than this are stored, rows beyond the limit are dropped before the end."""
 
 
 class SortOperator:
@@ -62,7 +62,7 @@ class SortOperator:
         """Bytes of the stored rows."""
         return self._stored.nbytes
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Store rows. Without keys return the first ones."""
         self.received += batch.num_rows
         if self.node.ends_early and self._stored.watermark == END:
@@ -73,14 +73,14 @@ class SortOperator:
         stored = self._stored
         stored.add(batch)
         if self._last_rank is not None and stored.num_rows >= self._cut_at:
-            order, ranks = self._ranked(stored.rows)
+            order, ranks = self._rank_rows(stored.rows)
             stored.rows = pc.take(stored.rows, array_of(order[ranks < self._last_rank])).combine_chunks()
             self._cut_at = max(CUT_ROWS, 2 * stored.num_rows)
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the rows that no later row can precede, and then the watermark."""
         final, has_grown = self._stored.take_final(punctuation)
-        yield from self._sorted(final)
+        yield from self._sort_rows(final)
         if has_grown and self.node.ends_early and self._last_rank is not None and self._passed >= self._last_rank:
             self._end()
             yield Punctuation(UNION, END)
@@ -107,11 +107,11 @@ class SortOperator:
         self._stored.rows = self._stored.schema.empty_table()
         self._stored.watermark = END
 
-    def _sorted(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _sort_rows(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Return final rows in their order, without the rows that OFFSET and LIMIT exclude."""
         if rows.num_rows == 0:
             return
-        order, ranks = self._ranked(rows)
+        order, ranks = self._rank_rows(rows)
         kept = ranks >= self.node.offset
         if self._last_rank is not None:
             kept &= ranks < self._last_rank
@@ -125,7 +125,7 @@ class SortOperator:
             part = pc.take(visible, array_of(order[first : first + size])).combine_chunks()
             yield from part.to_batches()
 
-    def _ranked(self, rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    def _rank_rows(self, rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
         """Return the positions of the sorted rows, and the rank of each row (in its window or among all rows)."""
         order = sorted_positions(rows, self._order)
         ranks = np.arange(len(order))

@@ -30,10 +30,10 @@ from highlevel.plan.operators.operator import (
 )
 from highlevel.plan.operators.row_partials import RowPartials
 from highlevel.results.sketched_windows import FoldedPane
-from highlevel.results.stages import make_stages, through
+from highlevel.results.stages import make_stages, run_stages
 from lowlevel.punctuation import BEGINNING, END
 
-GROUPS, LOWS = "groups", "lows"
+GROUPS, WATERMARKS = "groups", "lows"
 """Tables of a snapshot: the groups that are not final, and the watermark as interval numbers."""
 
 FINAL_SHARE = 4
@@ -49,14 +49,14 @@ class TimeGroupsOperator:
     def __init__(self, node: TimeGroups) -> None:
         """Prepare an empty table of groups for `node`."""
         self.aggregation = node.aggregation
-        self._partials = RowPartials(node.input, node.aggregation.low, node.times[0][0], paned=False)
+        self._partials = RowPartials(node.input, node.aggregation.low, node.times[0][0], has_panes=False)
         by_column = {column: (length, name) for column, length, name in node.times}
         self.intervals = [by_column.get(column, (1, None)) for column in node.input.time_columns]
         self._output_times = [node.input.time_columns.index(column) for column, _, _ in node.times]
         self._has_watermarks = bool(node.time_columns)
-        self.width = bound_count(node.input)
+        self.bound_count = bound_count(node.input)
         self._merge_functions = list_merge_rules(node.aggregation.low.subaggregates)
-        self.watermark: Bounds = (BEGINNING,) * self.width
+        self.watermark: Bounds = (BEGINNING,) * self.bound_count
         self.stages, self.finish = make_stages(node.aggregation)
         self.late = 0
         self._clear()
@@ -93,7 +93,7 @@ class TimeGroupsOperator:
         """Bytes of the groups."""
         return self._table.bytes + self._final.nbytes + sum(times.nbytes for times in self._times if times is not None)
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Merge rows into their groups."""
         for partials in self._partials.compute(batch):
             self._merge(partials)
@@ -121,7 +121,7 @@ class TimeGroupsOperator:
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the groups that the watermark covers, then the watermark of the interval numbers."""
-        bounds = bounds_of(punctuation, self.width)
+        bounds = bounds_of(punctuation, self.bound_count)
         numbers = tuple(
             low if low in (BEGINNING, END) else low // length
             for low, (length, _) in zip(bounds, self.intervals, strict=True)
@@ -133,7 +133,7 @@ class TimeGroupsOperator:
         final = ~self._final & covered(self._times, self.watermark)
         if final.any():
             ids = np.flatnonzero(final)
-            yield from through(self.stages, self._finished(ids))
+            yield from run_stages(self.stages, self._add_window_bounds(ids))
             self._final |= final
             self._purge()
         bounds = self._output_watermark(self.watermark)
@@ -154,7 +154,7 @@ class TimeGroupsOperator:
         table = self._table
         return batch_of(table.schema, [*table.keys.columns(ids), *table.layer.columns(ids, table.count)])
 
-    def _finished(self, ids: np.ndarray) -> pa.RecordBatch:
+    def _add_window_bounds(self, ids: np.ndarray) -> pa.RecordBatch:
         """Return groups as rows of final windows, with one window for each of their times."""
         groups = self._groups(ids)
         if self.aggregation.foldings:  # values are stored until the group is final: such groups are small
@@ -183,11 +183,11 @@ class TimeGroupsOperator:
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the groups that are not final, and the watermark."""
         groups = self._groups(np.flatnonzero(~self._final))
-        return {GROUPS: pa.Table.from_batches([groups]), LOWS: pa.table({LOWS: list(self.watermark)})}
+        return {GROUPS: pa.Table.from_batches([groups]), WATERMARKS: pa.table({WATERMARKS: list(self.watermark)})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the groups and the watermark."""
         for batch in tables[GROUPS].to_batches():
             if batch.num_rows:
                 self._merge(batch)
-        self.watermark = tuple(tables[LOWS][LOWS].to_pylist())
+        self.watermark = tuple(tables[WATERMARKS][WATERMARKS].to_pylist())

@@ -1,7 +1,7 @@
 """TouchedWindows: each row once for each window of a fixed length that its lifetime touches.
 
-    row         lifetime   unit        rows of the result, by their window
-    flow 7      [2, 11)    5     ──►   flow 7 at 0, flow 7 at 5, flow 7 at 10
+    row         lifetime   length of windows        rows of the result, by their window
+    flow 7      [2, 11)    5                  ──►   flow 7 at 0, flow 7 at 5, flow 7 at 10
 
 The windows above then count a row in each of them. A row that begins below the watermark is not dropped here: its first
 windows may be final, but not the later ones.
@@ -35,14 +35,14 @@ class TouchedWindowsOperator(StatelessOperator):
     def __init__(self, node: TouchedWindows) -> None:
         """Repeat the rows of the input of `node`."""
         self._node = node
-        self._width = bound_count(node.input)
+        self._bound_count = bound_count(node.input)
         self._schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
         self.received = 0
         self.results = 0
         self.outside = 0
         """Rows without a lifetime, or in too many windows."""
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Return the rows with their windows."""
         if not batch.num_rows:
             return
@@ -51,8 +51,8 @@ class TouchedWindowsOperator(StatelessOperator):
         start = times_of(batch.column(node.start))
         end = start + node.length if node.length is not None else times_of(batch.column(str(node.end)))
         is_valid = (start < END) & (end >= start) & (end < END)
-        first = start // node.unit
-        count = np.where(is_valid, (np.maximum(end, start + 1) - 1) // node.unit - first + 1, 0)
+        first = start // node.window_length
+        count = np.where(is_valid, (np.maximum(end, start + 1) - 1) // node.window_length - first + 1, 0)
         count[count > MAX_WINDOWS] = 0
         self.outside += int(np.count_nonzero(count == 0))
         source = np.repeat(np.arange(batch.num_rows), count)
@@ -62,13 +62,13 @@ class TouchedWindowsOperator(StatelessOperator):
         numbers = first[source] + np.arange(len(source)) - before[source]
         self.results += len(source)
         rows = pc.take(batch, array_of(source))
-        yield pa.RecordBatch.from_arrays([*rows.columns, array_of(numbers * node.unit)], schema=self._schema)
+        yield pa.RecordBatch.from_arrays([*rows.columns, array_of(numbers * node.window_length)], schema=self._schema)
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the start of the window that contains the earliest start of later rows."""
-        bounds = bounds_of(punctuation, self._width)
+        bounds = bounds_of(punctuation, self._bound_count)
         if set(bounds) == {END}:
             yield Punctuation(punctuation.link, END)
         elif not self._node.waits_for_end and bounds[0] != BEGINNING:
-            unit = self._node.unit
+            unit = self._node.window_length
             yield Punctuation(punctuation.link, (bounds[0] - (self._node.late_by or 0)) // unit * unit)

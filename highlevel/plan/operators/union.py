@@ -24,7 +24,7 @@ class UnionOperator:
 
     def __init__(self, node: Union) -> None:
         """Unite the inputs of `node`, one for each port."""
-        self.widths = [bound_count(source) for source in node.inputs]
+        self.bound_counts = [bound_count(source) for source in node.inputs]
         self.has_time_columns = bool(node.time_columns)
         beginning: Bounds = (BEGINNING,) * bound_count(node)
         self.bounds = [beginning] * len(node.inputs)
@@ -32,16 +32,16 @@ class UnionOperator:
 
     @property
     def bytes(self) -> int:
-        """Not counted: a few numbers."""
+        """Return 0, because the state is only a few numbers."""
         return 0
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Pass the rows on."""
         yield batch
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Raise the input's bounds. Return the new watermark if it has grown."""
-        bounds = bounds_of(punctuation, self.widths[port])
+        bounds = bounds_of(punctuation, self.bound_counts[port])
         if not self.has_time_columns:  # an input has no time column, so the only watermark of all is the end
             bounds = (END if set(bounds) == {END} else BEGINNING,)
         self.bounds[port] = tuple(map(max, self.bounds[port], bounds))

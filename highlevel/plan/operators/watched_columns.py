@@ -40,7 +40,7 @@ class WatchedColumnsOperator:
         (self._time,) = node.input.time_columns
         self._outputs = node.outputs
         self._macs = macs_of(node.input)
-        self._width = bound_count(node.input)
+        self._bound_count = bound_count(node.input)
         self._wait = node.consistency.wait
         self._files = list(dict.fromkeys(find_instances(node.outputs, Watchlist)))
         self._versions: list[Identity] | None = None  # of the returned values; None if they are not known
@@ -48,7 +48,7 @@ class WatchedColumnsOperator:
         self._input_schema = pa.schema([self._schema.field(each.name) for each in node.input.columns])
         self._waiting = WaitingRows(self._input_schema, self._time)
         self._returned = self._schema.empty_table()
-        self._clock = self._low = BEGINNING
+        self._clock = self._watermark = BEGINNING
         self.received = 0
         self.results = 0
         """Changes returned."""
@@ -64,12 +64,12 @@ class WatchedColumnsOperator:
         """Bytes of these rows."""
         return self._waiting.nbytes + int(self._returned.nbytes)
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Return the changes of rows that have waited, and of rows that a new version of a file corrects."""
         self.received += batch.num_rows
         if batch.num_rows:
             times = times_of(batch.column(self._time))
-            kept = times >= self._low
+            kept = times >= self._watermark
             self.late += int(np.count_nonzero(~kept))
             rows = pc.filter(batch, array_of(kept))
             self._clock = max(self._clock, int(times.max()))
@@ -80,12 +80,12 @@ class WatchedColumnsOperator:
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the changes of all rows below the watermark, which cannot be corrected later, and the watermark."""
-        (low,) = bounds_of(punctuation, self._width)
-        if low <= self._low:
+        (low,) = bounds_of(punctuation, self._bound_count)
+        if low <= self._watermark:
             return
         yield from self._correct()
         yield from self._release(low)
-        self._low = low
+        self._watermark = low
         is_kept = times_of(self._returned.column(self._time).combine_chunks()) >= low
         self._returned = pc.filter(self._returned, array_of(is_kept & (low != END))).combine_chunks()
         yield punctuation
@@ -95,9 +95,9 @@ class WatchedColumnsOperator:
         due = self._waiting.take_before(before)
         if not due.num_rows:
             return
-        released = self._computed(due.combine_chunks())
+        released = self._compute_table(due.combine_chunks())
         self._returned = pa.concat_tables([self._returned, released])
-        yield from self._changes(self._schema.empty_table(), released)
+        yield from self._make_changes(self._schema.empty_table(), released)
 
     def _correct(self) -> Iterator[GraphItem]:
         """Compute the returned rows again if a file has another version."""
@@ -107,10 +107,10 @@ class WatchedColumnsOperator:
         if is_same or not self._returned.num_rows:
             return
         old = self._returned.combine_chunks()
-        self._returned = self._computed(old.select(self._input_schema.names))
-        yield from self._changes(old, self._returned)
+        self._returned = self._compute_table(old.select(self._input_schema.names))
+        yield from self._make_changes(old, self._returned)
 
-    def _computed(self, rows: pa.Table) -> pa.Table:
+    def _compute_table(self, rows: pa.Table) -> pa.Table:
         batches: Sequence[pa.RecordBatch] = rows.to_batches()
         return pa.Table.from_batches([self._compute(batch) for batch in batches], self._schema)
 
@@ -119,18 +119,18 @@ class WatchedColumnsOperator:
         arrays = [*batch.columns, *(computed(out, batch, columns) for out in self._outputs)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _changes(self, old: pa.Table, new: pa.Table) -> Iterator[GraphItem]:
+    def _make_changes(self, old: pa.Table, new: pa.Table) -> Iterator[GraphItem]:
         rows, weights = net_changes(old, new)
         self.results += rows.num_rows
         yield from make_changes(rows, weights, False)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the rows and the times."""
-        times = pa.table({TIMES: [self._clock, self._low]})
+        times = pa.table({TIMES: [self._clock, self._watermark]})
         return {WAITING: self._waiting.snapshot(), RETURNED: self._returned, TIMES: times}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the rows and the times. The next rows or watermark compare the returned values with the files."""
         self._waiting.restore(tables[WAITING])
         self._returned = tables[RETURNED].cast(self._schema)
-        self._clock, self._low = tables[TIMES][TIMES].to_pylist()
+        self._clock, self._watermark = tables[TIMES][TIMES].to_pylist()

@@ -35,13 +35,13 @@ def make_window_operator(aggregation: Aggregation, *, finite: bool = False) -> W
         case SlidingWindow() if aggregation.foldings:
             from highlevel.results.sketched_windows import FoldingWindows
 
-            return FoldingWindows(aggregation, _sliding(aggregation, window))
+            return FoldingWindows(aggregation, _make_sliding(aggregation, window))
         case SlidingWindow() if finite:
             from highlevel.operators.finite import FiniteWindows
 
             return FiniteWindows(aggregation, window)
         case SlidingWindow():
-            return _sliding(aggregation, window)
+            return _make_sliding(aggregation, window)
         case LandmarkWindow():
             from highlevel.operators.landmark import LandmarkAggregate
 
@@ -65,13 +65,13 @@ def make_window_operator(aggregation: Aggregation, *, finite: bool = False) -> W
             raise TypeError("got windows over lifetimes, expected the node Snapshots for them")
 
 
-def _sliding(aggregation: Aggregation, window: SlidingWindow) -> SlidingAggregate:
+def _make_sliding(aggregation: Aggregation, window: SlidingWindow) -> SlidingAggregate:
     low = aggregation.low
     return SlidingAggregate(window, low.pane, aggregation.merge_columns, low.subaggregates, aggregation.emit_late)
 
 
 class WindowCounters:
-    """The counters of an operator of windows: those of `windows`, and of the rows that become partials before them."""
+    """The counters of an operator of windows: of the windows, and of the rows that become partials before."""
 
     windows: Any
     _partials: RowPartials | None
@@ -113,45 +113,47 @@ class WindowCounters:
 class WindowedOperator(WindowCounters):
     """Converts rows to partials, groups them in windows, and runs the steps after it (HAVING, the select list).
 
-    No later window ends at or below a watermark of the window operator. The watermark of this operator is larger by 1,
-    because no later row is below it, as with every node.
+    A watermark t of a window operator means that no later window ends at t or before. A watermark t of a node means
+    that no later row has a time below t. So the watermark of this operator is larger by 1.
     """
 
     def __init__(self, node: Windowed, *, finite: bool = False) -> None:
         """Make the windows of `node`; `finite` if all rows arrive before the first watermark."""
         low = node.aggregation.low
         self._windowed = node.aggregation.windowed
-        self._partials = None if node.merges_partials else RowPartials(node.input, low, node.time, paned=self._windowed)
-        self._width = bound_count(node.input)
+        self._partials = (
+            None if node.merges_partials else RowPartials(node.input, low, node.time, has_panes=self._windowed)
+        )
+        self._bound_count = bound_count(node.input)
         time_columns = node.input.time_columns
         self._time = time_columns.index(node.time) if node.time in time_columns else None
         self.windows: WindowOperator = make_window_operator(node.aggregation, finite=finite and node.merges_partials)
         self._steps, self.finish = make_stages(node.aggregation)
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Process rows, or partials of a leaf. Only late rows have results at once."""
         for partials in (batch,) if self._partials is None else self._partials.compute(batch):
-            for item in self.windows.rows(0, partials):
-                yield from self._finished(0, item)
+            for item in self.windows.process_rows(0, partials):
+                yield from self._run_steps(0, item)
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Process a watermark of the windows' time. A joint watermark is used only if its other bound is END."""
-        if self._width > 1 or not isinstance(punctuation, Punctuation):
-            bounds = bounds_of(punctuation, self._width)
+        if self._bound_count > 1 or not isinstance(punctuation, Punctuation):
+            bounds = bounds_of(punctuation, self._bound_count)
             ended = set(bounds) == {END}
             low = END if ended else BEGINNING if self._time is None else single_bound(bounds, self._time)
             punctuation = Punctuation(punctuation.link, low)
         if punctuation.watermark == END or (self._time is not None and punctuation.watermark != BEGINNING):
             for item in self.windows.punctuate(0, punctuation):
-                yield from self._finished(0, item)
+                yield from self._run_steps(0, item)
 
-    def _finished(self, step: int, item: Item) -> Iterator[Item]:
+    def _run_steps(self, step: int, item: Item) -> Iterator[Item]:
         """Process an item of the windows with the steps from `step` on."""
         if step < len(self._steps):
             operator = self._steps[step]
-            items = operator.punctuate(0, item) if isinstance(item, Punctuation) else operator.rows(0, item)
+            items = operator.punctuate(0, item) if isinstance(item, Punctuation) else operator.process_rows(0, item)
             for following in items:
-                yield from self._finished(step + 1, following)
+                yield from self._run_steps(step + 1, following)
         elif not isinstance(item, Punctuation) or item.watermark == END:
             yield item
         elif self._windowed:

@@ -96,7 +96,7 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
 
 
 class Layout:
-    """The words of a snapshot with these aggregates: those that are added, and the results of sorted values."""
+    """The words of a snapshot for these aggregates: sums, and results of sorted values."""
 
     def __init__(self, aggregates: Sequence[Aggregate], payload: pa.Schema) -> None:
         """Lay out the aggregates of rows with the columns `payload`. Raises LifetimeError for a wrong column."""

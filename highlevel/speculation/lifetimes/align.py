@@ -1,9 +1,9 @@
 """Align: the waiting of a query (B). It delays changes, and merges those of one row while they wait (CEDR, §4).
 
-The stored changes are rows with weights (`model.weighted`): +1 for a row that is to be inserted, -1 for a row that was
-passed on and is to be retracted. Equal rows with opposite weights vanish: so a row is shortened before it is passed on,
-and several retractions of a row become one. A retracted row and a shorter one of the same start and values become one
-retraction.
+The stored changes are rows with weights (`model.weighted`): +1 for a row to insert, -1 for a row to retract, which was
+passed on before. Equal rows with opposite weights cancel each other. So a waiting row is shortened before it is passed
+on, and several retractions of a row become one. A retracted row and a shorter one of the same start and values become
+one retraction.
 
 Stored changes are passed on after a CTI, by one of these rules, or when `wait` has passed since the start of their row.
 

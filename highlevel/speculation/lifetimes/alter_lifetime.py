@@ -11,8 +11,9 @@
 The start is a monotone function of vs, so a CTI becomes a CTI. With a constant length the end of the input row does not
 matter, and a retraction that only shortens it is dropped. A full retraction remains one.
 
-A start that is rounded down and a length that is kept are refused, as printed they break CTIs (digest B5); `Widened`
-rounds both ends. `Deletes` does not keep the start: its retractions also move rows.
+The paper also prints a start that is rounded down, with the length of the row. It is refused, because a row could then
+begin below an earlier CTI. `Widened` rounds both ends. `Deletes` does not keep the start, so a retraction also moves
+the start of a row.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ class Window(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NewLifetime:
-    """A window with its times in ns: `length` of windows, `unit` to which starts are rounded, `delay` of LAST."""
+    """The new lifetimes of rows.
+
+    Times are in ns: `length` of windows, `unit` to which starts are rounded, `delay` of LAST.
+    """
 
     window: Window
     length: int = 0

@@ -4,7 +4,8 @@ Each side stores its rows by key. A change of one side meets the stored rows of 
 each row whose lifetime overlaps, and a retraction shortens the pairs of its row. A pair whose other row begins after
 the new end is retracted wholly. Lifetimes are half-open: rows that only meet give no pair.
 
-A row is stored while a later change of the other side can meet it: until its end is at or below the CTI of that side.
+A row is stored until its end is at or below the CTI of the other side, because until then a later change of that side
+can meet it.
 The CTI of the pairs is the smaller CTI of the sides.
 """
 
@@ -46,7 +47,7 @@ VS, VE, ROW, KEY, LINK, ROW_WORDS = range(6)
 """Words of a stored row: lifetime, the numbers of its values and of its key, and the next row of the key."""
 
 CHANGE, OTHER, PAIR_START, PAIR_END, PAIR_NEW_END, PAIR_WORDS = range(6)
-"""Words of a pair: the change and the row of the other side that it is from, and its times."""
+"""Words of a pair: its change, its row of the other side, and its times."""
 
 MIN_ROOM = 4_096
 
@@ -74,7 +75,10 @@ class JoinChanges(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Where pairs are written: `count[0]` of at most `room`. `at`: where an interrupted change continues, or NONE."""
+    """The output: `count[0]` pairs, at most `room`.
+
+    `at`: the position at which an interrupted change continues, or NONE.
+    """
 
     words: Integers
     room: Integer

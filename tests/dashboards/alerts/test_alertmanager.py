@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dashboards.alerts.alerts import Alerts
-from dashboards.alerts.delivery import Delivery, Times
+from dashboards.alerts.delivery import Delivery, DeliveryTimes
 from tests.harness.alert_rules import MINUTE, evaluation_of, pipeline, scans
 from tests.harness.prometheus_server import alertmanager
 
@@ -31,7 +31,7 @@ def test_a_real_alertmanager_lists_alerts_with_labels_and_annotations_and_ends_t
     with alertmanager(tmp_path) as server:
         file = pipeline(RULES.format(url=server.url), tmp_path)
         evaluated = evaluation_of(file)
-        deliver = partial(Delivery, times=Times(0.01, 0.02, 0.1))
+        deliver = partial(Delivery, times=DeliveryTimes(0.01, 0.02, 0.1))
         alerts = Alerts(file.alerts, evaluated, tmp_path, print, deliver)
         alerts.continue_after(0)
         rows = [(1, "10.0.0.1", 200, 7), (1, "2001:db8::1", 300, 8), (1, "10.0.0.3", 5, 9)]

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from dashboards.alerts import states as states_module
 from dashboards.alerts.alerts import AlertError, Alerts
-from dashboards.alerts.delivery import Delivery, Times
+from dashboards.alerts.delivery import Delivery, DeliveryTimes
 from dashboards.alerts.messages import Message, utc
 from dashboards.alerts.receivers import DeliveryError
 from dashboards.alerts.store import FILE, AlertStore
@@ -32,7 +32,7 @@ RULE = """
 query = "scans"
 where = "packets > 100"
 """
-TIMES = Times(0.001, 0.002, 3600.0)
+TIMES = DeliveryTimes(0.001, 0.002, 3600.0)
 
 
 class Outbox:
@@ -71,7 +71,7 @@ class Run:
         results = scans(self.evaluation, rows) if self.evaluation.rules else {}
         return self.alerts.evaluate(self.batch, results, watermarks)
 
-    def waiting(self, receiver: str) -> list[str]:
+    def count_waiting(self, receiver: str) -> list[str]:
         """Return the messages that wait for a receiver: status, rule and time."""
         (outbox,) = [delivery for delivery in self.alerts._deliveries if delivery.receiver.name == receiver]
         return [
@@ -104,8 +104,8 @@ def test_messages_go_to_the_receivers_of_the_rule(tmp_path: Path) -> None:
             *(("scan", "firing"), ("any", "firing"), ("no", "firing")),
             *(("scan", "ended"), ("any", "ended"), ("no", "ended")),
         ]
-        assert run.waiting("log") == [f"firing scan {minute(1)}", f"ended scan {minute(2)}"]
-        assert run.waiting("hook") == [
+        assert run.count_waiting("log") == [f"firing scan {minute(1)}", f"ended scan {minute(2)}"]
+        assert run.count_waiting("hook") == [
             f"firing scan {minute(1)}", f"firing any {minute(1)}", f"ended scan {minute(2)}", f"ended any {minute(2)}",
         ]  # fmt: skip
         assert run.alerts.ended_messages(10) == messages[:2:-1]
@@ -117,7 +117,7 @@ def test_a_repeated_micro_batch_is_ignored(tmp_path: Path) -> None:
     with started(tmp_path, RULE + RECEIVERS) as run:  # after a crash Spark repeats micro-batch 1
         run.batch = 0
         assert run.evaluate(BUSY) == []
-        assert run.waiting("log") == [f"firing scan {minute(1)}"]
+        assert run.count_waiting("log") == [f"firing scan {minute(1)}"]
 
 
 def test_a_run_without_earlier_alerts_begins_after_its_last_micro_batch(tmp_path: Path) -> None:
@@ -143,14 +143,14 @@ def test_a_silenced_alert_is_announced_when_its_silence_ends(tmp_path: Path) -> 
     with started(tmp_path, rules) as run:
         messages = run.evaluate([(number, "10.0.0.1", 200, 1) for number in (1, 3, 4)])
         assert [message["status"] for message in messages] == ["firing", "ended", "firing"]
-        assert run.waiting("log") == []  # neither the alert that ended nor the one that is firing
+        assert run.count_waiting("log") == []  # neither the alert that ended nor the one that is firing
         assert [message["began"] for message in run.alerts.firing_messages()] == [minute(3)]
         assert run.alerts.firing_messages("log") == []
     with started(tmp_path, rules) as run:
         run.evaluate([(5, "10.0.0.1", 300, 1)])
-        assert run.waiting("log") == run.waiting("hook") == [f"firing scan {minute(3)}"]
+        assert run.count_waiting("log") == run.count_waiting("hook") == [f"firing scan {minute(3)}"]
         run.evaluate([], until=6)
-        assert run.waiting("log") == [f"firing scan {minute(3)}", f"ended scan {minute(6)}"]
+        assert run.count_waiting("log") == [f"firing scan {minute(3)}", f"ended scan {minute(6)}"]
 
 
 def test_a_silence_that_is_written_during_the_run_takes_effect(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_silence_that_is_written_during_the_run_takes_effect(tmp_path: Path) -
         (tmp_path / "s.toml").write_text(SILENCE)
         run.evaluate([(2, "10.0.0.1", 200, 1), (2, "10.0.0.2", 200, 1)], until=3)
         # An alert that is known to receivers ends for them also during a silence.
-        assert run.waiting("log") == [f"firing scan {minute(1)}", f"ended scan {minute(3)}"]
+        assert run.count_waiting("log") == [f"firing scan {minute(1)}", f"ended scan {minute(3)}"]
 
 
 def test_a_new_receiver_learns_of_alerts_that_are_firing(tmp_path: Path) -> None:
@@ -168,11 +168,11 @@ def test_a_new_receiver_learns_of_alerts_that_are_firing(tmp_path: Path) -> None
     with started(tmp_path, f"{RULE}[receivers]\n{log}\n") as run:
         run.evaluate(BUSY)
     with started(tmp_path, RULE + RECEIVERS) as run:
-        assert run.waiting("hook") == []
+        assert run.count_waiting("hook") == []
         run.evaluate([(2, "10.0.0.1", 200, 1)])
-        assert (run.waiting("log"), run.waiting("hook")) == ([f"firing scan {minute(1)}"],) * 2
+        assert (run.count_waiting("log"), run.count_waiting("hook")) == ([f"firing scan {minute(1)}"],) * 2
         run.evaluate([], until=3)
-        assert run.waiting("hook") == [f"firing scan {minute(1)}", f"ended scan {minute(3)}"]
+        assert run.count_waiting("hook") == [f"firing scan {minute(1)}", f"ended scan {minute(3)}"]
 
 
 @pytest.mark.parametrize("text", [RULE.replace("alerts.scan", "alerts.other"), ""])
@@ -183,7 +183,11 @@ def test_alerts_of_a_removed_rule_end_for_the_receivers_that_know_them(text: str
         (end,) = run.alerts.ended_messages(9)
         changed = {"status": "ended", "ended": minute(1), "reason": "rule changed"}
         assert end == {**begin, **changed, "message": begin["message"].replace("firing", "ended")}
-        assert run.waiting("log") == run.waiting("hook") == [f"firing scan {minute(1)}", f"ended scan {minute(1)}"]
+        assert (
+            run.count_waiting("log")
+            == run.count_waiting("hook")
+            == [f"firing scan {minute(1)}", f"ended scan {minute(1)}"]
+        )
         assert run.evaluate([], until=9) == []
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from capture.units import SECOND
-from dashboards.alerts.delivery import Delivery, Times
+from dashboards.alerts.delivery import Delivery, DeliveryTimes
 from dashboards.alerts.messages import Message
 from dashboards.alerts.receivers import DeliveryError
 from dashboards.alerts.store import AlertStore
@@ -23,7 +23,7 @@ from tests.conftest import StartedThreads
 LOG = Receiver("log", "file", "alerts.jsonl")
 MAIL = Receiver("mail", "mail", "smtp://h", interval=3600 * SECOND)
 MANAGER = Receiver("am", "alertmanager", "http://h")
-TIMES = Times(0.001, 0.004, 3600.0)
+TIMES = DeliveryTimes(0.001, 0.004, 3600.0)
 
 
 class Script:
@@ -50,7 +50,11 @@ class Script:
 
 @contextmanager
 def delivery(
-    folder: Path, receiver: Receiver, send: Callable[..., None], times: Times = TIMES, firing: Sequence[Message] = ()
+    folder: Path,
+    receiver: Receiver,
+    send: Callable[..., None],
+    times: DeliveryTimes = TIMES,
+    firing: Sequence[Message] = (),
 ) -> Iterator[tuple[Delivery, AlertStore, list[str]]]:
     lines: list[str] = []
     store = AlertStore(folder / "alerts.sqlite", [], [receiver.name])
@@ -76,7 +80,7 @@ def test_messages_arrive_in_order_and_leave_the_store(tmp_path: Path) -> None:
         script.until(lambda deliveries: sum(map(len, deliveries)) == 250)
         assert script.deliveries == [[*range(100)], [*range(100, 200)], [*range(200, 250)]]
     with delivery(tmp_path, LOG, script) as (sender, store, lines):
-        assert (store.waiting("log"), lines) == (0, [])
+        assert (store.count_waiting("log"), lines) == (0, [])
 
 
 def test_messages_that_are_not_accepted_are_sent_again_with_one_warning(tmp_path: Path) -> None:
@@ -136,11 +140,11 @@ def test_mails_have_an_interval_and_contain_everything_that_waits(tmp_path: Path
 def test_an_alertmanager_receives_firing_alerts_again_also_after_a_restart(tmp_path: Path) -> None:
     firing: list[Message] = [{"number": number} for number in range(150)]
     script = Script()
-    with delivery(tmp_path, MANAGER, script, Times(0.001, 0.004, 0.02), firing):
+    with delivery(tmp_path, MANAGER, script, DeliveryTimes(0.001, 0.004, 0.02), firing):
         script.until(lambda deliveries: len(deliveries) >= 6)
     assert script.deliveries[:4] == [[*range(100)], [*range(100, 150)]] * 2
     script = Script()
-    with delivery(tmp_path, LOG, script, Times(0.001, 0.004, 0.0), firing) as (sender, store, _):
+    with delivery(tmp_path, LOG, script, DeliveryTimes(0.001, 0.004, 0.0), firing) as (sender, store, _):
         put(store, sender, [7])
         script.until(lambda deliveries: len(deliveries) == 1)
     assert script.deliveries == [[7]]  # other receivers receive each message once

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from capture.units import SECOND
-from dashboards.alerts.states import Change, Group, Labels, Reason, RuleStates, Window, identity
+from dashboards.alerts.states import Change, Group, Labels, Reason, RuleStates, Window, alert_id
 from queries.pipeline.alert_settings import AlertRule
 from tests.references.alert_states import Alert, absence_alerts, condition_alerts
 
@@ -124,9 +124,9 @@ def test_a_group_has_the_details_of_its_last_window_with_a_row() -> None:
 
 
 def test_identities_depend_on_the_rule_and_the_labels_only() -> None:
-    ids = {identity(rule, labels) for rule in ("r", "s") for labels in (A, B, (), (*A, ("port", "1")))}
+    ids = {alert_id(rule, labels) for rule in ("r", "s") for labels in (A, B, (), (*A, ("port", "1")))}
     assert len(ids) == 8
-    assert identity("r", (("port", "1"), *A)) == identity("r", (*A, ("port", "1")))
+    assert alert_id("r", (("port", "1"), *A)) == alert_id("r", (*A, ("port", "1")))
 
 
 def drawn_rule(random: Random, slide: int) -> AlertRule:

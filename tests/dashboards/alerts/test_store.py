@@ -70,13 +70,13 @@ def test_messages_wait_until_they_are_removed(tmp_path: Path) -> None:
     waiting = store.next_messages("log", 2)
     assert [message for _, message in waiting] == numbered(0, 2)
     store.remove("log", waiting[-1][0])
-    assert (store.waiting("log"), store.waiting("hook")) == (1, 1)
+    assert (store.count_waiting("log"), store.count_waiting("hook")) == (1, 1)
     assert [message for _, message in store.next_messages("log", 9)] == numbered(2, 3)
     assert store.last_messages(1, "firing") == numbered(2, 3)
     assert store.last_messages(9, "ended") == numbered(1, 2)
     store.close()
     store, _ = opened(tmp_path, receivers=("hook",))  # the receiver log was removed from the pipeline file
-    assert (store.deleted, store.next_messages("log", 9), store.waiting("hook")) == (1, [], 1)
+    assert (store.deleted, store.next_messages("log", 9), store.count_waiting("hook")) == (1, [], 1)
     store.close()
 
 
@@ -100,7 +100,7 @@ def test_a_failed_transaction_changes_nothing(tmp_path: Path) -> None:
     store._file.execute("PRAGMA max_page_count = 1")  # the smallest possible limit is the present size
     with pytest.raises(sqlite3.OperationalError, match="database or disk is full"):
         store.save(1, numbered(1, 5000), {"log": numbered(1, 5000)})
-    assert (store.batch, store.waiting("log"), store.dropped) == (0, 1, {"log": 0})
+    assert (store.batch, store.count_waiting("log"), store.dropped) == (0, 1, {"log": 0})
     store.close()
     store, evaluated = opened(tmp_path)
     assert (store.batch, [rule.states.groups for rule in evaluated.rules]) == (0, [{}, {}, {}])

@@ -73,7 +73,7 @@ def test_every_sink_shows_the_sum_of_the_changes_after_every_crash(tmp_path: Pat
             assert run.final_rows() == stream.rows(final_windows), place
             open_windows = [k for k in every if k > final and stream.windows.get(k)]
             current = run.monitor._changes["talkers"]
-            assert rows_of([current.provisional()]).total() == stream.rows(open_windows).total(), place
+            assert rows_of([current.provisional_rows()]).total() == stream.rows(open_windows).total(), place
             last = max([k for k in open_windows if k > final], default=final)
             busy = {address for _, address, n in stream.rows([last]) if n > 100}
             assert firing(run, "busy") == busy, place
@@ -99,7 +99,7 @@ def test_rows_without_windows_are_final_once_after_every_crash(tmp_path: Path, r
             place = (seed, step)
             assert run.final_rows() == stream.rows(range(1, final + 1)), place
             current = run.monitor._changes["talkers"]
-            provisional = readable(current.provisional(), ())
+            provisional = readable(current.provisional_rows(), ())
             assert rows_of([provisional]) == stream.rows(range(final + 1, stream.newest + 1)), place
             open_windows = [k for k in stream.windows if k > final and stream.windows[k]]
             age = max([0, *(newest - k * LENGTH for k in open_windows)])

@@ -44,10 +44,10 @@ def test_snapshots_are_corrected_and_each_final_row_is_written_once(tmp_path: Pa
     update = results.add(1, corrected, 25)
     assert update.closed.to_pylist() == [{"window_start": 10, "window_end": 20, "exporter": a, "n": 1}]
     assert (update.returned, update.withdrawn) == (2, 1)
-    assert results.provisional().num_rows == 2
+    assert results.provisional_rows().num_rows == 2
     update = results.add(2, results.empty, END)
     assert sorted(update.closed["n"].to_pylist()) == [1, 2]
-    assert results.provisional().num_rows == 0
+    assert results.provisional_rows().num_rows == 0
     written = read_results(tmp_path, plan_named_certain(plan))
     assert sorted(zip(written["n"].to_pylist(), written["window_end"].is_null().to_pylist(), strict=True)) == [
         (1, False),

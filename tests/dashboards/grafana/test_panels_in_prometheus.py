@@ -26,7 +26,7 @@ from dashboards.monitors.pipeline import Monitor
 from dashboards.prometheus.backfill import create_blocks
 from dashboards.prometheus.comparison_samples import METRICS as COMPARISON_METRICS
 from dashboards.prometheus.exporter import Exporter
-from dashboards.prometheus.query_counters import counted_values, counter_name
+from dashboards.prometheus.query_counters import counter_name, values_with_counters
 from dashboards.prometheus.query_histograms import histogram_name
 from dashboards.prometheus.server import serve
 from highlevel.inline.engine import ALL_METRICS, InlineRun, Input
@@ -112,8 +112,8 @@ def replay(pipeline: PipelineFile) -> Exporter:
     samples = None
     for number, batch in replayed.results():
         samples = samples or replayed.samples()
-        exporter.results(plans[number].name, pa.Table.from_batches([batch]))
-    exporter.samples({**replayed.samples(), **(samples or {})})
+        exporter.add_results(plans[number].name, pa.Table.from_batches([batch]))
+    exporter.set_samples({**replayed.samples(), **(samples or {})})
     return exporter
 
 
@@ -135,7 +135,7 @@ def exporter(pipeline: PipelineFile) -> Iterator[str]:
 def unknown_metrics(files: dict[str, str], exporter: Exporter) -> set[str]:
     """Return the metrics in queries that no process exposes. A query of a rare counter is 0 if it does not exist."""
     known = KNOWN_METRICS | {value.name for series in exporter.series for value in series.values}
-    counted = {value for series in exporter.series for value in counted_values(series)}
+    counted = {value for series in exporter.series for value in values_with_counters(series)}
     known |= {counter_name(value) for value in counted} | {f"{histogram_name(value)}_bucket" for value in counted}
     texts = [
         target["expr"]

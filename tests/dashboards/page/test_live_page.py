@@ -286,7 +286,7 @@ def test_a_silent_link_shows_since_when_and_what_it_holds_back(browser: Any, tmp
             for query in live.plans:
                 samples.set(LOW_WATERMARK, low, query, link)
         samples.set(INTERFACE_DROPPED, 7, "Main")
-        live.exporter.samples(samples)
+        live.exporter.set_samples(samples)
         live.seconds = 1_700_000_100.0
         page, messages = opened(browser, live.url)
         expect(page.locator("#links tbody tr").nth(1)).to_contain_text(

@@ -113,7 +113,7 @@ def by_wid(events: list[Event]) -> list[Item]:
             if len(bounds) == len(ports):
                 found += wid.punctuate(0, Punctuation("*", min(bounds.values())))
         else:
-            found += wid.rows(0, item.select([name for name in SCHEMA.names if name != "ts"]))
+            found += wid.process_rows(0, item.select([name for name in SCHEMA.names if name != "ts"]))
     return found
 
 
@@ -132,8 +132,8 @@ def test_the_printed_trace_of_a_sum_that_switches_twice() -> None:
     def state() -> tuple[str, int, dict[int, tuple[int, int]], list[int]]:
         """Mode, volume, partials as wid: (sum, tuples counted), and sums in the buffer."""
         store = operator.store
-        partials = store.partials.held
-        tuples = sorted(row[-2] for row in store.held().tolist())
+        partials = store.partials.used_rows
+        tuples = sorted(row[-2] for row in store.copy_tuples().tolist())
         return (
             "eager" if store.eager.any() else "lazy",
             int(store.groups[0, VOLUME]),

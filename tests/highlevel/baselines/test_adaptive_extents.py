@@ -77,7 +77,7 @@ def test_the_model_says_how_many_tuples_are_buffered() -> None:
             first, end = np.maximum(times // 2_000, 0), np.maximum((times + 60_000) // 2_000, 0)
             columns = {"ts": times, "packets": np.ones_like(times), FIRST_WID: first, END_WID: end}
             batch = pa.RecordBatch.from_pydict({name: pa.array(values) for name, values in columns.items()})
-            list(operator.rows(source, batch))
+            list(operator.process_rows(source, batch))
             if source == 1 and second > 200:
                 held.append(operator.tuples)
             list(operator.punctuate(source, Punctuation("", window.first_open_window(int(times[0]) + 1000))))

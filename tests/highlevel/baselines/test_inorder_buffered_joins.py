@@ -120,7 +120,7 @@ def test_a_row_is_delayed_until_all_that_it_may_meet_is_there_and_no_longer() ->
                 bounds[port] = max(bounds[port], item.watermark)
             elif port == Port.LEFT:
                 waiting += item.column("ts").to_pylist()
-            complete = spec.window.expired(Port.LEFT, bounds[Port.RIGHT])
+            complete = spec.window.expiry_time(Port.LEFT, bounds[Port.RIGHT])
             waiting = [ts for ts in waiting if ts >= min(complete, bounds[Port.LEFT])]
             assert operator.buffer.rows == len(waiting), seed
 

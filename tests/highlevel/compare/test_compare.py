@@ -19,9 +19,9 @@ from dashboards.comparing import (
     check_answer,
     parse_durations,
     parse_lulls,
+    parse_settings,
     parse_skews,
     run_comparison,
-    settings,
 )
 from dashboards.output.comparison_table import describe_input, format_table, verdict
 from highlevel.compare.arrivals import make_punctuation
@@ -115,7 +115,7 @@ def test_a_variant_goes_on_from_its_snapshot(query: str, links: dict[str, list[s
                     state = through_ipc(pipeline.snapshot())
                     pipeline = variant.pipeline(question, arrivals.links(len(question.plan.leaves)))
                     pipeline.restore(state)
-                items = list(pipeline.rows(event.port, event.rows)) if event.rows is not None else []
+                items = list(pipeline.process_rows(event.port, event.rows)) if event.rows is not None else []
                 items += pipeline.punctuate(event.port, make_punctuation(arrivals.sources[event.port], event.watermark))
                 left += [item for item in items if isinstance(item, pa.RecordBatch)]
             answers.append(Counter(str(row) for batch in left for row in batch.to_pylist()))
@@ -225,7 +225,7 @@ def test_times_are_read_as_they_are_written() -> None:
     assert parse_durations("0,1s,500ms") == [0, SECOND, SECOND // 2]
     assert parse_skews(["a=5s", "x=y=1s"]) == {"a": 5 * SECOND, "x=y": SECOND}
     assert parse_lulls(["a=1s+2s", "a=5s+1s"]) == {"a": [(SECOND, 2 * SECOND), (5 * SECOND, SECOND)]}
-    asked_for = settings("0", ["a=5s"], [], "1s", "0", 3, 2, "100ms", 10)
+    asked_for = parse_settings("0", ["a=5s"], [], "1s", "0", 3, 2, "100ms", 10)
     assert asked_for == Settings(Injection({"a": 5 * SECOND}, {}, SECOND, 0, 3), [0], 2, SECOND // 10, 10)
 
 

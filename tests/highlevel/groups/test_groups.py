@@ -22,7 +22,7 @@ from highlevel.groups.ids import NOBODY
 from highlevel.groups.key_words import Form
 from highlevel.groups.keys import Keys
 from highlevel.groups.merging import MergeRule, Rule
-from highlevel.groups.table import GroupTable, merged
+from highlevel.groups.table import GroupTable, merge_batches
 from tests.conftest import Rounds
 from tests.references.flat_groups import flat
 
@@ -161,7 +161,7 @@ def run(random: Random) -> None:
         random_batch(random, kinds, merge_rules, random.choice([0, 1, 5, 40])) for _ in range(random.randint(1, 4))
     ]
     groups = [f"k{place}" for place in range(len(kinds))]
-    found = merged(batches, groups, merge_rules)
+    found = merge_batches(batches, groups, merge_rules)
     assert found.schema.names == groups + [name for each in merge_rules for name in each.columns]
     assert found.schema.types == [batches[0].schema.field(name).type for name in found.schema.names]
     assert as_dictionary(found, len(groups)) == by_dictionary(batches, groups, merge_rules), kinds
@@ -194,7 +194,7 @@ def test_many_groups_are_merged_as_arrow_merges_them() -> None:
     values = random.integers(-(2**40), 2**40, (3, rows))
     table = pa.table([*columns, *map(pa.array, values)], ["a", "b", "sum", "min", "max"])
     merge_rules = [MergeRule((rule,), Rule(rule)) for rule in ("sum", "min", "max")]
-    found = pa.Table.from_batches([merged(table.to_batches(max_chunksize=70_000), ["a", "b"], merge_rules)])
+    found = pa.Table.from_batches([merge_batches(table.to_batches(max_chunksize=70_000), ["a", "b"], merge_rules)])
     expected = table.group_by(["a", "b"]).aggregate([(rule, rule) for rule in ("sum", "min", "max")])
     order = [("a", "ascending"), ("b", "ascending")]
     assert found.num_rows > 100_000
@@ -206,14 +206,14 @@ def test_many_long_strings_are_merged_as_arrow_merges_them() -> None:
     names = [f"host-{number}.{'sub.' * (number % 5)}example.org" for number in range(20_000)]
     texts = pa.array([None, "", *names]).take(pa.array(random.integers(0, 20_002, 60_000)))
     table = pa.table([texts, pa.array(np.arange(60_000))], ["name", "sum"])
-    found = pa.Table.from_batches([merged(table.to_batches(7000), ["name"], [MergeRule(("sum",), Rule.SUM)])])
+    found = pa.Table.from_batches([merge_batches(table.to_batches(7000), ["name"], [MergeRule(("sum",), Rule.SUM)])])
     expected = table.group_by("name").aggregate([("sum", "sum")]).rename_columns(found.schema.names)
     assert found.sort_by("name").equals(expected.sort_by("name"))
 
 
 def test_groups_leave_in_the_order_in_which_they_came() -> None:
     batch = pa.record_batch({"k": pa.array([5, 3, 5, None, 3]), "n": pa.array([1] * 5)})
-    found = merged([batch, batch], ["k"], [MergeRule(("n",), Rule.SUM)])
+    found = merge_batches([batch, batch], ["k"], [MergeRule(("n",), Rule.SUM)])
     assert found.to_pydict() == {"k": [5, 3, None], "n": [4, 4, 2]}
 
 

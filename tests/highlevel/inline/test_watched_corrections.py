@@ -72,7 +72,7 @@ def total_of(sql: str, capture: Path, leases: Path, random: Random, *, restart: 
             tables = through_ipc(nodes.snapshot())
             nodes = operators()
             nodes.restore(tables)
-        items = nodes.punctuate(port, item) if isinstance(item, Punctuation) else nodes.rows(port, item)
+        items = nodes.punctuate(port, item) if isinstance(item, Punctuation) else nodes.process_rows(port, item)
         for *row, weight, _ in rows_in([each for _, each in items]):
             total[tuple(row)] += weight
             withdrawn += weight < 0
@@ -113,7 +113,7 @@ def test_rows_below_the_watermark_keep_their_label(tmp_path: Path, monkeypatch: 
     nodes = NodeOperators([plan.root], [["a"]], watchlists=Watchlists(followed=True))
     for port, item in RecordedRun(sql, capture).items():
         write_leases(leases, random)
-        items = nodes.punctuate(port, item) if isinstance(item, Punctuation) else nodes.rows(port, item)
+        items = nodes.punctuate(port, item) if isinstance(item, Punctuation) else nodes.process_rows(port, item)
         rows = rows_in([each for _, each in items])
         assert all(row[1] > final_until for row in rows)
         final_until = max([final_until, *(row[1] for row in rows if row[-1])])

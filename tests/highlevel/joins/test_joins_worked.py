@@ -49,7 +49,7 @@ def promises(items: list[GraphItem]) -> list[int | tuple[int, int]]:
 
 
 def times_held(join: OAJoin, port: Port) -> list[int]:
-    return sorted(join.sides[port].state.every()[0].tolist())
+    return sorted(join.sides[port].state.unexpired_rows()[0].tolist())
 
 
 def joined(
@@ -67,8 +67,8 @@ def test_a_row_meets_what_the_window_names_say() -> None:
         (Boundary.OPEN, at - 2 * MINUTE + 1, at + 3 * MINUTE - 1),
     ):
         join = joined(Band(3 * MINUTE, 2 * MINUTE, boundary))
-        list(join.rows(Port.LEFT, rows(at)))
-        found = [right for _, right in pairs(list(join.rows(Port.RIGHT, rows(*second_of_main2))))]
+        list(join.process_rows(Port.LEFT, rows(at)))
+        found = [right for _, right in pairs(list(join.process_rows(Port.RIGHT, rows(*second_of_main2))))]
         assert found == list(range(first, last + 1))
 
 
@@ -81,8 +81,8 @@ def test_inputs_that_are_not_in_step_are_paired_by_their_times() -> None:
     main1 = rows(*range(hour + 3 * MINUTE, hour + 6 * MINUTE))
     main2 = rows(*range(hour + 9 * MINUTE, hour + 11 * MINUTE))
     join = joined(window)
-    list(join.rows(Port.LEFT, main1))
-    assert pairs(list(join.rows(Port.RIGHT, main2))) == []
+    list(join.process_rows(Port.LEFT, main1))
+    assert pairs(list(join.process_rows(Port.RIGHT, main2))) == []
 
 
 def test_a_side_that_is_late_loses_no_pair() -> None:
@@ -96,7 +96,7 @@ def test_a_side_that_is_late_loses_no_pair() -> None:
     for now in range(0, length, 10):
         late = now - MINUTE
         for port, first in ((Port.LEFT, now), (Port.RIGHT, late)):
-            found += pairs(list(join.rows(port, rows(*range(max(first, 0), first + 10)))))
+            found += pairs(list(join.process_rows(port, rows(*range(max(first, 0), first + 10)))))
             found += pairs(list(join.punctuate(port, Punctuation("link", first + 10))))
     right = range(length - MINUTE)
     expected = {(one, other) for one in range(length) for other in right if meet(window, one, other)}
@@ -126,7 +126,9 @@ def test_the_trace_of_the_thesis() -> None:
             for progress, join in operators.items():
                 promise = isinstance(value, str)
                 came = (
-                    join.punctuate(port, Punctuation("s", int(value))) if promise else join.rows(port, rows(int(value)))
+                    join.punctuate(port, Punctuation("s", int(value)))
+                    if promise
+                    else join.process_rows(port, rows(int(value)))
                 )
                 said[progress] += came
         for progress, join in operators.items():
@@ -159,8 +161,8 @@ def test_a_side_that_is_late_is_not_held_for_longer() -> None:
     spans: tuple[list[float], list[float]] = ([], [])
     for now in range(0, 30 * MINUTE, 5):
         left = [now + each - (random.randint(0, 5 * MINUTE) if random.random() < 0.02 else 0) for each in range(5)]
-        list(join.rows(Port.LEFT, rows(*left)))
-        list(join.rows(Port.RIGHT, rows(*range(now, now + 5))))
+        list(join.process_rows(Port.LEFT, rows(*left)))
+        list(join.process_rows(Port.RIGHT, rows(*range(now, now + 5))))
         list(join.punctuate(Port.LEFT, Punctuation("s", now + 5 - 5 * MINUTE)))
         list(join.punctuate(Port.RIGHT, Punctuation("s", now + 5)))
         if now > 10 * MINUTE:
@@ -199,26 +201,26 @@ def test_a_box_is_never_later_than_a_promise_of_one_time() -> None:
 def test_rows_below_their_own_promise_are_late() -> None:
     join = joined(Band(5, 5), JoinKind.FULL)
     list(join.punctuate(Port.LEFT, Punctuation("s", 10)))
-    assert list(join.rows(Port.LEFT, rows(9, 8))) == []
-    list(join.rows(Port.LEFT, rows(10)))
+    assert list(join.process_rows(Port.LEFT, rows(9, 8))) == []
+    list(join.process_rows(Port.LEFT, rows(10)))
     assert (join.received, join.late, join.stored) == (3, 2, 1)
     list(join.punctuate(Port.LEFT, Punctuation("s", END)))
-    list(join.rows(Port.LEFT, rows(11)))
+    list(join.process_rows(Port.LEFT, rows(11)))
     assert join.late == 3
 
 
 def test_the_end_of_a_side_empties_the_other() -> None:
     join = joined(Band(5, 5), JoinKind.FULL)
-    list(join.rows(Port.LEFT, rows(1, 2)))
+    list(join.process_rows(Port.LEFT, rows(1, 2)))
     assert pairs(list(join.punctuate(Port.RIGHT, Punctuation("s", END)))) == [(1, None), (2, None)]
     assert join.rows_held == 0
-    assert pairs(list(join.rows(Port.LEFT, rows(3)))) == [(3, None)]  # passes through
+    assert pairs(list(join.process_rows(Port.LEFT, rows(3)))) == [(3, None)]  # passes through
     assert (join.stored, join.purged, join.results) == (2, 2, 3)
 
 
 def test_a_side_that_never_speaks_lets_nothing_go() -> None:
     join = joined(Band(5, 5), JoinKind.LEFT)
-    list(join.rows(Port.LEFT, rows(1)))
+    list(join.process_rows(Port.LEFT, rows(1)))
     assert list(join.punctuate(Port.LEFT, Punctuation("s", END))) == []
     assert join.rows_held == 1
 
@@ -226,8 +228,8 @@ def test_a_side_that_never_speaks_lets_nothing_go() -> None:
 def test_a_gap_of_years_costs_nothing() -> None:
     join = joined(Band(5, 5))
     year = 365 * 24 * 3600 * 10**9
-    list(join.rows(Port.LEFT, rows(0, 50 * year, -50 * year)))
-    assert pairs(list(join.rows(Port.RIGHT, rows(50 * year + 5, 6)))) == [(50 * year, 50 * year + 5)]
+    list(join.process_rows(Port.LEFT, rows(0, 50 * year, -50 * year)))
+    assert pairs(list(join.process_rows(Port.RIGHT, rows(50 * year + 5, 6)))) == [(50 * year, 50 * year + 5)]
     list(join.punctuate(Port.RIGHT, Punctuation("s", 50 * year)))
     assert join.rows_held == 3
     assert join.bytes < 10_000
@@ -239,8 +241,8 @@ HOT = 400
 @pytest.mark.parametrize("kind", JoinKind)
 def test_a_hot_key_makes_many_batches_of_bounded_size(kind: JoinKind) -> None:
     join = joined(Band(5 * HOT, 5 * HOT), kind)
-    list(join.rows(Port.LEFT, rows(*range(HOT))))
-    items = list(join.rows(Port.RIGHT, rows(*range(HOT))))
+    list(join.process_rows(Port.LEFT, rows(*range(HOT))))
+    items = list(join.process_rows(Port.RIGHT, rows(*range(HOT))))
     batches = [item.num_rows for item in items if isinstance(item, pa.RecordBatch)]
     assert max(batches, default=0) <= PAIRS
     if kind.is_left_only:
@@ -265,8 +267,8 @@ def matches(left: tuple[pa.RecordBatch, Expression], right: tuple[pa.RecordBatch
         Side(each.schema, "ts", (("ts", f"{name}_ts"), *each.columns)) for each, name in zip(sides, "ab", strict=True)
     ]
     join = OAJoin(JoinSpec(sides[0], sides[1], Band(0, 0), ((left[1], right[1]),)))
-    list(join.rows(Port.LEFT, left[0]))
-    found = [item for item in join.rows(Port.RIGHT, right[0]) if isinstance(item, pa.RecordBatch)]
+    list(join.process_rows(Port.LEFT, left[0]))
+    found = [item for item in join.process_rows(Port.RIGHT, right[0]) if isinstance(item, pa.RecordBatch)]
     assert join.null_keys == sum(
         each is None or each != each for side in (left, right) for each in side[0]["k"].to_pylist()
     )
@@ -297,7 +299,7 @@ def test_a_row_without_a_time_meets_nobody() -> None:
     batch = pa.record_batch([pa.array([None, 3], pa.int64()), pa.array([0, 1])], schema=TIMES)
     join = joined(Band(5, 5), JoinKind.LEFT)
     list(join.punctuate(Port.LEFT, Punctuation("s", 2)))
-    assert pairs(list(join.rows(Port.LEFT, batch))) == [(None, None)]
+    assert pairs(list(join.process_rows(Port.LEFT, batch))) == [(None, None)]
     assert (join.null_keys, join.late, join.rows_held) == (1, 0, 1)
 
 
@@ -312,7 +314,7 @@ def test_memory_stays_that_of_what_is_held_and_is_given_back() -> None:
         times = range(first, first + 500)
         for port in Port:
             texts = [f"the text of a row that came at {time} on {port if time % 10 else 'both'}" for time in times]
-            items = list(join.rows(port, pa.record_batch([pa.array(times), pa.array(texts)], schema=schema)))
+            items = list(join.process_rows(port, pa.record_batch([pa.array(times), pa.array(texts)], schema=schema)))
             found += sum(item.num_rows for item in items if isinstance(item, pa.RecordBatch))
             list(join.punctuate(port, Punctuation("s", first + 500)))
         most = max(most, join.bytes)

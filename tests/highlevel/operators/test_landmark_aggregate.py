@@ -233,7 +233,7 @@ def test_a_finite_answer_counts_what_is_beyond_the_cap_and_is_made_in_one_partit
     columns = [pa.array(column, pa.int64()) for column in zip(*rows, strict=True)]
     operator = make_operator(plan.root, 1, finite=True)
     batch = pa.RecordBatch.from_arrays(columns, names)
-    found = [*operator.rows(0, batch), *operator.punctuate(0, Punctuation("*", END))]
+    found = [*operator.process_rows(0, batch), *operator.punctuate(0, Punctuation("*", END))]
     second = 10**9
     assert rows_of(found) == {(0, 10 * second, 7, 19): 1, (0, 20 * second, 7, 19): 1, (0, 20 * second, 5, 2): 1}
     assert (operator.received, operator.outside, operator.beyond_cap) == (6, 1, (2, 12))

@@ -59,7 +59,7 @@ def test_a_promise_taken_back_is_not_believed() -> None:
 def test_rows_pass_at_once_and_the_union_speaks_for_all_links() -> None:
     meld = Meld(2)
     rows = batch([Arrival(1, 2, 3)])
-    assert list(meld.rows(1, rows)) == [rows]
+    assert list(meld.process_rows(1, rows)) == [rows]
     assert list(meld.punctuate(0, Punctuation("a", 1))) == []
     assert list(meld.punctuate(1, Punctuation("b", 4))) == [Punctuation(UNION, 1)]
 

@@ -15,7 +15,7 @@ import pytest
 from highlevel.operators.partitioned import OPEN, PartitionedAggregate
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_INSTANCE
 from highlevel.partitions import open_panes
-from highlevel.partitions.kernels import NOBODY, closing_windows, rank_rows
+from highlevel.partitions.kernels import NOBODY, find_closing_windows, rank_rows
 from highlevel.windows.kind import TupleWindow
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import INT_MAX
@@ -41,7 +41,7 @@ def test_windows_are_those_of_plain_lists_whatever_the_batches_and_promises(
     of = window_of(random)
     idle = random.choice([None, 1, random.randint(2, 60), 10_000])
     window = TupleWindow(of.range, of.slide_rows, True, idle)
-    monkeypatch.setattr(open_panes, "EXPANDED", random.choice([1, 7, 1 << 20]))
+    monkeypatch.setattr(open_panes, "MAX_MERGED_PARTIALS", random.choice([1, 7, 1 << 20]))
     stream, partitions = random_stream(random, 30), random.randint(1, 5)
     arrivals = [each for each in stream if not isinstance(each, int)]
     events = batched(random, [(0, each) for each in stream], lambda rows: partials(rows, partitions))
@@ -150,7 +150,7 @@ def test_the_kernel_that_finds_windows_does_what_python_does() -> None:
     reported = np.array([random.randrange(6) for _ in range(20)])
     final = reported + np.array([random.randrange(6) for _ in range(20)])
     results = []
-    for function in (closing_windows, closing_windows.function):
+    for function in (find_closing_windows, find_closing_windows.function):
         first, counts = np.empty((2, 300), np.int64)
         over = function(lives_, panes, 300, 2, 6, 4, reported, final, first, counts)
         results.append((over, first.tolist(), counts.tolist()))

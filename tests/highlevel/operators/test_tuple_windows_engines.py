@@ -238,7 +238,7 @@ def test_what_a_task_hands_on_is_put_back_into_its_order(capture: Path, monkeypa
     pytest.importorskip("pyspark")
     from capture.open import open_finite
     from highlevel.spark import byte_ranges
-    from highlevel.spark.finite_host import FiniteHost
+    from highlevel.spark.finite_host import FiniteLevelTask
     from highlevel.spark.input_assignment import InputAssignment
     from highlevel.spark.packing import unpack
     from highlevel.spark.reading import COUNTERS
@@ -253,7 +253,7 @@ def test_what_a_task_hands_on_is_put_back_into_its_order(capture: Path, monkeypa
         handed = list(reader(iter([pa.RecordBatch.from_pydict({"id": [0]})])))
         assert len(handed) > 20
         Random(name).shuffle(handed)
-        output = pa.Table.from_batches(FiniteHost(feeds, 0)(iter(handed)))
+        output = pa.Table.from_batches(FiniteLevelTask(feeds, 0)(iter(handed)))
         packed = output.filter(pc.not_equal(output["query"], COUNTERS))["payload"]
         assert answer(pa.concat_tables(unpack(payload.as_buffer()) for payload in packed)) == QUERIES[name][1]()
 

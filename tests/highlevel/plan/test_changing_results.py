@@ -62,7 +62,7 @@ class Stepwise:
         if isinstance(event, int):
             items = list(self.operator.punctuate(0, Punctuation("l", event)))
         else:
-            items = list(self.operator.rows(0, item(event, schema_of(self.node.inputs[0]))))
+            items = list(self.operator.process_rows(0, item(event, schema_of(self.node.inputs[0]))))
         batches = [each for each in items if isinstance(each, pa.RecordBatch)]
         assert len(batches) <= 1, "a correction is one batch"
         return [row for batch in batches for row in batch.to_pylist()]

@@ -61,7 +61,7 @@ def feed(operator: NodeOperator, event: list[tuple] | int) -> tuple[Counter[tupl
     if isinstance(event, int):
         items = list(operator.punctuate(0, Punctuation("l", event)))
     else:
-        items = list(operator.rows(0, item(event, schema_of(CHANGES))))
+        items = list(operator.process_rows(0, item(event, schema_of(CHANGES))))
     changes = Counter(tuple(row.values()) for each in items if isinstance(each, pa.RecordBatch)
                       for row in each.to_pylist())  # fmt: skip
     return changes, [each.watermark for each in items if isinstance(each, Punctuation)]

@@ -71,10 +71,10 @@ def test_windows_of_a_graph_are_series_and_rows_are_counted_alone() -> None:
     plans = [graph(PAIRS, "pairs"), graph(WINDOWS, "hosts")]
     exporter = Exporter(plans, METRICS)
     rows = {"window_start": [0], "window_end": [10 * NS], "srcIP": [bytes([10, 0, 0, 1])], "c": [2], "s": [200]}
-    exporter.results("hosts", pa.table(rows, plans[1].schema))
-    exporter.results("pairs", plans[0].schema.empty_table())
-    exporter.progress("pairs", 10 * NS)
-    exporter.samples({(RESULT_ROWS.name, ("pairs",)): 7.0})
+    exporter.add_results("hosts", pa.table(rows, plans[1].schema))
+    exporter.add_results("pairs", plans[0].schema.empty_table())
+    exporter.set_watermark("pairs", 10 * NS)
+    exporter.set_samples({(RESULT_ROWS.name, ("pairs",)): 7.0})
     samples = {
         (each.name, *each.labels.values()): each.value for family in exporter.collect() for each in family.samples
     }
@@ -84,7 +84,7 @@ def test_windows_of_a_graph_are_series_and_rows_are_counted_alone() -> None:
     with pytest.raises(ValueError, match="'pairs' cannot be ranked: its rows have no window"):
         Exporter(plans, METRICS, rank={"pairs": "S.len"})
     with pytest.raises(ValueError, match="results of query 'nobody'"):
-        exporter.results("nobody", plans[0].schema.empty_table())
+        exporter.add_results("nobody", plans[0].schema.empty_table())
 
 
 def test_rows_without_a_window_are_one_line_with_the_last_of_them() -> None:

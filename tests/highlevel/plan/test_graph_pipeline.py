@@ -18,7 +18,7 @@ import pytest
 
 from highlevel.aggregation import Output
 from highlevel.joins.spec import Band, JoinKind, Tumbling, WatermarkForm
-from highlevel.metrics import GRAPH_METRICS, LOW_WATERMARK, PIPELINE_METRICS, WINDOWS_CLOSED
+from highlevel.metrics import LOW_WATERMARK, OPERATOR_METRICS, QUERY_METRICS, WINDOWS_CLOSED
 from highlevel.plan.nodes import Apply, Distinct, Leaf, Node, TimeGroups, TimeOutput, Union, Windowed
 from highlevel.plan.operators.operator import bounds_of
 from highlevel.plan.pipeline import Pipeline
@@ -84,7 +84,7 @@ def feed(pipeline: Pipeline, event: tuple[int, Any]) -> list:
         return list(pipeline.punctuate(port, Punctuation("link", what[0])))
     schema = next(leaf for leaf in pipeline.plan.leaves).low.schema
     columns = [pa.array(values, each.type) for values, each in zip(zip(*what, strict=True), schema, strict=True)]
-    return list(pipeline.rows(port, pa.RecordBatch.from_arrays(columns, schema=schema)))
+    return list(pipeline.process_rows(port, pa.RecordBatch.from_arrays(columns, schema=schema)))
 
 
 def rows_in(items: list) -> Counter:
@@ -180,7 +180,7 @@ def test_counters_are_those_of_every_query_and_of_each_operator() -> None:
     for event in [(0, rows(1, 2)), (1, rows(3, ends=BACK)), (0, (40,)), (1, (30,)), (1, rows(1, ends=BACK))]:
         feed(pipeline, event)
     samples = pipeline.samples(50 * 10**9)
-    assert {name for name, _ in samples} == {each.name for each in (*PIPELINE_METRICS, *GRAPH_METRICS)}
+    assert {name for name, _ in samples} == {each.name for each in (*QUERY_METRICS, *OPERATOR_METRICS)}
     assert samples["wiretide_operator_late_rows_total", ("q", "join")] == 1
     assert samples["wiretide_late_rows_total", ("q",)] == 1
     assert samples["wiretide_operator_result_rows_total", ("q", "join")] == 2
@@ -203,7 +203,7 @@ def test_plans_know_their_columns_times_and_streams() -> None:
     assert Plan("q", "", GRAPHS["pairs"]).times == {"left", "right"}
     assert Plan("q", "", RENAMED).times == {"ts"}
     counted = Plan("q", "", Windowed(packets("a"), totals(TEN, (), TS), "ts"))
-    assert counted.counting_rows() == counted  # it counts its rows
+    assert counted.with_row_counts() == counted  # it counts its rows
 
 
 def test_windows_that_do_not_count_their_rows_do_so_where_rows_may_be_late() -> None:
@@ -211,7 +211,7 @@ def test_windows_that_do_not_count_their_rows_do_so_where_rows_may_be_late() -> 
     plan = replace(plan, low=replace(plan.low, subaggregates=plan.low.subaggregates[1:]), select=plan.select[2:])
     over_leaf = Windowed(Leaf("q", ("a",), plan.low), plan, "pane")
     both = Union((over_leaf, Windowed(packets("a"), plan, "ts")))
-    of_leaf, of_rows = Plan("q", "", both).counting_rows().root.inputs
+    of_leaf, of_rows = Plan("q", "", both).with_row_counts().root.inputs
     for each in (of_leaf, of_rows):
         assert isinstance(each, Windowed)
         assert [sub.name for sub in each.aggregation.low.subaggregates] == ["s", "rows"]

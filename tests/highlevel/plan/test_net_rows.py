@@ -70,7 +70,7 @@ def test_no_row_is_withdrawn_that_was_not_returned(rounds: Rounds) -> None:
 
 def test_withdrawals_without_a_row_are_counted() -> None:
     operator = make_operator(NetRows(ROWS, "n"))
-    list(operator.rows(0, item([(1, 1, "a", -2), (1, 1, "b", 1), (2, 2, "a", -1)], schema_of(ROWS))))
+    list(operator.process_rows(0, item([(1, 1, "a", -2), (1, 1, "b", 1), (2, 2, "a", -1)], schema_of(ROWS))))
     list(operator.punctuate(0, Punctuation("link", 2)))
     assert operator.absorbed == 2
     list(operator.punctuate(0, Punctuation("link", END)))
@@ -94,7 +94,7 @@ def test_operations_of_other_systems(system: str) -> None:
     insert, withdrawal = OPERATIONS[system]
     rows = [(1, 1, insert, 7), (2, 2, insert, 8), (2, 2, withdrawal, 8)]
     operator = make_operator(NetRows(ROWS, "g"))
-    list(operator.rows(0, item(rows, schema_of(ROWS))))
+    list(operator.process_rows(0, item(rows, schema_of(ROWS))))
     found = [item for item in operator.punctuate(0, Punctuation("link", END)) if isinstance(item, pa.RecordBatch)]
     assert [batch.to_pylist() for batch in found] == [[{"ts": 1, "other": 1, "n": 7}]]
 
@@ -112,9 +112,9 @@ def test_operations_of_other_systems(system: str) -> None:
 )
 def test_unknown_operations_are_errors(operation: str | None, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        list(make_operator(NetRows(ROWS, "g")).rows(0, item([(1, 1, operation, 7)], schema_of(ROWS))))
+        list(make_operator(NetRows(ROWS, "g")).process_rows(0, item([(1, 1, operation, 7)], schema_of(ROWS))))
 
 
 def test_a_wrong_column_as_weight_is_an_error() -> None:
     with pytest.raises(InputError, match="column n: got 10000000000, expected weights of at most 1,048,576"):
-        list(make_operator(NetRows(ROWS, "n")).rows(0, item([(1, 1, "+", 10**10)], schema_of(ROWS))))
+        list(make_operator(NetRows(ROWS, "n")).process_rows(0, item([(1, 1, "+", 10**10)], schema_of(ROWS))))

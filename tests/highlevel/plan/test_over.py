@@ -33,12 +33,12 @@ def batch_of(rows: list[tuple]) -> pa.RecordBatch:
 
 def test_a_window_is_returned_when_it_is_final_and_then_forgotten() -> None:
     operator = OverOperator(Over(ROWS, (RANK_IN_WINDOW,), OUTPUTS, ("ts",)))
-    assert list(operator.rows(0, batch_of([(1, 0, "a", 5), (9, 0, "a", 7), (1, 0, "b", 6)]))) == []
+    assert list(operator.process_rows(0, batch_of([(1, 0, "a", 5), (9, 0, "a", 7), (1, 0, "b", 6)]))) == []
     results, watermark = operator.punctuate(0, Punctuation("", 5))
     assert results.to_pylist() == [{"ts": 1, "n": 6, "r": 1}, {"ts": 1, "n": 5, "r": 2}]
     assert watermark == Punctuation("", 5)
     assert (operator.rows_held, operator.received, operator.results) == (1, 3, 2)
-    list(operator.rows(0, batch_of([(4, 0, "late", 1)])))
+    list(operator.process_rows(0, batch_of([(4, 0, "late", 1)])))
     assert (operator.rows_held, operator.late) == (1, 1)
     results, _ = operator.punctuate(0, Punctuation("", END))
     assert results.to_pylist() == [{"ts": 9, "n": 7, "r": 1}]
@@ -46,7 +46,7 @@ def test_a_window_is_returned_when_it_is_final_and_then_forgotten() -> None:
 
 def test_without_windows_rows_wait_for_the_end_and_no_watermark_precedes_it() -> None:
     operator = OverOperator(Over(ROWS, (RANK,), OUTPUTS))
-    list(operator.rows(0, batch_of([(1, 0, "a", 5)])))
+    list(operator.process_rows(0, batch_of([(1, 0, "a", 5)])))
     assert list(operator.punctuate(0, Punctuation("", 7))) == []
     results, watermark = operator.punctuate(0, Punctuation("", END))
     assert (results.num_rows, watermark) == (1, Punctuation("", END))
@@ -57,7 +57,7 @@ def test_rows_sorted_by_time_are_final_by_the_watermark_and_only_those_in_reach_
         "r", RowFunctionKind.SUM, Type.INT, "n", ("g",), (SortKey("ts"),), frame=Frame(-5, 0, by_values=True)
     )
     operator = OverOperator(Over(ROWS, (recent,), OUTPUTS))
-    list(operator.rows(0, batch_of([(1, 0, "a", 1), (4, 0, "a", 2), (6, 0, "a", 4), (9, 0, "b", 8)])))
+    list(operator.process_rows(0, batch_of([(1, 0, "a", 1), (4, 0, "a", 2), (6, 0, "a", 4), (9, 0, "b", 8)])))
     results, watermark = operator.punctuate(0, Punctuation("", 6))
     assert watermark == Punctuation("", 6)
     assert results.to_pylist() == [{"n": 1, "r": 1}, {"n": 2, "r": 3}]
@@ -75,7 +75,7 @@ def test_lag_keeps_the_last_rows_of_each_partition(kind: RowFunctionKind, distan
     function = RowFunction("r", kind, Type.INT, "n", ("g",), (SortKey("ts"),), distance)
     operator = OverOperator(Over(ROWS, (function,), OUTPUTS))
     for ts in range(10):
-        list(operator.rows(0, batch_of([(ts, 0, group, ts) for group in "abc"])))
+        list(operator.process_rows(0, batch_of([(ts, 0, group, ts) for group in "abc"])))
         list(operator.punctuate(0, Punctuation("", ts + 1)))
     assert operator.rows_held == 3 * kept
 

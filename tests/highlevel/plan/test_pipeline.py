@@ -18,8 +18,8 @@ from highlevel.metrics import (
     LOW_WATERMARK,
     OUTSIDE_WINDOWS,
     PARTIALS_RECEIVED,
-    PIPELINE_METRICS,
     PUNCTUATION_LAG,
+    QUERY_METRICS,
     RESULT_ROWS,
     STATE_BYTES,
     WINDOWS_CLOSED,
@@ -140,7 +140,7 @@ def test_every_high_level_counter_is_given_and_says_what_happened() -> None:
     feed(pipeline, (2, Punctuation("b", 10 * SECOND)))
     feed(pipeline, (2, partials(query, [Arrival(4 * SECOND, 80, 60)])))
     samples = pipeline.samples(newest=13 * SECOND)
-    assert {name for name, _ in samples} == {metric.name for metric in PIPELINE_METRICS}
+    assert {name for name, _ in samples} == {metric.name for metric in QUERY_METRICS}
     values = {
         PARTIALS_RECEIVED: 5, OUTSIDE_WINDOWS: 1, LATE_PARTIALS: 1, LATE_ROWS: 1, WINDOWS_CLOSED: 2, RESULT_ROWS: 2,
         WINDOWS_OPEN: 1,

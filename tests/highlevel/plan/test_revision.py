@@ -44,7 +44,7 @@ def feed(operator: RevisionOperator, batches: list[list[tuple]], lows: list[int]
     """Process each batch and then a watermark, and at last the end. Return the results."""
     found: list = list(operator.punctuate(0, Punctuation("link", 0)))
     for batch, low in zip(batches, lows, strict=True):
-        found += operator.rows(0, item(batch, schema_of(ROWS)))
+        found += operator.process_rows(0, item(batch, schema_of(ROWS)))
         found += operator.punctuate(0, Punctuation("link", low))
     found += operator.punctuate(0, Punctuation("link", END))
     return [row for each in found if not isinstance(each, Punctuation) for row in each.to_pylist()]
@@ -91,7 +91,7 @@ def test_copies_need_one_row_of_each_key_below_the_watermark() -> None:
     batches = [[(ts, ts, "a", 1), (ts, ts, "b", 1)] for ts in range(WITHIN)]
     list(operator.punctuate(0, Punctuation("link", 0)))
     for batch in batches:
-        list(operator.rows(0, item(batch, schema_of(ROWS))))
+        list(operator.process_rows(0, item(batch, schema_of(ROWS))))
         list(operator.punctuate(0, Punctuation("link", batch[0][0] + 1)))
         assert operator.rows_held == 2
     assert (operator.results, operator.absorbed, operator.forgotten) == (2, 2 * WITHIN - 2, 0)
@@ -105,10 +105,10 @@ def test_the_number_of_stored_rows_is_limited(rule: str, times: int) -> None:
     list(operator.punctuate(0, Punctuation("link", 0)))
     for number in range(100):
         ts = number * times // 100
-        list(operator.rows(0, item([(ts, ts, f"{number} {row}", 1) for row in range(5)], schema_of(ROWS))))
+        list(operator.process_rows(0, item([(ts, ts, f"{number} {row}", 1) for row in range(5)], schema_of(ROWS))))
         assert operator.rows_held <= 20
     assert (operator.late > 0) == (times < 100)
-    list(operator.rows(0, item([(-1, -1, "a", 1)], schema_of(ROWS))))
+    list(operator.process_rows(0, item([(-1, -1, "a", 1)], schema_of(ROWS))))
     list(operator.punctuate(0, Punctuation("link", END)))
     assert operator.results + operator.late == 501
 

@@ -113,7 +113,7 @@ def run(random: Random, node: Node, rows: Batch, watch: Callable = lambda *_: No
             state = through_ipc(operator.snapshot())
             operator = make_operator(node)
             operator.restore(state)
-        items = list(operator.rows(0, item(batch, schema_of(ROWS)))) if batch else []
+        items = list(operator.process_rows(0, item(batch, schema_of(ROWS)))) if batch else []
         steps.append([*items, *operator.punctuate(0, Punctuation("link", low))])
         given += batch
         watch(operator, given, low, steps)

@@ -149,7 +149,7 @@ def test_watermarks_do_not_change_what_the_next_window_takes_over(window: int) -
         copy.restore(operator.snapshot())
         operator = copy
         batch = pa.RecordBatch.from_arrays([pa.array(values, pa.int64()) for values in columns], names)
-        items += operator.rows(0, batch)
+        items += operator.process_rows(0, batch)
     items += operator.punctuate(0, Punctuation("M", END))
     got = {tuple(row.values())[:4] for item in items if isinstance(item, pa.RecordBatch) for row in item.to_pylist()}
     assert got == set(subset_sum(rows, 7, 5))

@@ -54,20 +54,20 @@ def sorted_like(found: list, rows: list[tuple]) -> list[tuple]:
 
 def test_rows_below_a_watermark_are_returned_if_the_time_is_the_first_key() -> None:
     operator = SortOperator(Sort(ROWS, (SortKey("ts"), SortKey("n", descending=True))))
-    assert list(operator.rows(0, batch_of([(5, 0, "a", 1), (1, 0, "b", 1), (1, 0, "a", 2)]))) == []
+    assert list(operator.process_rows(0, batch_of([(5, 0, "a", 1), (1, 0, "b", 1), (1, 0, "a", 2)]))) == []
     first = list(operator.punctuate(0, Punctuation("", 5)))
     assert rows_in(first) == [(1, 0, "a", 2), (1, 0, "b", 1)]
     assert first[-1] == Punctuation("", 5)
-    assert list(operator.rows(0, batch_of([(4, 0, "late", 0)]))) == []
+    assert list(operator.process_rows(0, batch_of([(4, 0, "late", 0)]))) == []
     assert (operator.late, operator.rows_held) == (1, 1)
     assert rows_in(list(operator.punctuate(0, Punctuation("", END)))) == [(5, 0, "a", 1)]
 
 
 def test_a_limit_over_all_rows_counts_rows_that_were_returned_earlier() -> None:
     operator = SortOperator(Sort(ROWS, (SortKey("ts"),), (), 3, 1))
-    list(operator.rows(0, batch_of([(2, 0, "a", 1), (1, 0, "b", 1)])))
+    list(operator.process_rows(0, batch_of([(2, 0, "a", 1), (1, 0, "b", 1)])))
     assert rows_in(list(operator.punctuate(0, Punctuation("", 3)))) == [(2, 0, "a", 1)]
-    list(operator.rows(0, batch_of([(time, 0, "a", 1) for time in range(9, 3, -1)])))
+    list(operator.process_rows(0, batch_of([(time, 0, "a", 1) for time in range(9, 3, -1)])))
     assert [row[0] for row in rows_in(list(operator.punctuate(0, Punctuation("", END))))] == [4, 5]
 
 
@@ -75,7 +75,7 @@ def test_a_limit_over_all_rows_counts_rows_that_were_returned_earlier() -> None:
 def test_under_a_limit_few_rows_are_stored(per: tuple[str, ...]) -> None:
     operator = SortOperator(Sort(ROWS, (SortKey("n", descending=True),), per, 10))
     for number in range(40):
-        list(operator.rows(0, batch_of([(1, 0, None, 1_000 * number + row) for row in range(1_000)])))
+        list(operator.process_rows(0, batch_of([(1, 0, None, 1_000 * number + row) for row in range(1_000)])))
         assert operator.rows_held <= CUT_ROWS + 1_000
     found = rows_in(list(operator.punctuate(0, Punctuation("", END))))
     assert [row[3] for row in found] == list(range(39_999, 39_989, -1))
@@ -84,15 +84,15 @@ def test_under_a_limit_few_rows_are_stored(per: tuple[str, ...]) -> None:
 def test_without_keys_the_end_follows_the_last_row_of_the_limit() -> None:
     operator = SortOperator(Sort(ROWS, (), (), 2, 1))
     rows = [(time, 0, "a", 1) for time in (5, 3, 9, 1)]
-    found = [*operator.rows(0, batch_of(rows[:2])), *operator.rows(0, batch_of(rows[2:]))]
+    found = [*operator.process_rows(0, batch_of(rows[:2])), *operator.process_rows(0, batch_of(rows[2:]))]
     assert rows_in(found) == [(3, 0, "a", 1), (9, 0, "a", 1)]
     assert found[-1] == Punctuation(UNION, END)
-    assert [*operator.rows(0, batch_of(rows)), *operator.punctuate(0, Punctuation("", END))] == []
+    assert [*operator.process_rows(0, batch_of(rows)), *operator.punctuate(0, Punctuation("", END))] == []
 
 
 def test_hidden_columns_are_keys_only() -> None:
     operator = SortOperator(Sort(ROWS, (SortKey("n"),), hidden=("n", "other")))
-    list(operator.rows(0, batch_of([(1, 0, "a", 2), (2, 0, "b", 1)])))
+    list(operator.process_rows(0, batch_of([(1, 0, "a", 2), (2, 0, "b", 1)])))
     (found, _) = operator.punctuate(0, Punctuation("", END))
     assert found.to_pydict() == {"ts": [2, 1], "g": ["b", "a"]}
 
@@ -121,7 +121,7 @@ def test_many_small_batches_are_few_chunks() -> None:
     """A table of all batches would be copied for each batch: 20,000 batches of a row took 16 s."""
     operator = SortOperator(Sort(ROWS, (SortKey("n"),)))
     for number in range(2 * MAX_PARTS + 5):
-        assert list(operator.rows(0, batch_of([(number, 0, "a", -number)]))) == []
+        assert list(operator.process_rows(0, batch_of([(number, 0, "a", -number)]))) == []
     assert operator.rows_held == 2 * MAX_PARTS + 5
     rows = operator.snapshot()["rows"]
     assert rows.column(0).num_chunks <= 4
@@ -132,7 +132,7 @@ def test_many_small_batches_are_few_chunks() -> None:
 def test_in_the_order_of_time_the_end_follows_the_last_row_of_the_limit() -> None:
     operator = SortOperator(Sort(ROWS, (SortKey("ts"),), (), 2, 1))
     rows = [(time, 0, "a", 1) for time in (5, 3, 9, 1)]
-    assert list(operator.rows(0, batch_of(rows))) == []
+    assert list(operator.process_rows(0, batch_of(rows))) == []
     found = list(operator.punctuate(0, Punctuation("", 4)))
     assert rows_in(found) == [(3, 0, "a", 1)]
     assert found[-1] == Punctuation("", 4)
@@ -140,5 +140,5 @@ def test_in_the_order_of_time_the_end_follows_the_last_row_of_the_limit() -> Non
     assert rows_in(found) == [(5, 0, "a", 1)]
     assert found[-1] == Punctuation(UNION, END)
     assert (operator.rows_held, operator.late) == (0, 0)
-    assert [*operator.rows(0, batch_of(rows)), *operator.punctuate(0, Punctuation("", END))] == []
+    assert [*operator.process_rows(0, batch_of(rows)), *operator.punctuate(0, Punctuation("", END))] == []
     assert (operator.rows_held, operator.late) == (0, 0)

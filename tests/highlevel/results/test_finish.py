@@ -35,7 +35,7 @@ def finished(query: Plan, *groups: tuple) -> list[tuple]:
     batch = pa.RecordBatch.from_pylist(rows, schema=pa.schema(fields))
     finish = Finish(query.aggregation)
     found = []
-    for out in finish.rows(0, batch):
+    for out in finish.process_rows(0, batch):
         assert isinstance(out, pa.RecordBatch)
         assert out.schema == query.schema
         found += [tuple(row.values()) for row in out.to_pylist()]
@@ -85,7 +85,7 @@ def test_constants_are_repeated_in_every_row() -> None:
 def test_a_filtered_batch_is_no_item_but_its_punctuation_passes() -> None:
     finish = Finish(plan("count(*)", "HAVING count > 100").aggregation)
     batch = pa.record_batch({name: pa.array([1], pa.int64()) for name in (WINDOW_START, WINDOW_END, "s0")})
-    assert list(finish.rows(0, batch)) == []
+    assert list(finish.process_rows(0, batch)) == []
     for low in (0, 5, END):
         assert list(finish.punctuate(0, Punctuation("M", low))) == [Punctuation("M", low)]
     assert (finish.results, finish.snapshot()) == (0, {})

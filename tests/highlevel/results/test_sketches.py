@@ -190,7 +190,7 @@ def test_two_panes_with_the_same_values_are_two_sketches() -> None:
     pipeline = Pipeline(query, [["a"]])
     for pane in (0, 1):
         row = {"link": "a", "pane": pane, "k0": 60} | {sub.name: 5 for sub in query.leaves[0].low.subaggregates}
-        assert not list(pipeline.rows(0, pa.RecordBatch.from_pylist([row], schema=query.leaves[0].low.schema)))
+        assert not list(pipeline.process_rows(0, pa.RecordBatch.from_pylist([row], schema=query.leaves[0].low.schema)))
     items = [item for item in pipeline.punctuate(0, Punctuation("a", END)) if isinstance(item, pa.RecordBatch)]
     assert [row["t"] for item in items for row in item.to_pylist()] == ["60=5", "60=10", "60=5"]
 
@@ -204,12 +204,12 @@ def test_what_is_late_is_in_the_windows_that_are_open_and_counted_for_the_others
         return pa.RecordBatch.from_pylist([row], schema=query.leaves[0].low.schema)
 
     ((_, windows),) = pipeline.windowed
-    list(pipeline.rows(0, rows(0, 60)))
+    list(pipeline.process_rows(0, rows(0, 60)))
     assert windows.open_windows() == [(0, 2)]
     assert windows.bytes > 0
     (first, _) = pipeline.punctuate(0, Punctuation("a", 10))
     assert first.to_pylist() == [{"window_start": -10, "window_end": 10, "n": 1, "d": 1}]
-    assert not list(pipeline.rows(0, rows(0, 61)))
+    assert not list(pipeline.process_rows(0, rows(0, 61)))
     assert (windows.received, windows.late, windows.late_rows) == (2, 1, 1)
     (second, _) = pipeline.punctuate(0, Punctuation("a", 20))
     assert second.to_pylist() == [{"window_start": 0, "window_end": 20, "n": 2, "d": 2}]

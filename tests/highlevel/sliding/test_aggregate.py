@@ -82,7 +82,7 @@ def test_the_printed_trace_of_a_disordered_sliding_count() -> None:
             if isinstance(event, int):
                 items += operator.punctuate(0, Punctuation("M", event))
             else:
-                items += operator.rows(0, partials(spec, [Arrival(*event, 0)]))
+                items += operator.process_rows(0, partials(spec, [Arrival(*event, 0)]))
         return sorted(rows_of(items).elements())
 
     assert out((1, a), (7, a), (3, b)) == []

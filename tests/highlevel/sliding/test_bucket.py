@@ -29,7 +29,7 @@ def tagged(spec: Spec, times: list[int]) -> list[tuple[int, int]]:
     """The ranges of ids that the tuples at `times` get, half-open."""
     pane = gcd(spec.range, spec.slide)
     batch = pa.record_batch({"pane": pa.array([(ts - spec.origin) // pane for ts in times], pa.int64())})
-    return [tuple(row.values()) for out in bucket(spec).rows(0, batch) for row in out.to_pylist()]
+    return [tuple(row.values()) for out in bucket(spec).process_rows(0, batch) for row in out.to_pylist()]
 
 
 @pytest.mark.parametrize("seconds", [600, 601, 659])
@@ -55,11 +55,11 @@ def test_tuples_before_the_origin_are_in_the_windows_that_end_after_it() -> None
 def test_tuples_between_windows_are_counted_and_go_no_further() -> None:
     gapped = bucket(Spec(1, 10))
     batch = pa.record_batch({"pane": pa.array([8, 9, 10, 19], pa.int64())})
-    rows = [row for out in gapped.rows(0, batch) for row in out.to_pylist()]
+    rows = [row for out in gapped.process_rows(0, batch) for row in out.to_pylist()]
     assert rows == [{FIRST_WID: 0, END_WID: 1}, {FIRST_WID: 1, END_WID: 2}]
     assert gapped.outside == 2
     nothing = pa.record_batch({"pane": pa.array([8], pa.int64())})
-    assert list(gapped.rows(0, nothing)) == []
+    assert list(gapped.process_rows(0, nothing)) == []
 
 
 def test_any_stream_in_any_order_keeps_the_contract(rounds: Rounds) -> None:

@@ -64,7 +64,7 @@ def test_what_was_reported_and_what_is_added_is_the_definition(seed: int) -> Non
             for wid in spec.wids(ts):
                 wanted[(*spec.extent(wid), port)].append(length)
                 late += spec.extent(wid)[1] <= low
-            items += pipeline.rows(0, partial(plan, ts, port, length))
+            items += pipeline.process_rows(0, partial(plan, ts, port, length))
         if random.random() < 0.1:
             stopped, pipeline = pipeline, Pipeline(plan, [["M"]])
             pipeline.restore(through_ipc(stopped.snapshot()))
@@ -92,7 +92,7 @@ def test_a_flood_of_late_rows_is_not_laid_out_at_once(monkeypatch: pytest.Monkey
     pipeline = Pipeline(plan, [["M"]])
     list(pipeline.punctuate(0, Punctuation("M", 10_000)))
     flood = pa.Table.from_batches([partial(plan, 1000 + ts, port, 1) for ts in range(9) for port in range(20)])
-    items = list(pipeline.rows(0, flood.combine_chunks().to_batches()[0]))
+    items = list(pipeline.process_rows(0, flood.combine_chunks().to_batches()[0]))
     assert len(items) == 9 * 20 * 500 // 1000
     assert max(item.num_rows for item in items) <= 1000 + 500
     added = pa.Table.from_batches(items).group_by(["window_end", "destPort"]).aggregate([("n", "sum")]).to_pylist()
@@ -105,7 +105,7 @@ def test_they_are_dropped_unless_told_otherwise() -> None:
         plan = compile_query(f"{SELECT} [RANGE 10 ns{clause}] GROUP BY destPort")
         pipeline = Pipeline(plan, [["M"]])
         list(pipeline.punctuate(0, Punctuation("M", 10)))
-        assert list(pipeline.rows(0, partial(plan, 5, 80, 1))) == []
+        assert list(pipeline.process_rows(0, partial(plan, 5, 80, 1))) == []
         assert (windows_in(pipeline).late, windows_in(pipeline).late_rows) == (1, 1)
         assert LATE not in plan.schema.names
 

@@ -98,7 +98,7 @@ def choose(monkeypatch: pytest.MonkeyPatch, random: Random, way: str) -> None:
     monkeypatch.setattr(strategy, "TOTALS_COST", totals_cost)
     monkeypatch.setattr(buffer, "MERGE_ROWS", random.choice([0, 3, 16_384]))
     monkeypatch.setattr(window_rows, "CLOSE_ROWS", random.choice([1, 20, 65_536]))
-    monkeypatch.setattr(window_rows, "ALONE_ROWS", random.choice([0, 4, 4096]))
+    monkeypatch.setattr(window_rows, "MIN_SEPARATE_ROWS", random.choice([0, 4, 4096]))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -177,7 +177,7 @@ def test_two_stacks_keep_few_steps_of_a_long_window() -> None:
     most = 0
     for wid in range(2500):
         stacks.add((wid, wid + 900), partials(Spec(1, 1), [LEAST], [Arrival(0, 0, wid)]))
-        stacks.pass_on(wid)
+        stacks.remove_before(wid)
         most = max(most, len(stacks.front) + len(stacks.blocks))
         assert stacks.rows().to_pylist() == [{"k0": 0, "min": max(0, wid - 899)}]
     assert most <= 2 * 31
@@ -187,7 +187,7 @@ def test_groups_of_which_nothing_is_left_take_no_memory() -> None:
     schema = partials(Spec(1, 1), [COUNT], []).schema
     totals = RunningTotals(schema, ["k0"], Aggregate(["k0"], [COUNT]).window_rows.merge_rules)
     for wid in range(3000):
-        totals.pass_on(wid)
+        totals.remove_before(wid)
         totals.add((wid, wid + 3), partials(Spec(1, 1), [COUNT], [Arrival(0, wid, 0)]))
         assert totals.rows().num_rows == min(3, wid + 1)
         assert totals.table.count <= 1100

@@ -17,7 +17,7 @@ import pytest
 from capture.metrics import RECORDS_READ, Samples
 from highlevel.spark.decompressed_inputs import decompress_once
 from highlevel.spark.errors import FolderError
-from highlevel.spark.host import Host
+from highlevel.spark.host import LevelTask
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
@@ -112,10 +112,10 @@ def test_a_micro_batch_after_damage_has_the_rows_of_an_undisturbed_one_or_none(t
     queries = [of_panes(random) for _ in range(20)]
     feeds = InputAssignment.of([query.plan_of(str(number)) for number, query in enumerate(queries)], INPUTS, 1)
     first, second, *_ = source_batches(random, feeds, queries)
-    hosted(Host(feeds, tmp_path, 0), first, [0])
+    hosted(LevelTask(feeds, tmp_path, 0), first, [0])
 
     def rows() -> list[tuple[int, Any]]:
-        answers = hosted(Host(feeds, tmp_path, 1), second, [0])
+        answers = hosted(LevelTask(feeds, tmp_path, 1), second, [0])
         found = zip(answers["query"].to_pylist(), answers["payload"].to_pylist(), strict=True)
         return [(query, told_rows(unpack(payload))) for query, payload in found if query != COUNTERS]
 

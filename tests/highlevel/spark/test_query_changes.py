@@ -15,7 +15,7 @@ from capture import arrow_compute as pc
 from highlevel.inline.engine import Input
 from highlevel.metrics import RESULT_ROWS
 from highlevel.plan.plan import Plan
-from highlevel.spark.host import Host
+from highlevel.spark.host import LevelTask
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
@@ -101,7 +101,7 @@ class ChangingRun:
             batches = source_rows(self.reader, start, end)
             for level in range(self.assignment.levels):
                 batch, ended = len(self.offsets), self.totals.ended_inputs
-                host = Host(self.assignment, self.folder / "state", batch, level, ended)
+                host = LevelTask(self.assignment, self.folder / "state", batch, level, ended)
                 answers = hosted(host, batches, PARTITIONS)
                 batches = answers.to_batches()
             self.reader = CaptureReader(self.spec)

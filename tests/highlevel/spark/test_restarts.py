@@ -10,7 +10,7 @@ import pytest
 from capture.metrics import Samples
 from highlevel.metrics import SPARK_RESTARTS
 from highlevel.spark.restarts import Restarts
-from highlevel.spark.scratch import PREFIX, Scratch, remove_abandoned
+from highlevel.spark.scratch import PREFIX, ScratchFolder, remove_abandoned
 
 SLOW_START = "org.apache.spark.SparkException: Python worker failed to connect back.\n\tat org.apache.spark.X(Y:1)"
 DATA_ERROR = f"{SLOW_START}\nTraceback (most recent call last):\ncapture.errors.InputError: a.pcap: changed\n"
@@ -61,10 +61,10 @@ def test_folders_of_killed_processes_are_removed_and_those_in_use_stay(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     program = (
-        "import os, tempfile; from highlevel.spark.scratch import Scratch; tempfile.tempdir = os.environ['FOLDER']; "
-        "Scratch.create(); os.kill(os.getpid(), 9)"
+        "import os, tempfile; from highlevel.spark.scratch import ScratchFolder; "
+        "tempfile.tempdir = os.environ['FOLDER']; ScratchFolder.create(); os.kill(os.getpid(), 9)"
     )
-    mine = Scratch.create()
+    mine = ScratchFolder.create()
     others = tmp_path / f"{PREFIX}of-another-program"
     others.mkdir()
     done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"FOLDER": str(tmp_path)}, check=False)

@@ -90,7 +90,13 @@ def test_a_file_of_defaults_that_is_no_text(defaults: Path) -> None:
 
 def test_the_page_explains_every_setting() -> None:
     documented = set(re.findall(r"`(spark\.[\w.]+)`", PAGE.read_text(encoding="utf-8")))
-    ours = {*settings.DEFAULTS, *settings.FIXED, *settings.LOOPBACK, "spark.local.dir", "spark.sql.shuffle.partitions"}
+    ours = {
+        *settings.DEFAULTS,
+        *settings.REQUIRED,
+        *settings.LOOPBACK,
+        "spark.local.dir",
+        "spark.sql.shuffle.partitions",
+    }
     assert ours <= documented
 
 

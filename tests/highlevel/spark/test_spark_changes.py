@@ -199,7 +199,7 @@ def test_the_batch_answer_of_a_capture_has_the_late_rows_of_the_inline_engine(
         random = Random(f"batch {seed}")
         inputs = disordered_links(tmp_path, random, 1, 600, random.choice([0.5, 8]))
         for base in BASES:
-            plan = compile_query(sql_of(base, random.choice(STATED[3:]), "EMIT FINAL")).counting_rows()
+            plan = compile_query(sql_of(base, random.choice(STATED[3:]), "EMIT FINAL")).with_row_counts()
             expected, run = inline_table(plan, inputs, 50)
             assert rows_of(batch_answer(plan, inputs, parts, random)) == rows_of(expected), (seed, plan.sql)
             late += run.samples().total(LATE_ROWS)

@@ -1,10 +1,10 @@
 """Windows of every kind as Spark's tasks make them, without a JVM: a thousand random streams of each, by definition.
 
-`Host` is the very function of the tasks. The host receives the packed output of source tasks, partitioned, in random
-micro-batches. Its state is stored in files between micro-batches. A micro-batch may be repeated after a part of it was
-done. Many queries share a run, so that files cost little. The tests detect a group in two partitions, watermarks that
-overtake rows, and state that a restart loses or doubles. They detect a table that is wrongly seen as unchanged, and
-rows of arrival order that a shuffle mixed. The batch engine is given the same rows at once.
+`LevelTask` is the very function of the tasks. The host receives the packed output of source tasks, partitioned, in
+random micro-batches. Its state is stored in files between micro-batches. A micro-batch may be repeated after a part of
+it was done. Many queries share a run, so that files cost little. The tests detect a group in two partitions, watermarks
+that overtake rows, and state that a restart loses or doubles. They detect a table that is wrongly seen as unchanged,
+and rows of arrival order that a shuffle mixed. The batch engine is given the same rows at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from highlevel.operators import tuples
 from highlevel.plan.node_operators import make_operator
 from highlevel.sliding import window_rows as strategy
 from highlevel.spark.counters import count_windows
-from highlevel.spark.host import Host
+from highlevel.spark.host import LevelTask
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.operator_part import compute_parts
 from highlevel.spark.packing import unpack
@@ -43,7 +43,7 @@ def run(random: Random, queries: list[Asked], folder: Path) -> tuple[list[Counte
     found: list[Counter[tuple]] = [Counter() for _ in queries]
     totals = Totals()
     for batch_id, batches in enumerate(source_batches(random, feeds, queries)):
-        host = Host(feeds, folder, batch_id)
+        host = LevelTask(feeds, folder, batch_id)
         if random.random() < 0.2:  # done, and lost before Spark heard of it
             hosted(host, batches, random.sample(range(parts), random.randint(1, parts)))
         random.shuffle(batches)
@@ -103,7 +103,7 @@ def test_a_finite_input_has_the_windows_of_the_definition(family, rounds: Rounds
         for part in set(parts.tolist()):
             mine = batch.filter(pa.array(parts == part))
             operator = make_operator(query.plan_of("q").root, 1, finite=True)
-            items = [*operator.rows(0, mine), *operator.punctuate(0, Punctuation("*", END))]
+            items = [*operator.process_rows(0, mine), *operator.punctuate(0, Punctuation("*", END))]
             found += sum((told_rows(item) for item in items if isinstance(item, pa.RecordBatch)), Counter())
             received += operator.received
             closed.append(operator.take_closed_windows())

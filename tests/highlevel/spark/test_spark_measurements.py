@@ -20,7 +20,7 @@ from highlevel.plan.nodes import Leaf, Node
 from highlevel.plan.plan import Plan, leaf_names
 from highlevel.spark.batch import BatchRun
 from highlevel.spark.byte_ranges import RangeReader, Task, input_size
-from highlevel.spark.finite_host import FiniteHost
+from highlevel.spark.finite_host import FiniteLevelTask
 from highlevel.spark.stream import StreamRun
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED
 from queries.gsql import compile_query
@@ -54,7 +54,7 @@ class TaskRun(BatchRun):
         reader = RangeReader(feeds, sizes, tuple(tasks), self.slots, self.measure)
         batches = [batch for number in range(len(tasks)) for batch in reader(iter([pa.record_batch({"id": [number]})]))]
         for level in range(feeds.levels):
-            host = FiniteHost(feeds, level, self.measure)
+            host = FiniteLevelTask(feeds, level, self.measure)
             batches = through_partitions(host, batches, feeds.partitions, Random(level))
         return pa.Table.from_batches(batches)
 

@@ -24,7 +24,7 @@ from highlevel.spark import packing
 from highlevel.spark.admission import (
     LONGEST_PAUSE,
     UNREAD,
-    Admission,
+    BlockSelector,
     compute_moments,
     due_time,
     split_blocks,
@@ -52,17 +52,17 @@ def index(*blocks: tuple[int, int]) -> Index:
 
 def test_the_input_that_lags_behind_goes_on_first() -> None:
     behind, ahead = index((0, 1), (1, 2), (2, 3), (3, 4)), index((2, 3), (9, 10))
-    assert Admission([behind, ahead], 2).select_blocks([UNREAD, UNREAD], 0) == [2, 0]
-    assert Admission([behind, ahead], 3).select_blocks([UNREAD, UNREAD], 0) == [3, 1]
-    assert Admission([behind, ahead], 3).select_blocks([3, 1], 0) == [4, 2]
+    assert BlockSelector([behind, ahead], 2).select_blocks([UNREAD, UNREAD], 0) == [2, 0]
+    assert BlockSelector([behind, ahead], 3).select_blocks([UNREAD, UNREAD], 0) == [3, 1]
+    assert BlockSelector([behind, ahead], 3).select_blocks([3, 1], 0) == [4, 2]
 
 
 def test_an_empty_input_is_done_with_its_first_promise() -> None:
-    assert Admission([index(), index((0, 1))], 1).select_blocks([UNREAD, UNREAD], 0) == [0, 1]
+    assert BlockSelector([index(), index((0, 1))], 1).select_blocks([UNREAD, UNREAD], 0) == [0, 1]
 
 
 def test_a_block_is_there_when_the_trace_clock_has_passed_its_newest_time() -> None:
-    admission = Admission([index((100, 105), (105, 110), (110, 120))], 10, speed=2.0)
+    admission = BlockSelector([index((100, 105), (105, 110), (110, 120))], 10, speed=2.0)
     assert admission.select_blocks([UNREAD], 7 * NS) == [0]
     assert admission.select_blocks([0], 7 * NS + 2 * NS) == [0]
     assert admission.select_blocks([0], 7 * NS + 5 * NS // 2) == [1]
@@ -71,7 +71,7 @@ def test_a_block_is_there_when_the_trace_clock_has_passed_its_newest_time() -> N
 
 
 def test_the_trace_clock_goes_on_from_the_offsets_after_a_restart() -> None:
-    admission = Admission([index((100, 105), (105, 110), (110, 120))], 10, speed=4.0)
+    admission = BlockSelector([index((100, 105), (105, 110), (110, 120))], 10, speed=4.0)
     assert admission.select_blocks([2], 0) == [2]
     assert admission.select_blocks([2], 2 * NS) == [2]
     assert admission.select_blocks([2], 10 * NS // 4) == [3]
@@ -94,14 +94,14 @@ YEAR = 365 * 86_400
 @pytest.mark.parametrize("restarts", [False, True])
 def test_no_pause_of_a_replay_is_longer_than_five_seconds(blocks, speed: float, restarts: bool) -> None:
     indexes = [index(*blocks), index((0, 0), (1, 1), (40_000, 40_000))]
-    admission, places, wall = Admission(indexes, 10, speed), [0, 0], 0
+    admission, places, wall = BlockSelector(indexes, 10, speed), [0, 0], 0
     admission.select_blocks([UNREAD, UNREAD], wall)
     while places != [len(each.blocks) for each in indexes]:
         before, places = places, admission.select_blocks(places, wall + LONGEST_PAUSE * NS)
         wall += LONGEST_PAUSE * NS
         assert places != before
         if restarts:
-            admission = Admission(indexes, 10, speed)
+            admission = BlockSelector(indexes, 10, speed)
             admission.select_blocks(places, wall)
 
 
@@ -111,7 +111,7 @@ def test_pauses_that_are_short_enough_are_kept() -> None:
 
 
 def test_a_link_that_waits_for_its_time_does_not_hold_back_another() -> None:
-    admission = Admission([index((0, 50), (50, 60)), index((0, 1), (2, 3), (90, 91))], 10, speed=1.0)
+    admission = BlockSelector([index((0, 50), (50, 60)), index((0, 1), (2, 3), (90, 91))], 10, speed=1.0)
     admission.select_blocks([UNREAD, UNREAD], 0)
     assert admission.select_blocks([0, 0], 4 * NS) == [0, 2]
 
@@ -278,8 +278,8 @@ def test_windows_hold_the_times_that_their_extents_do(seed: int, monkeypatch: py
             looked_at.append(wid)
             yield wid
 
-    original = finite._containing
-    monkeypatch.setattr(finite, "_containing", holding)
+    original = finite._windows_containing
+    monkeypatch.setattr(finite, "_windows_containing", holding)
     random = Random(seed)
     window = SlidingWindow(random.randrange(1, 100), random.randrange(1, 30), random.randrange(-50, 50))
     times = sorted(random.randrange(-100, 300) for _ in range(random.randrange(1, 40)))

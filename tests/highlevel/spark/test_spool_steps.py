@@ -28,7 +28,7 @@ from highlevel.metrics import (
 )
 from highlevel.plan.plan import Plan
 from highlevel.spark.estimates import ESTIMATED, mark_estimates
-from highlevel.spark.host import Host
+from highlevel.spark.host import LevelTask
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
@@ -81,7 +81,7 @@ class Engine:
         for _ in range(times):
             batches = source_rows(self.reader, start, end)
             for level in range(self.spec.assignment.levels):
-                host = Host(self.spec.assignment, self.folder, len(self.offsets) - 2, level)
+                host = LevelTask(self.spec.assignment, self.folder, len(self.offsets) - 2, level)
                 answers = hosted(host, batches, self.spec.assignment.partitions)
                 batches = answers.to_batches()
             self.restart()

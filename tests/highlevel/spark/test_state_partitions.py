@@ -14,7 +14,7 @@ import pytest
 from highlevel.inline.engine import Input
 from highlevel.spark.errors import FolderError
 from highlevel.spark.fragment_task import FragmentTask
-from highlevel.spark.host import Host
+from highlevel.spark.host import LevelTask
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
@@ -48,7 +48,7 @@ def test_open_windows_continue_in_other_partitions(family, tmp_path: Path, round
                 finish_division(folder, counts[1])
                 moved += sum(path.stat().st_size for path in (folder / "state").rglob("*.json"))
             is_changed = batch_id >= change
-            host = Host(assignments[is_changed], folder / "state", batch_id)
+            host = LevelTask(assignments[is_changed], folder / "state", batch_id)
             rows = hosted(host, (after if is_changed else before)[batch_id], [COUNTERS, *range(counts[is_changed])])
             for query, payload in zip(rows["query"].to_pylist(), rows["payload"].to_pylist(), strict=True):
                 if query != COUNTERS:

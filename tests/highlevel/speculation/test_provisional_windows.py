@@ -77,7 +77,9 @@ def consistency_of(random: Random) -> Consistency:
 
 def feed(operator, event) -> list:
     return list(
-        operator.rows(0, batch_of(event)) if isinstance(event, list) else operator.punctuate(0, Punctuation("l", event))
+        operator.process_rows(0, batch_of(event))
+        if isinstance(event, list)
+        else operator.punctuate(0, Punctuation("l", event))
     )
 
 

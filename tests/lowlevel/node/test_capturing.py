@@ -65,7 +65,7 @@ SMALL = SpoolLimits(segment_bytes=1 << 14, segment_time=1)
 
 
 def compiled(**texts: str) -> list[Plan]:
-    return [compile_query(sql, name).counting_rows() for name, sql in texts.items()]
+    return [compile_query(sql, name).with_row_counts() for name, sql in texts.items()]
 
 
 PLANS = compiled(
@@ -195,14 +195,14 @@ def killed_after(capturing: LinkWorker, blocks: int) -> bool:
         return False
     dying = after(blocks)
 
-    def stopping() -> bool:
+    def call_at_signal() -> bool:
         if dying():
             raise Killed
         return False
 
     capturing._close = lambda *_: None if dying() else LinkWorker._close(capturing, never)  # type: ignore[method-assign]
     try:
-        capturing.run(stopping)
+        capturing.run(call_at_signal)
     except Killed:
         capturing.spool.abandon()
         return True

@@ -21,7 +21,7 @@ from capture.packets.columns import FRAME_COLUMNS
 from lowlevel.expressions.columns import shape_of
 from lowlevel.expressions.tree import Binary, Column, Literal
 from lowlevel.expressions.types import Op, Type
-from lowlevel.kinds import KINDS, columns_of_kind
+from lowlevel.kinds import KINDS, row_kind_of
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.plan import NEWEST, Key, LowLevelPlan
 from lowlevel.punctuation import END, Item, Punctuation
@@ -125,7 +125,7 @@ def test_a_reader_promises_what_its_kind_does_and_has_the_columns_it_is_asked_fo
     path = tmp_path / "any.pcap"
     write_capture(path, 8, 50)
     file = open_capture(path)
-    columns = columns_of_kind(kind).listed_names
+    columns = row_kind_of(kind).listed_names
     reader = make_reader(kind, "main1", file, columns, 64)
     assert reader.has_record_watermarks == LowLevelPlan(None, (), (), NS, kind=kind).has_record_watermarks
     for block in scan(file, 64).blocks:

@@ -337,7 +337,7 @@ def stream(path: Path, times: list[int], slack: int | None) -> tuple[list[list],
                 marks.append(item.watermark)
                 results = pipeline.punctuate(0, item)
             else:
-                results = pipeline.rows(0, item)
+                results = pipeline.process_rows(0, item)
             came[-1] += [row for batch in results if isinstance(batch, pa.RecordBatch) for row in batch.to_pylist()]
 
     for block in scan(file, 16).blocks:

@@ -6,11 +6,11 @@ A snapshot is the time between two neighbouring endpoints of lifetimes in a grou
               An entry contains the state from its time until that of the next entry (`entries`)
     pending   the later ends ("endpoint compensation queue"): a heap (`pending_ends`)
 
-An entry is removed when no lifetime starts or ends at its time: with the payloads as counter, as printed, rows are lost
-(digest A1). The row of the last entry is published when a later endpoint is known; in the variant OP at once, without
-end. ML has no pending ends: all endpoints are entries.
+An entry is removed when no lifetime starts or ends at its time. (The paper removes it when it has no rows, which loses
+rows.) The row of the last entry is published when a later endpoint is known. The variant OP publishes it at once,
+without an end. The variant ML has no pending ends: all endpoints are entries.
 
-An entry is searched for from the newest one. The steps are the entries that a late row is behind, most of which it
+The search for an entry begins at the newest one. So a late row passes the entries after its start, most of which it
 changes anyway.
 """
 
