@@ -5,6 +5,8 @@ import pytest
 from highlevel.speculation.lifetimes.aggregates import parse_aggregate
 from highlevel.speculation.lifetimes.align import Align, Release
 from highlevel.speculation.lifetimes.equi_join import LifetimeJoin
+from highlevel.speculation.lifetimes.finalize import Count, FinalizeByValue
+from highlevel.speculation.lifetimes.kernels.endpoints import CTI
 from highlevel.speculation.lifetimes.model import are_equivalent, canonical_history, have_equal_snapshots, sync_times
 from highlevel.speculation.lifetimes.snapshot import SnapshotOperator, Variant
 from tests.references.lifetimes import C, I, R, from_time, inf, is_ordered, to_batch, to_events
@@ -297,3 +299,29 @@ def test_the_corners_of_the_triangle(wait, release, variant, expected) -> None:
     operator = SnapshotOperator(align.schema, [parse_aggregate("n", "count(*)")], (), variant)
     found = [to_events(operator.process(align.process(to_batch([event])))) for event in CORNERS]
     assert found == expected
+
+
+def remembered(remember: int, wait: int, variant: Variant) -> list:
+    """The changes that each event of §3.6.5 causes, behind Finalize and Align; the count is the last event."""
+    finalize = FinalizeByValue(remember, 0)
+    align = Align(to_batch([]).schema, wait, Release.SYNC)
+    counts = [parse_aggregate("n", "count(*)")]
+    operator = SnapshotOperator(align.schema, counts, (), variant, without_full_retractions=True)
+    found = []
+    for row in (*(event[1:] for event in CORNERS[:3]), None):
+        if row is None:
+            finalize.ctis.count(Count(0, 30, 3))
+        changes = [*(finalize.insert(*row) if row else ()), *finalize.advance()]
+        events = [C(vs) if kind == CTI else I(vs, ve, p) for kind, vs, ve, _, p in changes]
+        events = [event for event in events if event != C(event[1]) or event[1] >= 0]  # the times of the digest
+        found.append(to_events(operator.process(align.process(to_batch(events)))))
+    return found
+
+
+def test_the_weak_corner_drops_the_late_row() -> None:
+    assert remembered(5, 0, ML) == [[I(0, 10, 1)], [I(12, 20, 1), C(7)], [], []]
+
+
+def test_the_diagonal_returns_nothing_that_it_corrects() -> None:
+    first, second, late, _ = remembered(10, 10, PP)
+    assert (first, second, late) == ([], [C(0)], [])
