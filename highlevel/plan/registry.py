@@ -138,11 +138,9 @@ def _make_changing_results(node: ChangingResults) -> NodeOperator:
     from highlevel.plan.operators.changing_sums import ChangingSumsOperator, adds_up
     from highlevel.plan.result_windows import result_windows
 
-    kind: type[ChangingHistoryOperator | ChangingResultsOperator]
     if result_windows(node.body) is None:
-        kind = ChangingHistoryOperator
-    else:
-        kind = ChangingSumsOperator if adds_up(node.body) else ChangingResultsOperator
+        return ChangingHistoryOperator(node, lambda body: entry_of(body).operator(body))
+    kind = ChangingSumsOperator if adds_up(node.body) else ChangingResultsOperator
     return kind(node, lambda: entry_of(node.body).operator(node.body))
 
 

@@ -6,46 +6,78 @@
 The body receives only rows that are final, so it never has to withdraw anything. After each change a copy of it
 receives all other rows, and returns the results that they would have if the input ended now. So a change costs as
 much as all rows that can still change. REMEMBER limits their number.
+
+If all functions of OVER have a common column in PARTITION BY, rows with another value of this column have no effect.
+Then only the partitions with changes, and those with rows that became final, are computed again. For this the body
+returns the columns of the partition too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from highlevel.aggregation import Output
+from highlevel.groups.ids import NOBODY
+from highlevel.groups.keys import Keys
 from highlevel.operators.meld import UNION
 from highlevel.operators.state import restore_to, snapshot_of
+from highlevel.plan.answer_nodes import Over
 from highlevel.plan.change_nodes import ChangingResults, implies_watermark
-from highlevel.plan.operators.changing_results import MakeBody, compute, result_table
-from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, times_of
+from highlevel.plan.nodes import Node
+from highlevel.plan.operators.changing_results import compute, result_table
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator, bounds_of, times_of
 from highlevel.speculation.changes import make_changes, net_changes, split_changes
 from highlevel.speculation.weighted_rows import WeightedRows
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
-ROWS, RESULTS, STATE = "rows", "results", "state"
-"""Tables of a snapshot: the rows that are not final, the results that are not final, and the watermarks."""
+ROWS, RESULTS, CHANGED, STATE = "rows", "results", "changed", "state"
+"""Tables of a snapshot: the rows that are not final, the results that are not final, the partitions of rows that have
+changed since the results were computed, and the watermarks."""
+
+PARTITION = ".partition "
+"""Beginning of the names of the columns with the partition of a result. No column of a query has such a name."""
 
 BODY = "body "
 """Beginning of the names of the tables with the state of the body."""
 
 
+def common_partition(body: Node) -> tuple[str, ...]:
+    """Return the columns that are in PARTITION BY of all functions of OVER; () for other nodes."""
+    if not isinstance(body, Over):
+        return ()
+    first, *others = (function.partition for function in body.functions)
+    return tuple(name for name in first if all(name in partition for partition in others))
+
+
 class ChangingHistoryOperator:
     """Stores the rows and results that are not final, and the body."""
 
-    def __init__(self, node: ChangingResults, make: MakeBody) -> None:
-        """Compute the results with operators that `make` returns."""
+    def __init__(self, node: ChangingResults, make: Callable[[Node], NodeOperator]) -> None:
+        """Compute the results with operators that `make` returns for the body."""
         (changes,) = node.inputs
-        self._make = make
-        self._body = make()
+        body, self._partition = node.body, common_partition(node.body)
+        kinds = {column.name: column for column in body.inputs[0].columns}
+        if isinstance(body, Over):
+            outputs = (Output(PARTITION + name, kinds[name]) for name in self._partition)
+            body = replace(body, outputs=(*body.outputs, *outputs))
+        self._make = partial(make, body)
+        self._body = self._make()
+        self._visible = [column.name for column in node.body.columns]
+        self._partition_types = [ARROW_TYPES[kinds[name].type] for name in self._partition]
         self._time, self._result_time = changes.time_columns[0], node.time_columns[0]
         self._step = node.step
         self._implies_watermark = implies_watermark(changes)
         columns = [(column.name, ARROW_TYPES[column.type]) for column in node.body.inputs[0].columns]
-        self._schema = pa.schema([(column.name, ARROW_TYPES[column.type]) for column in node.body.columns])
+        self._schema = pa.schema([(column.name, ARROW_TYPES[column.type]) for column in body.columns])
         self._rows = WeightedRows(pa.schema(columns))
+        self._changed: list[pa.Table] = []
         self._results: pa.Table = self._schema.empty_table()
         self._input_watermark = self._watermark = BEGINNING
         self.received = 0
@@ -75,7 +107,9 @@ class ChangingHistoryOperator:
         times = times_of(batch.column(self._time))
         in_time = (times >= self._input_watermark) & (times < END)
         self.late += int(np.count_nonzero(~in_time))
-        self._rows.add(rows.filter(pa.array(in_time)), weights[in_time])
+        changed = rows.filter(pa.array(in_time))
+        self._rows.add(changed, weights[in_time])
+        self._changed.append(changed.select(self._partition))
         low = int(times[in_time & final].max(initial=BEGINNING))
         if low != BEGINNING and self._implies_watermark:
             yield from self._advance(UNION, low + self._step)
@@ -93,9 +127,9 @@ class ChangingHistoryOperator:
         self._input_watermark = low
         times = times_of(self._rows.content[0].column(self._time).combine_chunks())
         final = times < low
-        items = [
-            item for batch in self._rows.repeated(final).to_batches() for item in self._body.process_rows(0, batch)
-        ]
+        moved = self._rows.repeated(final)
+        self._changed.append(moved.select(self._partition))
+        items = [item for batch in moved.to_batches() for item in self._body.process_rows(0, batch)]
         self._rows.remove(final)
         items += self._body.punctuate(0, Punctuation(link, low))
         progress = [item for item in items if isinstance(item, Punctuation)]
@@ -105,13 +139,20 @@ class ChangingHistoryOperator:
 
     def _revise(self, final: pa.Table) -> Iterator[pa.RecordBatch]:
         """Return the changes to the last results. `final`: the results of the body that have not been compared."""
+        is_changed, self._changed = Membership(self._changed, self._partition_types), []
+        of_results = is_changed.of(self._results, [PARTITION + name for name in self._partition])
+        old, kept = self._results.filter(pa.array(of_results)), self._results.filter(pa.array(~of_results))
         results = self._schema.empty_table()
         if self._input_watermark != END:
             copy = self._make()
-            copy.restore(self._body.snapshot())
-            results = compute(copy, [self._rows.repeated()], self._schema)
-        rows, weights = net_changes(self._results, pa.concat_tables([final, results]))
-        self._results = results
+            copy.restore(
+                {name: is_changed.rows_of(table, self._partition) for name, table in self._body.snapshot().items()}
+            )
+            chosen = is_changed.of(self._rows.content[0], self._partition)
+            results = compute(copy, [self._rows.repeated(chosen)], self._schema)
+        new = pa.concat_tables([final, results])
+        rows, weights = net_changes(old.select(self._visible), new.select(self._visible))
+        self._results = pa.concat_tables([kept, results]).combine_chunks()
         self.results += rows.num_rows
         is_final = times_of(rows.column(self._result_time).combine_chunks()) < self._watermark
         yield from make_changes(rows, weights, is_final)
@@ -120,7 +161,8 @@ class ChangingHistoryOperator:
         """Return the rows and results that are not final, the watermarks, and the state of the body."""
         body = {f"{BODY}{name}": table for name, table in snapshot_of([self._body]).items()}
         state = pa.table({"low": [self._input_watermark], "watermark": [self._watermark]})
-        return {STATE: state, ROWS: self._rows.snapshot(), RESULTS: self._results, **body}
+        tables = {STATE: state, ROWS: self._rows.snapshot(), RESULTS: self._results, **body}
+        return tables | ({CHANGED: pa.concat_tables(self._changed)} if self._partition and self._changed else {})
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
@@ -128,5 +170,34 @@ class ChangingHistoryOperator:
         self._input_watermark, self._watermark = state["low"], state["watermark"]
         self._rows.restore(tables[ROWS])
         self._results = tables[RESULTS].cast(self._schema)
+        self._changed = [tables[CHANGED]] if CHANGED in tables else []
         body = {name.removeprefix(BODY): table for name, table in tables.items() if name.startswith(BODY)}
         restore_to([self._body], body)
+
+
+class Membership:
+    """The rows of some partitions; all rows if there is one partition only."""
+
+    def __init__(self, changed: Sequence[pa.Table], types: Sequence[pa.DataType]) -> None:
+        """Choose the partitions of the rows `changed`, tables with the columns of the partition, of these types."""
+        self._keys = Keys(types) if types else None
+        if self._keys is not None:
+            for table in changed:
+                self._keys.find_or_insert(_columns(table, table.column_names), table.num_rows)
+
+    def of(self, rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Return which rows are in the partitions, by the columns `names`."""
+        if self._keys is None:
+            return np.ones(rows.num_rows, np.bool_)
+        found: npt.NDArray[np.bool_] = self._keys.find(_columns(rows, names), rows.num_rows) != NOBODY
+        return found
+
+    def rows_of(self, table: pa.Table, names: Sequence[str]) -> pa.Table:
+        """Return the rows of a table of a snapshot in the partitions; a table without rows of the input unchanged."""
+        if self._keys is None or not set(names) <= set(table.column_names):
+            return table
+        return table.filter(pa.array(self.of(table, names)))
+
+
+def _columns(table: pa.Table, names: Sequence[str]) -> list[pa.Array]:
+    return [table.column(name).combine_chunks() for name in names]

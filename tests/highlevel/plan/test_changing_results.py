@@ -12,11 +12,13 @@ import pyarrow as pa
 import pytest
 
 from highlevel.aggregation import Aggregation, Output
-from highlevel.plan.answer_nodes import Sort, SortKey
+from highlevel.plan.answer_nodes import Frame, Over, RowFunction, RowFunctionKind, Sort, SortKey
 from highlevel.plan.change_nodes import ChangingResults, NetChanges, RowsOfChanges, changes_of_rows, time_step
 from highlevel.plan.fragments import FragmentInput
 from highlevel.plan.node_operators import make_operator
 from highlevel.plan.nodes import Apply, Node, TimeOutput, Windowed
+from highlevel.plan.operators import changing_history
+from highlevel.plan.operators.operator import NodeOperator
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
@@ -156,3 +158,55 @@ def test_final_rows_of_one_of_several_operators_do_not_end_a_window() -> None:
     operator.feed([(1, "a", 1.0, 1, True)])
     operator.feed([(1, "b", 2.0, 1, True)])
     assert [(row["g"], row["weight"], row["final"]) for row in operator.feed(2)] == [("b", 1, True), ("a", 1, True)]
+
+
+def before_in_group() -> ChangingResults:
+    """The last x of the group, and the largest of its last three x."""
+    order = (SortKey("ts"),)
+    frame = Frame(-2, 0, by_values=False)
+    functions = (
+        RowFunction("before", RowFunctionKind.LAG, Type.FLOAT, "x", ("g",), order),
+        RowFunction("most", RowFunctionKind.MAX, Type.FLOAT, "x", ("g",), order, frame=frame),
+    )
+    columns = (Column("ts", Type.INT), *(Column(each.name, Type.FLOAT, nullable=True) for each in functions))
+    outputs = tuple(Output(column.name, column) for column in columns)
+    return ChangingResults(Over(RowsOfChanges(CHANGES), functions, outputs))
+
+
+def test_a_change_costs_its_partition_of_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result does not contain the partition, so results of several partitions are equal."""
+    random, computed = Random("partitions"), []
+    compute = changing_history.compute
+
+    def counting(operator: NodeOperator, inputs: list[pa.Table], schema: pa.Schema) -> pa.Table:
+        computed.append(sum(table.num_rows for table in inputs))
+        return compute(operator, inputs, schema)
+
+    monkeypatch.setattr(changing_history, "compute", counting)
+    run, total = Stepwise(before_in_group()), Counter[tuple]()
+
+    def feed(operator: Stepwise, event: list[tuple] | int, total: Counter[tuple]) -> None:
+        for *row, weight, _ in (change.values() for change in operator.feed(event)):
+            total[tuple(row)] += weight
+            assert total[tuple(row)] >= 0
+
+    rows = [(ts, f"g{ts % 20}", float(ts % 3)) for ts in range(400)]
+    feed(run, [(*row, 1, False) for row in rows], total)
+    assert computed == [400]
+    for step in range(30):
+        added, removed = (
+            (random.randrange(200, 400), f"g{random.randrange(20)}", float(step)),
+            random.choice(rows[200:]),
+        )
+        rows.append(added)
+        rows.remove(removed)
+        feed(run, [(*added, 1, False), (*removed, -1, False)], total)
+        assert computed[-1] <= 2 * 25, "at most 2 of 20 partitions have changed"
+        if step % 10 == 9:
+            feed(run, 40 + 5 * step, total)
+    feed(run, END, total)
+    expected: Counter[tuple] = Counter()
+    whole = Stepwise(before_in_group())
+    feed(whole, [(*row, 1, False) for row in rows], expected)
+    feed(whole, END, expected)
+    assert +total == +expected
