@@ -137,14 +137,11 @@ class LifetimeJoins:
 
     def make_node(self, needed: set[str], time: str) -> Node:
         """Return the node of the last join, with the `needed` columns and watermarks for the bound `time`."""
-        columns = set(needed)
-        for item in self._items:
-            columns |= names_in(item.conditions)
-        return self._node(len(self._items) - 1, columns, time)
+        residuals = [condition for item in self._items for condition in self._split(item)[1]]
+        return self._node(len(self._items) - 1, needed | names_in(residuals), time)
 
-    def _node(self, index: int, columns: set[str], time: str) -> Node:
-        """Return the join of the items up to `index`."""
-        item = self._items[index]
+    def _split(self, item: LifetimeItem) -> tuple[list[tuple[Expression, Expression]], list[Expression]]:
+        """Split the conditions of an item into keys of its join and residual conditions."""
         keys, residuals = [], []
         for condition in item.conditions:
             names = names_in([condition])
@@ -154,6 +151,11 @@ class LifetimeJoins:
                 residuals.append(condition)
             else:
                 keys.append(pair)
+        return keys, residuals
+
+    def _node(self, index: int, columns: set[str], time: str) -> Node:
+        """Return the join of the items up to `index`."""
+        keys, residuals = self._split(self._items[index])
         of_keys = names_in([key for pair in keys for key in pair])
         left, left_side, left_names = self._left(index - 1, columns, of_keys)
         right, right_side, right_names = self._side(index, columns, of_keys)

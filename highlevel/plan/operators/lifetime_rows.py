@@ -4,7 +4,7 @@
     change    the same, with its weight               └── until their start is due
 
 A withdrawn row is a row with a negative weight. It retracts the whole lifetime. If it is withdrawn while it waits, it
-leaves no change. A row and its withdrawal have the same start, and begin to wait and are due together.
+leaves no change. A row and its withdrawal have the same start, so both are due together.
 
 After a watermark t of the input no row begins before t - `late_by`. The operators use this time, not the watermark.
 """
