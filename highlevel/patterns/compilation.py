@@ -62,8 +62,9 @@ NUMBERED = (Type.TEXT, Type.ADDRESS, Type.BYTES)
 
 @dataclass(frozen=True)
 class CompiledAutomaton:
-    """An automaton as arrays. `integers` and `floats` are the fields of the register.
+    """An automaton as arrays. `integers` and `floats` are the fields of the register, fields of fences first.
 
+    * `compared`: how many of these fields decide which arcs apply, directly or through transfers.
     * `conditions`: expressions over a row, whose values are bits.
     * `row_integers`, `row_floats`: expressions over a row, whose values are words after those with the bits.
     * `arcs`: ARC_WORDS per arc, ordered by source; those of a state begin at `first_arcs[state]`. Silent arcs follow
@@ -73,6 +74,7 @@ class CompiledAutomaton:
     automaton: Automaton
     integers: tuple[str, ...]
     floats: tuple[str, ...]
+    compared: tuple[int, int]
     conditions: tuple[Expression, ...]
     row_integers: tuple[Expression, ...]
     row_floats: tuple[Expression, ...]
@@ -97,8 +99,11 @@ class _Compiler:
     def __init__(self, automaton: Automaton) -> None:
         self._automaton = automaton
         types = {field.name: field.initial.type for field in automaton.register}
-        self.integers = tuple(name for name, kind in types.items() if kind is not Type.FLOAT)
-        self.floats = tuple(name for name, kind in types.items() if kind is Type.FLOAT)
+        read = _fields_of_fences(automaton)
+        ordered = sorted(types, key=lambda name: name not in read)
+        self.integers = tuple(name for name in ordered if types[name] is not Type.FLOAT)
+        self.floats = tuple(name for name in ordered if types[name] is Type.FLOAT)
+        self.compared = (len(read.intersection(self.integers)), len(read.intersection(self.floats)))
         self._types = types
         self.conditions: list[Expression] = []
         self.row_integers: list[Expression] = []
@@ -136,6 +141,7 @@ class _Compiler:
             automaton,
             self.integers,
             self.floats,
+            self.compared,
             tuple(self.conditions),
             tuple(self.row_integers),
             tuple(self.row_floats),
@@ -273,6 +279,23 @@ NUMBERED_TYPES = frozenset(NUMBERED)
 def compile_automaton(automaton: Automaton) -> CompiledAutomaton:
     """Translate an automaton. Raises PatternError for an expression that needs a function of the register."""
     return _Compiler(automaton).compile()
+
+
+def _fields_of_fences(automaton: Automaton) -> set[str]:
+    """Return the fields that decide which arcs apply: those of fences, and those from which they are computed."""
+    names = {field.name for field in automaton.register}
+    read = {column.name for arc in automaton.arcs for column in columns_of(arc.fence)} & names
+    while True:
+        added = {
+            column.name
+            for arc in automaton.arcs
+            for name, value in arc.transfer
+            if name in read
+            for column in columns_of(value)
+        } & names - read
+        if not added:
+            return read
+        read |= added
 
 
 def _conjuncts(expression: Expression) -> list[Expression]:

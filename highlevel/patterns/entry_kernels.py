@@ -52,8 +52,11 @@ START, START_TIE, RUN_STOP, STATE, NEXT_NODE, NODE_WORDS = range(6)
 The fields of the register follow.
 """
 
-FIRST, LAST, PARTITION_WORDS = range(3)
-"""Words of a partition: its first and its last entry."""
+FIRST, LAST, CANDIDATES, MATCHES, PARTITION_WORDS = range(5)
+"""Words of a partition: its first and its last entry, its first candidate, and the number of its last match.
+
+The last two are for `match_kernels` only.
+"""
 
 ENTRIES, NODE_RECORDS = 0, LIST_WORDS
 (
@@ -81,8 +84,9 @@ NO_ROOM = -2
 class Automata(NamedTuple):
     """An automaton for kernels (`highlevel.patterns.compilation`).
 
-    `initial` and `float_initial` are the register before the first row. `fields`, `float_fields`, `bits`, `row_words`
-    and `float_row_words` are numbers of words.
+    `initial` and `float_initial` are the register before the first row. `fields`, `float_fields`, `row_words` and
+    `float_row_words` are numbers of words. Runs are equal if the first `compared` and `float_compared` fields are. With
+    `is_preferred` the runs of one start are in the order of preference, and a final run removes those after it.
     """
 
     arcs: Integers
@@ -95,6 +99,9 @@ class Automata(NamedTuple):
     float_fields: Integer
     row_words: Integer
     float_row_words: Integer
+    compared: Integer
+    float_compared: Integer
+    is_preferred: Integer
 
 
 class Store(NamedTuple):
@@ -181,13 +188,13 @@ def append_node(automata: Automata, store: Store, node):  # type: ignore[no-unty
 
 @helper
 def have_equal_registers(automata: Automata, store: Store, one, other):  # type: ignore[no-untyped-def]
-    """Return whether the registers of two nodes are equal. NaN is equal to NaN."""
+    """Return whether the compared fields of two nodes are equal. NaN is equal to NaN."""
     left, right = node_at(automata, one) + NODE_WORDS, node_at(automata, other) + NODE_WORDS
-    for field in range(automata.fields):
+    for field in range(automata.compared):
         if store.nodes[left + field] != store.nodes[right + field]:
             return 0
     left, right = one * automata.float_fields, other * automata.float_fields
-    for field in range(automata.float_fields):
+    for field in range(automata.float_compared):
         a, b = store.float_nodes[left + field], store.float_nodes[right + field]
         if a != b and (a == a or b == b):
             return 0
@@ -265,14 +272,14 @@ def close_group(automata: Automata, store: Store, machine: Machine, first, entry
 def extend(automata: Automata, store: Store, machine: Machine, node, count, entry):  # type: ignore[no-untyped-def]
     """Append the extensions of `count` nodes with the row of an entry to the list. Return 0 without room."""
     nodes, time = store.nodes, store.entries[entry_at(automata, entry) + TIME]
-    first, start, start_tie = NONE, 0, 0
+    first, start, start_tie, is_cut = NONE, 0, 0, False
     for _ in range(count):
         at = node_at(automata, node)
         if first != NONE and (nodes[at + START] != start or nodes[at + START_TIE] != start_tie):
             if close_group(automata, store, machine, first, entry) == 0:
                 return 0
-            first = NONE
-        if nodes[at + RUN_STOP] > time:
+            first, is_cut = NONE, False
+        if nodes[at + RUN_STOP] > time and not is_cut:
             start, start_tie = nodes[at + START], nodes[at + START_TIE]
             of_node = nodes[at + STATE]
             for arc in range(automata.first_arcs[of_node], automata.first_arcs[of_node + 1]):
@@ -283,6 +290,9 @@ def extend(automata: Automata, store: Store, machine: Machine, node, count, entr
                     append_node(automata, store, added)
                     if first == NONE:
                         first = added
+                    if automata.is_preferred and automata.is_final[nodes[node_at(automata, added) + STATE]]:
+                        is_cut = True
+                        break
         node = nodes[at + NEXT_NODE]
     if first != NONE:
         return close_group(automata, store, machine, first, entry)
@@ -315,6 +325,12 @@ def begin_run(automata: Automata, store: Store, machine: Machine, entry):  # typ
         has_room = extend(automata, store, machine, begun, begun_count, entry)
     free_list(automata, store, begun)
     return has_room
+
+
+@helper
+def run_stop(automata: Automata, store: Store, node):  # type: ignore[no-untyped-def]
+    """Return the smallest end of the rows of a run."""
+    return store.nodes[node_at(automata, node) + RUN_STOP]
 
 
 @helper
@@ -352,16 +368,16 @@ def has_equal_result(automata: Automata, store: Store, node, other):  # type: ig
 
 
 @helper
-def write_result(automata: Automata, store: Store, node, entry, partition, weight):  # type: ignore[no-untyped-def]
-    """Write the result of a final node in the list of an entry."""
+def write_result(automata: Automata, store: Store, node, partition, weight, start, stop):  # type: ignore[no-untyped-def]
+    """Write a result with the register of a node."""
     number = store.state[RESULT_COUNT]
     store.state[RESULT_COUNT] += 1
     to, at = number * (RESULT_WORDS + automata.fields), node_at(automata, node)
     results = store.results
     results[to + PARTITION] = partition
     results[to + WEIGHT] = weight
-    results[to + RESULT_START] = store.entries[entry_at(automata, entry) + TIME]
-    results[to + RESULT_STOP] = store.nodes[at + RUN_STOP]
+    results[to + RESULT_START] = start
+    results[to + RESULT_STOP] = stop
     for field in range(automata.fields):
         results[to + RESULT_WORDS + field] = store.nodes[at + NODE_WORDS + field]
     for field in range(automata.float_fields):
@@ -381,7 +397,7 @@ def attach_list(automata: Automata, store: Store, entry, partition):  # type: ig
     node = head
     while node != NONE:
         if is_result(automata, store, node, head) and has_equal_result(automata, store, node, others) == 0:
-            write_result(automata, store, node, entry, partition, 1)
+            write_result(automata, store, node, partition, 1, entries[at + TIME], run_stop(automata, store, node))
         node = store.nodes[node_at(automata, node) + NEXT_NODE]
     store.nodes[node_at(automata, state[LIST_TAIL]) + NEXT_NODE] = others
     entries[at + NODES] = head
@@ -402,7 +418,8 @@ def invalidate(automata: Automata, store: Store, entry, time, tie, partition):  
         following = store.nodes[of_node + NEXT_NODE]
         is_final = automata.is_final[store.nodes[of_node + STATE]]
         if is_final and has_equal_result(automata, store, node, following) == 0:
-            write_result(automata, store, node, entry, partition, -1)
+            stop = run_stop(automata, store, node)
+            write_result(automata, store, node, partition, -1, store.entries[at + TIME], stop)
         store.entries[at + NODES] = following
         store.entries[at + NODE_COUNT] -= 1
         free_record(store.nodes, store.state, NODE_RECORDS, NODE_WORDS + automata.fields, NEXT_NODE, node)

@@ -48,6 +48,17 @@ class ValueNumbers:
             known = place != NULL
             place[known] = np.searchsorted(used, place[known])
 
+    def known(self, kind: Type) -> pa.Table:
+        """Return the values of a type in the order of their numbers."""
+        keys = self._keys[kind]
+        values = keys.columns()[0] if keys.count else pa.nulls(0, ARROW_TYPES[kind])
+        return pa.table({"value": values})
+
+    def load(self, kind: Type, values: pa.Table) -> None:
+        """Number the values of a type from 0 on."""
+        if values.num_rows:
+            self.numbers(values["value"].combine_chunks().cast(ARROW_TYPES[kind]), kind)
+
     def numbers(self, values: pa.Array, kind: Type) -> Words:
         """Return the number of each value; NULL for a NULL."""
         numbers = self._keys[kind].find_or_insert([values], len(values))

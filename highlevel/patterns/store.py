@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.patterns import entry_kernels as kernels
+from highlevel.patterns import match_kernels
 from highlevel.patterns.automaton import PatternError
 from highlevel.patterns.compilation import CompiledAutomaton, Floats, Words
 from highlevel.patterns.entry_kernels import (
@@ -29,6 +31,14 @@ from highlevel.speculation.lifetimes.kernels.records import FREE_RECORD, LIVE_RE
 from lowlevel.expressions.types import Type
 
 MIN_ROOM = 4_096
+
+
+class Skip(NamedTuple):
+    """Where matching continues after a match: a rule of `match_kernels`, and the field with a tie or 0."""
+
+    rule: int
+    field: int
+
 
 MAX_NODES = 2**25
 """Runs in memory at most. More are an error, because a match that is left out would go unnoticed."""
@@ -57,9 +67,16 @@ class Runs:
 class PartialMatches:
     """Partial matches of an automaton in numbered partitions. Not thread safe."""
 
-    def __init__(self, compiled: CompiledAutomaton, initial: tuple[Words, Floats]) -> None:
-        """Begin without rows. `initial`: the words of the register before the first row."""
+    def __init__(
+        self, compiled: CompiledAutomaton, initial: tuple[Words, Floats], *, is_preferred: bool = False
+    ) -> None:
+        """Begin without rows. `initial`: the words of the register before the first row.
+
+        With `is_preferred`, arcs are in the order of preference, and only `match` and `end_runs` may be used;
+        otherwise only `apply` and `forget`.
+        """
         self.compiled = compiled
+        compared = compiled.compared if is_preferred else (len(compiled.integers), len(compiled.floats))
         self._automata = Automata(
             compiled.arcs.reshape(-1),
             compiled.first_arcs,
@@ -71,6 +88,8 @@ class PartialMatches:
             len(compiled.floats),
             compiled.bit_words + len(compiled.row_integers),
             len(compiled.row_floats),
+            *compared,
+            int(is_preferred),
         )
         self._entry_width = ENTRY_WORDS + self._automata.row_words
         self._node_width = NODE_WORDS + self._automata.fields
@@ -81,6 +100,8 @@ class PartialMatches:
         self._partitions: Words = np.full((MIN_ROOM, PARTITION_WORDS), NONE, np.int64)
         self._results: Words = np.zeros((MIN_ROOM, RESULT_WORDS + self._automata.fields), np.int64)
         self._float_results: Floats = np.zeros((MIN_ROOM, self._automata.float_fields), np.float64)
+        self.skip_errors: Words = np.zeros(1, np.int64)
+        """Matches after which matching continues at the next row, because the row of SKIP TO is not after the first."""
         self.state: Words = np.zeros(STATE_WORDS, np.int64)
         for records in (ENTRIES, NODE_RECORDS):
             self.state[records + FREE_RECORD] = NONE
@@ -114,6 +135,37 @@ class PartialMatches:
             elif begin < end:
                 self._grow()
 
+    def match(self, rows: Rows, partitions: int, skip: Skip) -> Iterator[Results]:
+        """Match rows that ascend in time and tie; partitions are below `partitions`. Yield matches."""
+        if partitions > len(self._partitions):
+            self._partitions = _longer(self._partitions, 2 * partitions, NONE)
+        begin, end = 0, len(rows.kind)
+        while begin < end:
+            store = self._store()
+            begin = match_kernels.match_rows(
+                self._automata, self.compiled.machine, store, rows, begin, end, skip.rule, skip.field, self.skip_errors
+            )
+            if self.state[RESULT_COUNT]:
+                yield self._take_results()
+            elif begin < end:
+                self._grow()
+
+    def end_runs(self, partitions: int, watermark: int, skip: Skip) -> Iterator[Results]:
+        """End the runs that no row from the watermark on can extend. Yield matches."""
+        begin, end = 0, min(partitions, len(self._partitions))
+        while begin < end:
+            store = self._store()
+            begin = match_kernels.end_runs(
+                self._automata, store, begin, end, watermark, skip.rule, skip.field, self.skip_errors
+            )
+            if self.state[RESULT_COUNT]:
+                yield self._take_results()
+
+    def earliest_candidate(self, partitions: int) -> int:
+        """Return the earliest time of a last row of a match that is not decided, or END."""
+        known = min(partitions, len(self._partitions))
+        return int(match_kernels.earliest_candidate(self._automata, self._store(), known))
+
     def forget(self, partitions: int, watermark: int) -> int:
         """Remove what rows from the watermark on do not need. Return the number of partitions with entries."""
         known = min(partitions, len(self._partitions))
@@ -125,8 +177,46 @@ class PartialMatches:
         self._partitions = _longer(partitions, max(MIN_ROOM, 2 * len(kept)), NONE)
 
     def used_partitions(self, partitions: int) -> Words:
-        """Return the partitions with entries."""
-        return np.flatnonzero(self._partitions[:partitions, kernels.FIRST] != NONE)
+        """Return the partitions with entries or candidates."""
+        words = self._partitions[:partitions]
+        return np.flatnonzero((words[:, kernels.FIRST] != NONE) | (words[:, kernels.CANDIDATES] != NONE))
+
+    def snapshot(self, partitions: int) -> dict[str, pa.Table]:
+        """Return all words, a table for each kind of records."""
+        tables = {}
+        for name, rows in self._used(partitions).items():
+            array = getattr(self, name)
+            columns = [np.ascontiguousarray(array[:rows, word]) for word in range(array.shape[1])]
+            table = pa.table({"record": np.arange(rows), **{str(word): each for word, each in enumerate(columns)}})
+            tables[name.strip("_")] = table
+        return tables | {"state": pa.table({"words": np.append(self.state, self.skip_errors)})}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Load the words of a snapshot."""
+        words = tables["state"]["words"].to_numpy()
+        self.state[:], self.skip_errors[:] = words[:-1], words[-1:]
+        for name in self._used(0):
+            table, array = tables[name.strip("_")], getattr(self, name)
+            fill = NONE if name == "_partitions" else 0
+            array = _longer(array, max(len(array), 2 * table.num_rows), fill)
+            for word in range(array.shape[1]):
+                array[: table.num_rows, word] = table[str(word)].to_numpy()
+            setattr(self, name, array)
+        rooms = max(len(self._nodes), len(self._float_nodes))
+        self._nodes, self._float_nodes = _longer(self._nodes, rooms, 0), _longer(self._float_nodes, rooms, 0)
+        self._results = np.zeros((rooms, self._results.shape[1]), np.int64)
+        self._float_results = np.zeros((rooms, self._float_results.shape[1]), np.float64)
+
+    def _used(self, partitions: int) -> dict[str, int]:
+        """Return the names of the arrays, and how many of their records are used."""
+        entries, nodes = int(self.state[ENTRIES + USED_RECORDS]), int(self.state[NODE_RECORDS + USED_RECORDS])
+        return {
+            "_entries": entries,
+            "_float_rows": entries,
+            "_nodes": nodes,
+            "_float_nodes": nodes,
+            "_partitions": min(partitions, len(self._partitions)),
+        }
 
     def stored_rows(self) -> Words:
         """Return the numbers of the values of all rows in memory, as an array that can be written to."""

@@ -69,6 +69,7 @@ from highlevel.plan.partitioning import (
     Partitioning,
     SameRows,
 )
+from highlevel.plan.pattern_nodes import Matches
 from highlevel.plan.revision_nodes import (
     ChangingFirstCopies,
     ChangingFlowMerge,
@@ -219,6 +220,12 @@ def _make_time_groups(node: TimeGroups) -> NodeOperator:
     return TimeGroupsOperator(node)
 
 
+def _make_matches(node: Matches) -> NodeOperator:
+    from highlevel.plan.operators.matches import MatchesOperator
+
+    return MatchesOperator(node)
+
+
 def _make_over(node: Over) -> NodeOperator:
     from highlevel.plan.operators.over import OverOperator
 
@@ -276,6 +283,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     ChangingFlowMerge: Entry(_make_flow_merge, ByDistinctKeys(), count_flows),
     ChangingNetRows: Entry(_make_net_rows, ByDistinctKeys(), count_net_rows),
     TimeGroups: Entry(_make_time_groups, ByGroups(), count_sums),
+    Matches: Entry(_make_matches, ByDistinctKeys(), count_rows_held),
     Over: Entry(_make_over, InOnePartition(), count_sums),
     Sample: Entry(_make_sample, InOnePartition(), count_rows_held),
     Fill: Entry(_make_fill, InOnePartition(), count_fill),

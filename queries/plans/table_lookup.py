@@ -15,6 +15,7 @@ from queries.text.errors import QueryError
 from queries.text.tree import (
     ChangeLog,
     DistinctOn,
+    MatchRecognize,
     Merge,
     MergeRecords,
     Query,
@@ -67,6 +68,10 @@ class TableLookup:
                 from queries.plans.revisions import remaining_rows
 
                 return remaining_rows(self.sql, table, self.relation(inner))
+            case MatchRecognize(table=inner):
+                from queries.plans.row_patterns import row_pattern_matches
+
+                return row_pattern_matches(self.sql, table, self.relation(inner))
             case MergeRecords(table=inner):
                 from queries.plans.revisions import merged_flows
 

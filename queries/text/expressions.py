@@ -106,6 +106,7 @@ class ExpressionParser:
         self._at = 0
         self._clause = clause
         self._in_list = False
+        self._in_row_pattern = False  # in MATCH_RECOGNIZE, where count(A.*) and CLASSIFIER() are valid
         self._nesting = 0
         self._parentheses = 0
 
@@ -365,6 +366,10 @@ class ExpressionParser:
         remedy = dialects.FUNCTIONS.get(function.text.lower())
         if remedy is not None and self._token.keyword in (")", "SELECT"):
             raise QueryError(f"unknown function '{function.text}'", self._sql, function.start, remedy)
+        if self._in_row_pattern and self._token.keyword == ")":
+            self._close()
+            self._nesting -= 1
+            return Call(function, ())
         if self._token.keyword == ")":
             if self._ahead().keyword != "OVER":
                 ranks = function.text.lower() in WITHOUT_ARGUMENT
@@ -377,6 +382,10 @@ class ExpressionParser:
             function = Word("count_distinct", function.start)
         if self._token.keyword == "*" and self._ahead().keyword == ")":
             arguments: list[Expression] = [Star(self._take().start)]
+        elif self._in_row_pattern and self._ahead().keyword == "." and self._ahead(2).keyword == "*":
+            variable = self._word()
+            self._at += 2
+            arguments = [Star(variable.start, variable)]
         else:
             arguments = [self._in_parentheses()]
             if function.text.lower() == "extract" and self._accept("FROM"):

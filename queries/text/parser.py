@@ -16,6 +16,7 @@ Commas or JOIN separate the items of FROM:
     FROM tap1 UNION tap2 DISTINCT ON (srcIP, destIP, ip_id) WITHIN 10 ms AS p [RANGE 1 minute]
     FROM flows MERGE BY (srcIP, destIP, protocol) WITHIN 31 minutes IDLE 15 seconds
     FROM leases CHANGES BY op
+    FROM packets MATCH_RECOGNIZE (PARTITION BY srcIP ORDER BY ts MEASURES … PATTERN (A B+) DEFINE A AS …)
 
 Three forms that occur in the papers are accepted: GROUP-BY, GROUPBY, and a comma after the last item of a join. AS
 before a name in FROM is optional. An error names SQL syntax that GSQL does not support, and its position.
@@ -35,6 +36,7 @@ from queries.text.consistency import ConsistencyParser, find_consistency
 from queries.text.errors import QueryError
 from queries.text.lexer import CLAUSE_WORDS, SAMPLING_WORDS, UNSUPPORTED, Kind, Token
 from queries.text.literals import INT64_MAX
+from queries.text.row_patterns import RowPatternParser
 from queries.text.tree import (
     ChangeLog,
     Condition,
@@ -69,7 +71,7 @@ from queries.text.tree import (
     WindowCall,
     Word,
 )
-from queries.text.windows import CALLS, JOIN_PARAMETER, JOIN_PARAMETERS, WindowParser
+from queries.text.windows import CALLS, JOIN_PARAMETER, JOIN_PARAMETERS
 
 CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP BY", "HAVING", "CLOSING WHEN", "FILL", "ORDER BY", "LIMIT", "OFFSET")
 
@@ -113,7 +115,7 @@ def parse_query(sql: str, table_groups: Collection[str] = ()) -> Query:
     return _QueryParser(sql, table_groups).whole_query()
 
 
-class _QueryParser(WindowParser):
+class _QueryParser(RowPatternParser):
     def __init__(self, sql: str, table_groups: Collection[str] = ()) -> None:
         super().__init__(sql, "the query")
         self._table_groups = table_groups
@@ -612,8 +614,10 @@ class _QueryParser(WindowParser):
         return self._with_suffixes(parts[0] if len(parts) == 1 else Union(tuple(parts)))
 
     def _with_suffixes(self, table: Table) -> Table:
-        """Read CHANGES BY, DISTINCT ON or MERGE after a table, if it follows."""
+        """Read CHANGES BY, DISTINCT ON, MERGE or MATCH_RECOGNIZE after a table, if it follows."""
         token, following = self._token, self._ahead().keyword
+        if token.keyword == "MATCH_RECOGNIZE" and following == "(":
+            return self._with_suffixes(self._match_recognize(table))
         if token.keyword == "DISTINCT" and following == "ON":
             keyword = self._word()
             self._at += 1

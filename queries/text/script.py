@@ -158,13 +158,18 @@ class _ScriptParser:
         if first.kind is Kind.END or first.keyword == ";":
             raise self._got("a query after the blocks")
         while self._token.keyword != ";" and self._token.kind is not Kind.END:
-            if self._token.keyword == "{":
+            if self._token.keyword == "{" and not self._is_quantifier():
                 raise self._got("a query without '{': DEFINE and PARAM are before SELECT")
             self._at += 1
         end = self._take()
         name = properties[NAME][1] if NAME in properties else None
         constants = {key: tokens for key, tokens in properties.items() if key not in PROPERTIES}
         return _Statement(first, end, name, constants)
+
+    def _is_quantifier(self) -> bool:
+        """Return whether the current '{' is within a row pattern: `{2,3}`, or `{-`."""
+        following = self._tokens[self._at + 1]
+        return following.kind is Kind.NUMBER or following.keyword in (",", "-")
 
     def _open_block(self) -> None:
         self._at += 1

@@ -430,7 +430,70 @@ class ChangeLog:
     column: Word
 
 
-Table = Stream | Union | Merge | Subquery | SetOperation | DistinctOn | MergeRecords | ChangeLog
+@dataclass(frozen=True, slots=True)
+class PatternVariable:
+    """A variable of a row pattern: a row for which its condition in DEFINE is true."""
+
+    word: Word
+
+    @property
+    def start(self) -> int:
+        """Position of the name."""
+        return self.word.start
+
+
+@dataclass(frozen=True, slots=True)
+class PatternSequence:
+    """Row patterns that follow each other."""
+
+    parts: tuple[RowPattern, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PatternChoice:
+    """One of several row patterns (`|`), the first one preferred."""
+
+    parts: tuple[RowPattern, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PatternRepeat:
+    """A row pattern `least` to `most` times (None: without limit), as often as possible unless it is `reluctant`."""
+
+    part: RowPattern
+    least: int
+    most: int | None
+    is_reluctant: bool
+    start: int = field(compare=False, repr=False)
+
+
+RowPattern = PatternVariable | PatternSequence | PatternChoice | PatternRepeat
+
+
+@dataclass(frozen=True, slots=True)
+class AfterMatch:
+    """`AFTER MATCH SKIP`: TO NEXT ROW or PAST LAST ROW, or else to the FIRST or LAST row of a variable."""
+
+    rule: str
+    variable: Word | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MatchRecognize:
+    """`table MATCH_RECOGNIZE (…)`: the matches of a row pattern. `within` is the length of a match in ns, or None."""
+
+    table: Table
+    keyword: Word
+    partition: tuple[Word, ...]
+    order: Word
+    measures: tuple[SelectItem, ...]
+    skip: AfterMatch
+    pattern: RowPattern
+    within: int | None
+    definitions: tuple[tuple[Word, Expression], ...]
+
+
+Table = Stream | Union | Merge | Subquery | SetOperation | DistinctOn | MergeRecords | ChangeLog | MatchRecognize
 """Every kind of table in FROM."""
 
 
@@ -605,7 +668,7 @@ def first_word(table: Table) -> Word:
             return query.keyword
         case SetOperation(queries=queries):
             return queries[0].keyword
-        case DistinctOn(table=inner) | MergeRecords(table=inner) | ChangeLog(table=inner):
+        case DistinctOn(table=inner) | MergeRecords(table=inner) | ChangeLog(table=inner) | MatchRecognize(table=inner):
             return first_word(inner)
 
 

@@ -1,0 +1,229 @@
+"""The operator of Matches: rows wait for the watermark, and are then matched in the order of their time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
+from highlevel.groups.keys import Keys
+from highlevel.patterns.compilation import NUMBERED, Words, compile_automaton
+from highlevel.patterns.entry_kernels import (
+    ADDED,
+    PARTITION,
+    RESULT_START,
+    RESULT_STOP,
+    RESULT_WORDS,
+    WEIGHT,
+    Rows,
+)
+from highlevel.patterns.match_kernels import NEXT_ROW, PAST_LAST_ROW, TO_FIELD
+from highlevel.patterns.row_words import RegisterColumns, RowWords, ValueNumbers
+from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results, Skip
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
+from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
+from highlevel.plan.pattern_nodes import ROW_NUMBER, Matches, SkipRule
+from lowlevel.expressions.types import Type
+from lowlevel.plan import ARROW_TYPES
+from lowlevel.punctuation import BEGINNING, END, Punctuation
+
+RULES = {SkipRule.NEXT_ROW: NEXT_ROW, SkipRule.PAST_LAST_ROW: PAST_LAST_ROW, SkipRule.TO_FIELD: TO_FIELD}
+
+PARTITIONS, PREVIOUS, STATE, VALUES, RUNS = "partitions", "previous rows", "state", "values of ", "runs: "
+"""Tables of a snapshot, and the beginnings of names of tables."""
+
+
+class MatchesOperator:
+    """Stores rows that are not final, and the runs of the partitions."""
+
+    def __init__(self, node: Matches) -> None:
+        """Match the rows of `node`."""
+        self.node = node
+        (self._time,) = node.input.time_columns
+        self._stored = StoredRows(node.input, self._time)
+        compiled = compile_automaton(node.automaton)
+        self._numbers = ValueNumbers()
+        macs = [column.name for column in node.input.columns if column.type is Type.MAC]
+        macs += [name for name, source in node.previous if source in macs]
+        self._row_words = RowWords(compiled, self._numbers, macs)
+        self._register = RegisterColumns(compiled, self._numbers)
+        self._matches = PartialMatches(compiled, self._register.initial(), is_preferred=True)
+        field = compiled.integers.index(node.skip_field) if node.skip is SkipRule.TO_FIELD else 0
+        self._skip = Skip(RULES[node.skip], field)
+        self._partitions = Keys([self._stored.schema.field(key).type for key in node.keys])
+        sources = dict.fromkeys(source for _, source in node.previous)
+        self._previous_schema = pa.schema([self._stored.schema.field(source) for source in sources])
+        self._previous = self._previous_schema.empty_table()
+        """The last row of each partition, by its number."""
+        self._schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
+        self._row_count = 0
+        self._watermark = BEGINNING
+        self.received = 0
+        self.results = 0
+
+    @property
+    def late(self) -> int:
+        """Rows that arrived too late."""
+        return self._stored.late
+
+    @property
+    def rows_held(self) -> int:
+        """Number of rows that wait, and of runs."""
+        return self._stored.num_rows + self._matches.node_count
+
+    @property
+    def skip_errors(self) -> int:
+        """Matches after which matching continued at the next row, because the row of SKIP TO is not after the first."""
+        return int(self._matches.skip_errors[0])
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the rows, runs, partitions and values."""
+        kept = self._partitions.bytes + self._numbers.bytes + self._previous.nbytes
+        return self._stored.nbytes + self._matches.bytes + kept
+
+    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Store rows."""
+        self.received += batch.num_rows
+        self._stored.add(batch)
+        return iter(())
+
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
+        """Match the rows that become final. Return the matches that are decided, and then their watermark."""
+        final, has_moved = self._stored.take_final(punctuation)
+        if final.num_rows:
+            yield from self._match(final)
+        if not has_moved:
+            return
+        count, low = self._partition_count, self._stored.watermark
+        for results in self._matches.end_runs(count, low, self._skip):
+            yield self._batch(results)
+        watermark = min(low, self._matches.earliest_candidate(count))
+        self._forget()
+        if watermark > self._watermark:
+            self._watermark = watermark
+            yield Punctuation(punctuation.link, watermark)
+
+    @property
+    def _partition_count(self) -> int:
+        return self._partitions.count if self.node.keys else 1
+
+    def _match(self, final: pa.Table) -> Iterator[pa.RecordBatch]:
+        batch = self._in_order(final)
+        rows = batch.num_rows
+        partitions = np.zeros(rows, np.int64)
+        if self.node.keys:
+            partitions = self._partitions.find_or_insert([batch.column(key) for key in self.node.keys], rows)
+        ties = self._row_count + np.arange(rows)
+        self._row_count += rows
+        times = times_of(batch.column(self._time))
+        extended = batch.append_column(ROW_NUMBER, array_of(ties))
+        for name, column in self._previous_columns(batch, partitions).items():
+            extended = extended.append_column(name, column)
+        words, floats = self._row_words.words(extended)
+        window = self.node.automaton.window
+        stops = np.full(rows, END)
+        if window is not None:
+            stops = np.where(times > END - window, END, times + window)
+        matched = Rows(
+            np.full(rows, ADDED),
+            partitions,
+            times,
+            stops,
+            ties,
+            np.zeros(rows, np.int64),
+            np.append(words.reshape(-1), 0),
+            np.append(floats.reshape(-1), 0.0),
+        )
+        for results in self._matches.match(matched, self._partition_count, self._skip):
+            yield self._batch(results)
+
+    def _in_order(self, rows: pa.Table) -> pa.RecordBatch:
+        """Return rows in the order of their time; rows of equal times in the order of their other columns."""
+        (batch,) = rows.combine_chunks().to_batches()
+        times = times_of(batch.column(self._time))
+        order = np.argsort(times, kind="stable")
+        ordered = times[order]
+        if (ordered[1:] == ordered[:-1]).any():
+            others = [name for name in batch.schema.names if name != self._time]
+            keys = [(name, "ascending") for name in (self._time, *others)]
+            return batch.take(pc.sort_indices(batch, sort_keys=keys))
+        return batch.take(array_of(order))
+
+    def _previous_columns(self, batch: pa.RecordBatch, partitions: Words) -> dict[str, pa.Array]:
+        """Return the columns of `previous`, and keep the last row of each partition."""
+        if not self.node.previous:
+            return {}
+        rows, known = len(partitions), self._previous.num_rows
+        order = np.argsort(partitions, kind="stable")
+        before = np.append(-1, order[:-1])
+        is_first = np.append(True, partitions[order][1:] != partitions[order][:-1])
+        source = np.empty(rows, np.int64)
+        source[order] = np.where(is_first, partitions[order], before + known)
+        valid = ~((source >= known) & np.isin(np.arange(rows), order[is_first]))
+        current = pa.Table.from_batches([batch.select(self._previous_schema.names)])
+        both = pa.concat_tables([self._previous, current]).combine_chunks()
+        indices = pa.array(np.where(valid, source, 0), mask=~valid)
+        columns = {name: pc.take(both[of], indices).combine_chunks() for name, of in self.node.previous}
+        lasts = np.arange(self._partition_count)
+        lasts[lasts >= known] = 0
+        is_last = np.append(is_first[1:], True)
+        lasts[partitions[order[is_last]]] = order[is_last] + known
+        self._previous = pc.take(both, array_of(lasts)).combine_chunks()
+        return columns
+
+    def _batch(self, results: Results) -> pa.RecordBatch:
+        words = results.words
+        keys = self._partitions.columns(words[:, PARTITION]) if self.node.keys else []
+        times = [array_of(np.ascontiguousarray(words[:, word])) for word in (RESULT_START, RESULT_STOP, WEIGHT)]
+        columns = [*keys, *times, *self._register.columns(words[:, RESULT_WORDS:], results.floats)]
+        self.results += len(words)
+        arrays = [column.cast(field.type) for column, field in zip(columns, self._schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _forget(self) -> None:
+        """Forget partitions without runs, and values that no run has, if they are many."""
+        matches, count = self._matches, self._partition_count
+        if self.node.keys and not self.node.previous and not self.node.is_numbered:
+            kept = matches.used_partitions(count)
+            if count > 2 * len(kept) + MIN_ROOM:
+                self._partitions = self._partitions.only(kept)
+                matches.renumber(kept)
+        if self._numbers.count > 2 * (matches.entry_count + matches.node_count) + MIN_ROOM:
+            for kind in NUMBERED:
+                self._numbers.keep(kind, matches.numbers_of(kind))
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return the rows that wait, the partitions with their last rows, and the runs with their values."""
+        state = pa.table({WATERMARK: [self._stored.watermark], "count": [self._row_count], "bound": [self._watermark]})
+        numbers = {"number": np.arange(self._partitions.count)}
+        keys = dict(zip(map(str, range(len(self.node.keys))), self._partitions.columns(), strict=True))
+        return {
+            ROWS: self._stored.rows,
+            STATE: state,
+            PARTITIONS: pa.table(numbers | keys),
+            PREVIOUS: self._previous,
+            **{f"{VALUES}{kind}": self._numbers.known(kind) for kind in NUMBERED},
+            **{f"{RUNS}{name}": table for name, table in self._matches.snapshot(self._partition_count).items()},
+        }
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Load the state of a snapshot."""
+        (state,) = tables[STATE].to_pylist()
+        self._stored.restore(tables[ROWS], state[WATERMARK])
+        self._row_count, self._watermark = state["count"], state["bound"]
+        partitions = tables[PARTITIONS].combine_chunks()
+        if partitions.num_rows:
+            columns = [
+                partitions[str(index)].combine_chunks().cast(kind) for index, kind in enumerate(self._partitions.kinds)
+            ]
+            self._partitions.find_or_insert(columns, partitions.num_rows)
+        self._previous = tables[PREVIOUS].cast(self._previous_schema).combine_chunks()
+        for kind in NUMBERED:
+            self._numbers.load(kind, tables[f"{VALUES}{kind}"])
+        self._matches.restore(
+            {name.removeprefix(RUNS): table for name, table in tables.items() if name.startswith(RUNS)}
+        )

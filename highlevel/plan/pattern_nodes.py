@@ -1,0 +1,72 @@
+"""Matches: the node of MATCH_RECOGNIZE.
+
+    rows ──► partitions ──► runs of an automaton, preferred ones first ──► matches
+
+The row of a match has the columns `keys` of its partition, the times of its first and last row, its number in the
+partition, and the fields of the register. An Apply over it computes MEASURES.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from capture.lazy_dataclasses import dataclass
+from highlevel.patterns.automaton import Automaton
+from highlevel.plan.nodes import Node
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
+
+MATCH_START, MATCH_END = "match_start", "match_end"
+"""Columns of a match: the times of its first and of its last row."""
+
+MATCH_NUMBER = "number of the match"
+"""Column of a match: its number in the partition, from 1 on."""
+
+ROW_NUMBER = "number of the row"
+"""Column that transfers may read: a number that rises with the order of the rows."""
+
+
+class SkipRule(StrEnum):
+    """Where matching continues after a match."""
+
+    NEXT_ROW = "TO NEXT ROW"
+    PAST_LAST_ROW = "PAST LAST ROW"
+    TO_FIELD = "TO"
+
+
+@dataclass(frozen=True)
+class Matches(Node):
+    """The matches of `automaton` in each partition of rows with equal `keys`, in the order of their time.
+
+    Arcs of a state are in the order of preference. Of equal times the rows with smaller values are first. `skip_field`
+    is the field with the number of the row at which matching continues (TO_FIELD). `previous`: columns that transfers
+    and fences may read, each with the column of the input whose value in the previous row it is.
+
+    If no field and measure needs it, partitions without runs are forgotten; with `is_numbered` the number of the last
+    match of each partition is kept, and with `previous` the last row.
+    """
+
+    input: Node
+    automaton: Automaton
+    keys: tuple[str, ...]
+    skip: SkipRule = SkipRule.PAST_LAST_ROW
+    skip_field: str = ""
+    previous: tuple[tuple[str, str], ...] = ()
+    is_numbered: bool = False
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The keys, the times, the number of the match, and the fields of the register."""
+        by_name = {column.name: column for column in self.input.columns}
+        return (
+            *(by_name[key] for key in self.keys),
+            Column(MATCH_START, Type.TIME),
+            Column(MATCH_END, Type.TIME),
+            Column(MATCH_NUMBER, Type.INT),
+            *(field.column for field in self.automaton.register),
+        )
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """The time of the last row."""
+        return (MATCH_END,)

@@ -1,0 +1,318 @@
+"""Expressions of MATCH_RECOGNIZE: names, navigation and aggregates as fields of an automaton's register.
+
+    DEFINE   B AS sum(B.len) > 2 * A.len      a field for sum(B.len), whose update reads the row: field + len
+                                              a field for A.len, the value in the last row of A
+    PREV     PREV(len)                        a column of the row: the value in the previous row of the partition
+
+A field changes with the rows of some variables. In DEFINE, the row that is tested counts already: in the condition of B
+each field that B changes is replaced by its new value. MEASURES read the fields after the last row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from capture.lazy_dataclasses import dataclass
+from highlevel.patterns.automaton import Field, Transfer
+from highlevel.plan.pattern_nodes import MATCH_NUMBER, ROW_NUMBER
+from lowlevel.expressions.tree import Binary, Column, Conditional, Extreme, IsNull, Literal, Mean, transform
+from lowlevel.expressions.tree import Expression as Bound
+from lowlevel.expressions.types import NUMBERS, Op, Type
+from queries.binding.binder import Binder
+from queries.text import tree
+from queries.text.errors import QueryError
+from queries.text.printer import expression_text
+from queries.text.tree import Call, Name, Star, Word
+
+AGGREGATES = ("count", "sum", "avg", "min", "max")
+NAVIGATION = ("first", "last", "prev", "classifier", "match_number")
+
+MAX_OFFSET = 100
+"""Largest offset of FIRST and LAST: LAST(x, n) keeps the values of n + 1 rows."""
+
+ONE = Literal(1, Type.INT)
+
+Resolve = Callable[[Word, Word | None], Bound | None]
+
+
+@dataclass(frozen=True)
+class Update:
+    """A field of the register, and its new value after a row of `variable`, or of any variable if it is None."""
+
+    field: Field
+    variable: str | None
+    value: Bound
+
+
+class RowPatternBinder:
+    """Binds the expressions of one MATCH_RECOGNIZE, and collects the fields that they need."""
+
+    def __init__(
+        self, sql: str, variables: dict[str, str], resolve: Resolve, computing: Callable[[Bound], Bound]
+    ) -> None:
+        """`variables`: the names by their form in lower case. `resolve` finds the columns of the rows.
+
+        `computing` returns an expression over a row that can leave the low level.
+        """
+        self._sql = sql
+        self._variables = variables
+        self._resolve = resolve
+        self._computing = computing
+        self._updates: dict[str, Update] = {}
+        self.previous: dict[str, Column] = {}
+        """Columns with the values of the previous row, each with the column of the row."""
+        self._reads_classifier = False
+        self.is_numbered = False
+        """True if an expression reads MATCH_NUMBER()."""
+
+    @property
+    def register(self) -> tuple[Field, ...]:
+        """The fields."""
+        classifier = (Field("classifier", Literal(None, Type.TEXT)),) if self._reads_classifier else ()
+        return (*(update.field for update in self._updates.values()), *classifier)
+
+    def transfer(self, variable: str) -> Transfer:
+        """Return the new values of fields after a row of a variable."""
+        values = [(name, update.value) for name, update in self._updates.items() if update.variable in (None, variable)]
+        if self._reads_classifier:
+            values.append(("classifier", Literal(variable, Type.TEXT)))
+        return tuple(values)
+
+    def condition(self, variable: str, condition: tree.Expression) -> Bound:
+        """Bind the condition of a variable in DEFINE, over the fields before the row. Fields may be added."""
+        bound = self._bind("DEFINE", condition)
+        if bound.type is not Type.BOOL:
+            problem = f"{expression_text(bound)} in DEFINE is {bound.type}"
+            raise QueryError(problem, self._sql, condition.start, "a condition: len > 1000, srcIP = A.destIP, …")
+        return bound
+
+    def measure(self, expression: tree.Expression) -> Bound:
+        """Bind a measure, over the fields after the last row."""
+        return self._bind("MEASURES", expression)
+
+    def row_of(self, variable: str, *, first: bool) -> str:
+        """Return the field with the number of the first or last row of a variable."""
+        number = Column(ROW_NUMBER, Type.INT)
+        column = self._first(variable, number, 0) if first else self._last(variable, number, 0)
+        return column.name
+
+    def _bind(self, clause: str, expression: tree.Expression) -> Bound:
+        meanings: dict[str, Bound] = {}
+
+        def meaning(bound: Bound, start: int) -> Name:
+            key = f"part {len(meanings)} of the expression"
+            meanings[key] = bound
+            return Name(Word(key, start, quoted=True))
+
+        def replaced(node: Any) -> Any:
+            if isinstance(node, Call):
+                bound = self._call(clause, node)
+                if bound is not None:
+                    return meaning(bound, node.start)
+            return None
+
+        def resolve(word: Word, table: Word | None) -> Bound | None:
+            if word.text in meanings:
+                return meanings[word.text]
+            column = self._of_row(word, table)
+            return None if column is None else self._last(self._variable(table), self._computing(column), 0)
+
+        return Binder(self._sql, clause, _replace_parts(expression, replaced), resolve).bind()
+
+    def _of_row(self, word: Word, table: Word | None) -> Bound | None:
+        """Return the column of a name; its variable is checked, and does not decide which column it is."""
+        self._variable(table)
+        return self._resolve(word, None)
+
+    def _variable(self, word: Word | None) -> str | None:
+        if word is None:
+            return None
+        variable = self._variables.get(word.text.lower())
+        if variable is None:
+            choices = tuple(self._variables.values())
+            raise QueryError(
+                f"got a column of '{word.text}'", self._sql, word.start, "a variable of PATTERN", choices, word.text
+            )
+        return variable
+
+    def _call(self, clause: str, call: Call) -> Bound | None:
+        """Bind a call of an aggregate or of navigation; None for other functions."""
+        name = call.function.text.lower()
+        if name in ("next", "permute"):
+            expected = "PREV in the condition of the next variable: DEFINE B AS len > 2 * PREV(len)"
+            raise self._error(f"{name.upper()} in {clause}", call, expected)
+        if name == "match_number":
+            if clause != "MEASURES":
+                raise self._error("MATCH_NUMBER in DEFINE", call, "MATCH_NUMBER() in MEASURES")
+            self.is_numbered = True
+            return Column(MATCH_NUMBER, Type.INT)
+        if name == "classifier":
+            if call.arguments:
+                raise self._error("CLASSIFIER with an argument", call, "CLASSIFIER(): the variable of the last row")
+            if clause != "MEASURES":
+                raise self._error("CLASSIFIER in DEFINE", call, "CLASSIFIER() in MEASURES, or count(A.*) > 0 in DEFINE")
+            self._reads_classifier = True
+            return Column("classifier", Type.TEXT, nullable=True)
+        if name not in (*AGGREGATES, *NAVIGATION):
+            if not call.arguments:
+                choices = (*AGGREGATES, *NAVIGATION)
+                raise self._error(
+                    f"{call.function.text}() in {clause}", call, f"a function of rows: {', '.join(choices)}"
+                )
+            return None
+        if call.where is not None:
+            raise self._error(f"FILTER in {clause}", call, "a variable with this condition in DEFINE")
+        return self._aggregate(clause, name, call) if name in AGGREGATES else self._navigation(name, call)
+
+    def _error(self, problem: str, call: Call, expected: str) -> QueryError:
+        return QueryError(problem, self._sql, call.start, expected)
+
+    def _navigation(self, name: str, call: Call) -> Bound:
+        if not 1 <= len(call.arguments) <= 2:
+            raise self._error(f"{name.upper()} with {len(call.arguments)} arguments", call, f"{name.upper()}(A.len, 1)")
+        variable, value = self._argument(name, call, call.arguments[0])
+        offset = self._offset(name, call)
+        if name == "first":
+            return self._first(variable, value, offset)
+        if name == "last":
+            return self._last(variable, value, offset)
+        if offset != 1:
+            expected = "PREV(x), or lag(x, 2) OVER (PARTITION BY … ORDER BY ts) in a query in FROM"
+            raise self._error(f"PREV with the offset {offset}", call, expected)
+        return self._last(variable, transform(value, self._previous), 0)
+
+    def _previous(self, part: Bound) -> Bound | None:
+        """Return a column of the previous row in place of a column."""
+        if not isinstance(part, Column):
+            return None
+        name = f"previous {part.name}"
+        self.previous[name] = part
+        return replace(part, name=name, nullable=True)
+
+    def _offset(self, name: str, call: Call) -> int:
+        if len(call.arguments) == 1:
+            return 1 if name == "prev" else 0
+        offset = call.arguments[1]
+        if not isinstance(offset, tree.Constant) or not offset.text.isdecimal() or int(offset.text) > MAX_OFFSET:
+            expected = f"an integer of at most {MAX_OFFSET}"
+            raise QueryError(f"the offset of {name.upper()} is no constant", self._sql, offset.start, expected)
+        return int(offset.text)
+
+    def _argument(self, name: str, call: Call, argument: tree.Expression) -> tuple[str | None, Bound]:
+        """Return the variable of an argument, and its value for a row. All names have the same variable."""
+        words: dict[str | None, Word] = {}
+
+        def resolve(word: Word, table: Word | None) -> Bound | None:
+            column = self._of_row(word, table)
+            if column is not None:
+                words.setdefault(self._variable(table), word)
+            return column
+
+        for inner in tree.calls_in(argument):
+            if inner.function.text.lower() in (*AGGREGATES, *NAVIGATION):
+                raise self._error(f"{inner.function.text} within {name}", inner, "one of them around columns")
+        bound = Binder(self._sql, name, argument, resolve).bind()
+        if len(words) > 1:
+            raise self._error(f"{name} of columns of several variables", call, "columns of one variable")
+        return next(iter(words), None), self._computing(bound)
+
+    def _aggregate(self, clause: str, name: str, call: Call) -> Bound:
+        if len(call.arguments) != 1:
+            raise self._error(f"{name} with {len(call.arguments)} arguments", call, f"one argument: {name}(A.len)")
+        argument = call.arguments[0]
+        if isinstance(argument, Star):
+            if name != "count":
+                raise self._error(f"{name}(*)", call, "count(*), or a column")
+            return self._rows(self._variable(argument.table))
+        variable, value = self._argument(name, call, argument)
+        if name == "count":
+            return self._count(variable, value)
+        if value.type not in NUMBERS or (value.type is Type.TIME and name in ("sum", "avg")):
+            raise self._error(f"{name} of {value.type} in {clause}", call, "a number")
+        if name == "avg":
+            zero = Literal(0.0 if value.type is Type.FLOAT else 0, value.type)
+            return Mean(self._sum("total", variable, value, zero), self._count(variable, value))
+        if name == "sum":
+            return self._sum("sum", variable, value, Literal(None, value.type))
+        return self._add(
+            f"{name}({_text(variable, value)})",
+            Literal(None, value.type),
+            variable,
+            lambda field: Extreme(field, value, largest=name == "max"),
+        )
+
+    # --- fields ---
+
+    def _add(self, name: str, initial: Literal, variable: str | None, value: Callable[[Column], Bound]) -> Column:
+        """Return the column of a field, which is added if it is new."""
+        if name not in self._updates:
+            field = Field(name, initial)
+            self._updates[name] = Update(field, variable, value(field.column))
+        column = self._updates[name].field.column
+        return replace(column, nullable=initial.value is None)
+
+    def _rows(self, variable: str | None) -> Column:
+        """Return the field with the number of rows of a variable."""
+        name = f"count({'' if variable is None else f'{variable}.'}*)"
+        return self._add(name, Literal(0, Type.INT), variable, lambda field: Binary(Op.ADD, field, ONE))
+
+    def _count(self, variable: str | None, value: Bound) -> Column:
+        """Return the field with the number of values that are not NULL."""
+        if not value.nullable:
+            return self._rows(variable)
+        name = f"count({_text(variable, value)})"
+        return self._add(
+            name,
+            Literal(0, Type.INT),
+            variable,
+            lambda field: Conditional(IsNull(value), field, Binary(Op.ADD, field, ONE)),
+        )
+
+    def _sum(self, name: str, variable: str | None, value: Bound, initial: Literal) -> Column:
+        """Return the field with the sum of values; `initial` is the sum of no values."""
+
+        def update(field: Column) -> Bound:
+            added: Bound = Binary(Op.ADD, field, value)
+            if initial.value is None:
+                added = Conditional(IsNull(field), value, added)
+            return Conditional(IsNull(value), field, added) if value.nullable else added
+
+        return self._add(f"{name}({_text(variable, value)})", initial, variable, update)
+
+    def _last(self, variable: str | None, value: Bound, offset: int) -> Column:
+        """Return the field with the value in the last row of a variable, or in a row before."""
+        before = self._last(variable, value, offset - 1) if offset else None
+        suffix = f", {offset}" if offset else ""
+        name = f"last({_text(variable, value)}{suffix})"
+        return self._add(name, Literal(None, value.type), variable, lambda _: value if before is None else before)
+
+    def _first(self, variable: str | None, value: Bound, offset: int) -> Column:
+        """Return the field with the value in a row of a variable, counted from its first row."""
+        rows = self._rows(variable)
+        suffix = f", {offset}" if offset else ""
+        is_row = Binary(Op.EQ, rows, Literal(offset, Type.INT))
+        return self._add(
+            f"first({_text(variable, value)}{suffix})",
+            Literal(None, value.type),
+            variable,
+            lambda field: Conditional(is_row, value, field),
+        )
+
+
+def _text(variable: str | None, value: Bound) -> str:
+    """Return a name for the values of a variable that no other values have."""
+    return expression_text(value) if variable is None else f"{variable}: {expression_text(value)}"
+
+
+def _replace_parts(node: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a copy of a syntax tree in which `change` has replaced parts. If it returns None, the part stays."""
+    if isinstance(node, tuple):
+        return tuple(_replace_parts(part, change) for part in node)
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    replacement = change(node)
+    if replacement is not None:
+        return replacement
+    return replace(node, **{part.name: _replace_parts(getattr(node, part.name), change) for part in fields(node)})

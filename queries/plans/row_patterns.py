@@ -1,0 +1,338 @@
+"""MATCH_RECOGNIZE after a table in FROM: the matches of a row pattern, as a table.
+
+    A (B | C)+     start ──A──► A ──B──► B ⟲ B, ► C          a state for each variable in the pattern
+                                 └──C──► C ► B, ⟲ C          its arcs are in the order of preference
+
+An arc to a state of a variable has the condition of the variable as fence, and changes the fields of the register.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from capture.lazy_dataclasses import dataclass
+from highlevel.aggregation import Output
+from highlevel.patterns.automaton import Arc, Automaton, PatternError
+from highlevel.patterns.compilation import compile_automaton
+from highlevel.plan.nodes import Apply, Filter, TimeOutput
+from highlevel.plan.pattern_nodes import MATCH_END, MATCH_START, ROW_NUMBER, Matches, SkipRule
+from lowlevel.expressions.tree import Column, Expression, Literal, computed_column, transform
+from lowlevel.expressions.types import Type
+from queries.binding.names import Names, Scope
+from queries.binding.row_patterns import RowPatternBinder
+from queries.plans.relations import (
+    LinkRelation,
+    NamedTable,
+    Relation,
+    RelationNode,
+    TableNames,
+    conjunction,
+    names_in,
+)
+from queries.text import tree
+from queries.text.errors import QueryError
+
+MAX_STATES = 2_000
+"""States of an automaton: variables of a pattern, repeated ones as often as their quantifiers state."""
+
+START = "start"
+
+
+@dataclass(frozen=True)
+class MatchRelation:
+    """The matches of a row pattern. `measures` are expressions over the fields of the automaton."""
+
+    inner: Relation
+    order: str
+    keys: tuple[str, ...]
+    automaton: Automaton
+    skip: SkipRule
+    skip_field: str
+    previous: tuple[tuple[str, str], ...]
+    measures: tuple[Output, ...]
+    is_numbered: bool
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The time of the last row of a match."""
+        return (MATCH_END,)
+
+    @property
+    def visible_names(self) -> tuple[str, ...]:
+        """The partition columns, the times of the first and last row, and the measures."""
+        return (*self.keys, MATCH_START, MATCH_END, *(out.name for out in self.measures))
+
+    def column(self, name: str) -> Column | None:
+        """Return a column of a match."""
+        lower = name.lower()
+        for key in self.keys:
+            if key.lower() == lower:
+                return self.inner.column(key)
+        columns = [Column(MATCH_START, Type.TIME), Column(MATCH_END, Type.TIME)]
+        columns += [computed_column(out.name, out.expression) for out in self.measures]
+        return next((column for column in columns if column.name.lower() == lower), None)
+
+    def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
+        """Return the matches. Conditions on partition columns select rows."""
+        below = [each for each in where if names_in([each]) <= set(self.keys)]
+        above = [each for each in where if each not in below]
+        expressions = [expression for arc in self.automaton.arcs for expression in arc.expressions]
+        sources = dict(self.previous)
+        fields = {field.name for field in self.automaton.register}
+        used = {sources.get(name, name) for name in names_in(expressions)} - fields - {ROW_NUMBER}
+        used |= {*self.keys, self.order}
+        placed = self.inner.make_node(used, self.order, below)
+        computed = self.inner.computed if isinstance(self.inner, LinkRelation) else {}
+        outputs = []
+        for name in sorted(used):
+            column = computed_column(name, computed[name]) if name in computed else self.inner.column(name)
+            assert column is not None, name
+            outputs.append(Output(name, replace(column, name=placed.names[name])))
+        rows = Apply(placed.node, tuple(outputs), (TimeOutput(self.order, placed.names[self.order]),))
+        matches = Matches(rows, self.automaton, self.keys, self.skip, self.skip_field, self.previous, self.is_numbered)
+        by_name = {column.name: column for column in matches.columns}
+        kept = [Output(name, by_name[name]) for name in (*self.keys, MATCH_START, MATCH_END)]
+        node = Apply(matches, (*kept, *self.measures), (TimeOutput(MATCH_END, MATCH_END),))
+        condition = conjunction(above)
+        named = node if condition is None else Filter(node, condition)
+        return RelationNode(named, {name: name for name in self.visible_names})
+
+
+def row_pattern_matches(sql: str, clause: tree.MatchRecognize, inner: Relation) -> MatchRelation:
+    """Bind MATCH_RECOGNIZE. Raises QueryError for wrong names, types and patterns."""
+    names: Names = (
+        inner.names(None)
+        if isinstance(inner, LinkRelation)
+        else TableNames(sql, [NamedTable("", inner)], qualify=False)
+    )
+    scope = Scope(names)
+    order = _order(sql, clause, inner)
+    keys = tuple(_key(sql, word, inner) for word in clause.partition)
+    variables: dict[str, str] = {}
+    for word in _variables(clause.pattern):
+        variables.setdefault(word.text.lower(), word.text)
+    definitions = _definitions(sql, clause, variables)
+    computing = inner.computing if isinstance(inner, LinkRelation) else lambda bound: bound
+    binder = RowPatternBinder(sql, variables, scope.in_row, computing)
+    conditions = {variable: binder.condition(variable, condition) for variable, condition in definitions.items()}
+    measures = []
+    taken = {MATCH_START, MATCH_END, *(key.lower() for key in keys)}
+    for item in clause.measures:
+        assert item.alias is not None
+        if item.alias.text.lower() in taken:
+            expected = f"another name: {MATCH_START} and {MATCH_END} are the times of a match"
+            raise QueryError(f"a second column '{item.alias.text}'", sql, item.alias.start, expected)
+        taken.add(item.alias.text.lower())
+        measures.append(Output(item.alias.text, binder.measure(item.expression)))
+    skip, skip_field = _skip(sql, clause, variables, binder)
+    read = names_in(out.expression for out in measures) | {skip_field}
+    automaton = _automaton(sql, clause, variables, binder, conditions, read)
+    previous = tuple((name, column.name) for name, column in binder.previous.items())
+    return MatchRelation(inner, order, keys, automaton, skip, skip_field, previous, tuple(measures), binder.is_numbered)
+
+
+def _order(sql: str, clause: tree.MatchRecognize, inner: Relation) -> str:
+    column = inner.column(clause.order.text)
+    if column is None or column.name not in inner.times:
+        problem = f"ORDER BY {clause.order.text} in MATCH_RECOGNIZE"
+        expected = "the time column of the rows" if inner.times else "rows with a time: a query that selects ts"
+        raise QueryError(problem, sql, clause.order.start, expected, inner.times, clause.order.text)
+    return column.name
+
+
+def _key(sql: str, word: tree.Word, inner: Relation) -> str:
+    column = inner.column(word.text)
+    if column is None:
+        expected = "a column of the rows"
+        raise QueryError(f"unknown column '{word.text}'", sql, word.start, expected, inner.visible_names, word.text)
+    if column.type is Type.BYTES:
+        raise QueryError("PARTITION BY bytes", sql, word.start, "columns of other types")
+    return column.name
+
+
+def _variables(pattern: tree.RowPattern) -> list[tree.Word]:
+    match pattern:
+        case tree.PatternVariable(word):
+            return [word]
+        case tree.PatternRepeat(part=part):
+            return _variables(part)
+        case tree.PatternSequence(parts) | tree.PatternChoice(parts):
+            return [word for part in parts for word in _variables(part)]
+
+
+def _definitions(sql: str, clause: tree.MatchRecognize, variables: dict[str, str]) -> dict[str, tree.Expression]:
+    """Return the condition of each defined variable."""
+    definitions: dict[str, tree.Expression] = {}
+    for word, condition in clause.definitions:
+        variable = variables.get(word.text.lower())
+        if variable is None:
+            expected = "a variable of PATTERN"
+            choices = tuple(variables.values())
+            raise QueryError(f"'{word.text}' in DEFINE", sql, word.start, expected, choices, word.text)
+        if variable in definitions:
+            raise QueryError(f"'{word.text}' is defined twice", sql, word.start, "one condition for each variable")
+        definitions[variable] = condition
+    return definitions
+
+
+def _skip(
+    sql: str, clause: tree.MatchRecognize, variables: dict[str, str], binder: RowPatternBinder
+) -> tuple[SkipRule, str]:
+    word = clause.skip.variable
+    if word is None:
+        return SkipRule(clause.skip.rule), ""
+    variable = variables.get(word.text.lower())
+    if variable is None:
+        expected = "a variable of PATTERN"
+        choices = tuple(variables.values())
+        raise QueryError(f"AFTER MATCH SKIP TO {word.text}", sql, word.start, expected, choices, word.text)
+    return SkipRule.TO_FIELD, binder.row_of(variable, first=clause.skip.rule == "FIRST")
+
+
+class _Positions:
+    """The variables of a pattern as positions, and for each position what follows it in the order of preference."""
+
+    def __init__(self, sql: str, start: int) -> None:
+        self._sql = sql
+        self._start = start
+        self.variables: list[str] = []
+        self.exits: list[int] = []
+        """The node after each position."""
+        self._targets: list[list[int]] = [[]]
+        """The nodes that follow each node without a row, first ones preferred. Node 0 is the end of the pattern."""
+        self._position_of: dict[int, int] = {}
+
+    def add(self, pattern: tree.RowPattern, after: int) -> int:
+        """Return the node at which a pattern begins, which `after` follows."""
+        match pattern:
+            case tree.PatternVariable(word):
+                if len(self.variables) == MAX_STATES:
+                    expected = f"at most {MAX_STATES}: smaller numbers in {{ }}, or count(A.*) in DEFINE"
+                    raise QueryError(f"a pattern of more than {MAX_STATES} variables", self._sql, self._start, expected)
+                node = self._node([])
+                self._position_of[node] = len(self.variables)
+                self.variables.append(word.text)
+                self.exits.append(after)
+                return node
+            case tree.PatternSequence(parts):
+                for part in reversed(parts):
+                    after = self.add(part, after)
+                return after
+            case tree.PatternChoice(parts):
+                return self._node([self.add(part, after) for part in parts])
+            case tree.PatternRepeat(part, least, most, is_reluctant):
+                return self._repeat(part, least, most, is_reluctant, after)
+
+    def _repeat(self, part: tree.RowPattern, least: int, most: int | None, is_reluctant: bool, after: int) -> int:
+        if most is None:
+            loop = self._node([])
+            begin = self.add(part, loop)
+            self._targets[loop] = [after, begin] if is_reluctant else [begin, after]
+            node, copies = (loop, least) if least == 0 else (begin, least - 1)
+        else:
+            node, copies = after, least
+            for _ in range(most - least):
+                begin = self.add(part, node)
+                node = self._node([after, begin] if is_reluctant else [begin, after])
+        for _ in range(copies):
+            node = self.add(part, node)
+        return node
+
+    def _node(self, targets: list[int]) -> int:
+        self._targets.append(targets)
+        return len(self._targets) - 1
+
+    def reachable(self, first: Sequence[int]) -> list[int]:
+        """Return the positions that can be reached, `first` ones before those that follow them."""
+        order = list(first)
+        for position in order:  # the list grows meanwhile
+            order += [each for each in self.following(self.exits[position])[0] if each not in order]
+        return order
+
+    def following(self, node: int) -> tuple[list[int], bool]:
+        """Return the positions that may follow a node, and whether the pattern may end there.
+
+        Positions that are less preferred than the end are left out, because the shorter match is preferred to them.
+        """
+        positions, visited, waiting = list[int](), set[int](), [node]
+        while waiting:
+            node = waiting.pop()
+            if node in visited:
+                continue
+            visited.add(node)
+            if node == 0:
+                return positions, True
+            if node in self._position_of:
+                positions.append(self._position_of[node])
+            waiting += reversed(self._targets[node])
+        return positions, False
+
+
+def _automaton(
+    sql: str,
+    clause: tree.MatchRecognize,
+    variables: dict[str, str],
+    binder: RowPatternBinder,
+    conditions: dict[str, Expression],
+    read: set[str],
+) -> Automaton:
+    """Return the automaton of a pattern. `read`: the fields that measures and SKIP need."""
+    start = clause.keyword.start
+    positions = _Positions(sql, start)
+    begin = positions.add(clause.pattern, 0)
+    first, is_empty = positions.following(begin)
+    if is_empty:
+        expected = "a pattern with at least one row: A+ in place of A*, or another variable"
+        raise QueryError("a pattern that can match no row", sql, start, expected)
+    order = positions.reachable(first)
+    of_positions = {position: variables[positions.variables[position].lower()] for position in order}
+    names: dict[int, str] = {}
+    counts = Counter(of_positions.values())
+    numbers: Counter[str] = Counter()
+    for position, variable in of_positions.items():
+        numbers[variable] += 1
+        names[position] = f"{variable}{numbers[variable]}" if counts[variable] > 1 else variable
+    transfers = {name: dict(binder.transfer(name)) for name in variables.values()}
+    fences = {name: _after_row(conditions[name], transfers[name]) for name in conditions}
+    needed = _needed_fields(read | names_in(fences.values()), transfers.values())
+    follows = {START: first} | {names[each]: positions.following(positions.exits[each])[0] for each in order}
+    arcs = tuple(
+        Arc(
+            source,
+            names[position],
+            fences.get(of_positions[position], Literal(True, Type.BOOL)),
+            tuple((name, value) for name, value in transfers[of_positions[position]].items() if name in needed),
+        )
+        for source, following in follows.items()
+        for position in following
+    )
+    finals = tuple(names[each] for each in order if positions.following(positions.exits[each])[1])
+    register = tuple(field for field in binder.register if field.name in needed)
+    automaton = Automaton(START, finals, arcs, register, clause.within)
+    try:
+        compile_automaton(automaton)
+    except PatternError as error:
+        problem, _, expected = str(error).partition(", expected ")
+        raise QueryError(problem.removeprefix("got "), sql, start, expected) from None
+    return automaton
+
+
+def _after_row(condition: Expression, transfer: Mapping[str, Expression]) -> Expression:
+    """Return a condition with the new values of fields that the row changes."""
+
+    def new_value(part: Expression) -> Expression | None:
+        return transfer.get(part.name) if isinstance(part, Column) else None
+
+    return transform(condition, new_value)
+
+
+def _needed_fields(read: set[str], transfers: Collection[Mapping[str, Expression]]) -> set[str]:
+    """Return the fields that are read, and those from which they are computed."""
+    while True:
+        values = (value for transfer in transfers for name, value in transfer.items() if name in read)
+        more = read | names_in(values)
+        if more == read:
+            return read
+        read = more
