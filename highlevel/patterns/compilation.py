@@ -22,6 +22,7 @@ from highlevel.patterns.automaton import Arc, Automaton, PatternError
 from highlevel.patterns.expression_kernels import NULL, STACK_WORDS, Machine
 from lowlevel.expressions.tree import (
     Binary,
+    Call,
     Column,
     Conditional,
     Expression,
@@ -30,10 +31,11 @@ from lowlevel.expressions.tree import (
     Literal,
     Mean,
     Present,
+    ScalarCall,
     Unary,
     columns_of,
 )
-from lowlevel.expressions.types import Op, Type
+from lowlevel.expressions.types import Op, Scalar, Type
 
 Words = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -251,12 +253,19 @@ class _Compiler:
                 self._add(total, Type.FLOAT)
                 self._add(count, Type.FLOAT)
                 self._emit(code.DIV_F)
+            case ScalarCall(Scalar.ABS, operand):
+                negative = Binary(Op.LT, operand, Literal(0, Type.INT))
+                self._operation(Conditional(negative, Unary(Op.NEG, operand), operand))
+            case ScalarCall(Scalar.DOUBLE, operand):
+                self._add(operand, Type.FLOAT)
             case Present(value, count):
                 is_positive = Binary(Op.GT, count, Literal(0, Type.INT))
                 self._operation(Conditional(is_positive, value, Literal(None, value.type)))
             case _:
-                name = type(expression).__name__
-                expected = "arithmetic, comparisons, AND, OR, NOT, IS NULL, CASE; or the function of the row alone"
+                name = (
+                    str(expression.function) if isinstance(expression, ScalarCall | Call) else type(expression).__name__
+                )
+                expected = "arithmetic, abs, comparisons, AND, OR, NOT, IS NULL, CASE; or the function of one row"
                 raise PatternError(f"got {name} over earlier rows of a pattern, expected {expected}")
 
     def _binary(self, op: Op, left: Expression, right: Expression) -> None:

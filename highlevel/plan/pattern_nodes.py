@@ -2,8 +2,8 @@
 
     rows ──► partitions ──► runs of an automaton, preferred ones first ──► matches
 
-The row of a match has the columns `keys` of its partition, the times of its first and last row, its number in the
-partition, and the fields of the register. An Apply over it computes MEASURES.
+The row of a match has the columns `keys` of its partition, the times of its first and last row, and the fields of the
+register. An Apply over it computes MEASURES.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Matches(Node):
     is the field with the number of the row at which matching continues (TO_FIELD). `previous`: columns that transfers
     and fences may read, each with the column of the input whose value in the previous row it is.
 
-    If no field and measure needs it, partitions without runs are forgotten; with `is_numbered` the number of the last
-    match of each partition is kept, and with `previous` the last row.
+    Partitions without runs are forgotten, except with `is_numbered` or `previous`: then the number of their last match
+    and their last row are kept.
     """
 
     input: Node
@@ -56,14 +56,14 @@ class Matches(Node):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The keys, the times, the number of the match, and the fields of the register."""
+        """The keys, the times, with `is_numbered` the number of the match, and the fields without `skip_field`."""
         by_name = {column.name: column for column in self.input.columns}
         return (
             *(by_name[key] for key in self.keys),
             Column(MATCH_START, Type.TIME),
             Column(MATCH_END, Type.TIME),
-            Column(MATCH_NUMBER, Type.INT),
-            *(field.column for field in self.automaton.register),
+            *([Column(MATCH_NUMBER, Type.INT)] if self.is_numbered else []),
+            *(field.column for field in self.automaton.register if field.name != self.skip_field),
         )
 
     @property

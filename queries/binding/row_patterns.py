@@ -303,7 +303,10 @@ class RowPatternBinder:
 
 def _text(variable: str | None, value: Bound) -> str:
     """Return a name for the values of a variable that no other values have."""
-    return expression_text(value) if variable is None else f"{variable}: {expression_text(value)}"
+    text = expression_text(value)
+    if variable is None:
+        return text
+    return f"{variable}.{text}" if isinstance(value, Column) else f"{variable}: {text}"
 
 
 def _replace_parts(node: Any, change: Callable[[Any], Any]) -> Any:

@@ -32,6 +32,7 @@ from highlevel.plan.nodes import (
     Windowed,
 )
 from highlevel.plan.partitioning import substitute_columns
+from highlevel.plan.pattern_nodes import Matches
 from highlevel.plan.plan import Plan
 from highlevel.plan.result_windows import result_windows
 from highlevel.plan.revision_nodes import (
@@ -61,6 +62,7 @@ from queries.explain.lines import (
     remembering_lines,
     watched_lines,
 )
+from queries.explain.row_patterns import matches_lines
 from queries.text.printer import expression_text
 
 KINDS = {
@@ -175,6 +177,8 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             yield from _groups(node)
         case Over():
             yield from _over(node)
+        case Matches():
+            yield from matches_lines(node)
         case Fill():
             yield from _fill(node)
         case Running():

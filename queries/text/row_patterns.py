@@ -59,7 +59,7 @@ class RowPatternParser(WindowParser):
         self._rows_per_match()
         skip = self._after_match() if self._starts("AFTER", "MATCH", "SKIP") else AfterMatch("PAST LAST ROW")
         if self._token.keyword in ("INITIAL", "SEEK"):
-            raise self._refused("PATTERN without INITIAL and SEEK: all matches are found")
+            raise self._refused("no INITIAL and SEEK: all matches are returned")
         self._clause = "PATTERN"
         if not self._accept("PATTERN") or not self._accept("("):
             raise self._unexpected(f"PATTERN and a row pattern in parentheses; the clauses are {CLAUSES}")
@@ -153,8 +153,6 @@ class RowPatternParser(WindowParser):
                     "WITHIN a number of rows", self._sql, start, "a length of time, or a quantifier: A{1,9}"
                 )
             within = duration_of(self._sql, length)
-        if within <= 0:
-            raise QueryError("WITHIN a length of 0", self._sql, start, "a length of time: WITHIN 10 seconds")
         return within
 
     def _definitions(self) -> tuple[tuple[Word, Expression], ...]:
@@ -179,7 +177,7 @@ class RowPatternParser(WindowParser):
 
     def _sequence(self) -> RowPattern:
         parts: list[RowPattern] = []
-        while not parts or self._token.keyword == "(" or self._token.kind in (Kind.WORD, Kind.QUOTED):
+        while not parts or self._token.keyword in ("(", "{") or self._token.kind in (Kind.WORD, Kind.QUOTED):
             parts.append(self._quantified())
         return parts[0] if len(parts) == 1 else PatternSequence(tuple(parts))
 
@@ -201,9 +199,12 @@ class RowPatternParser(WindowParser):
                 raise self._unexpected("a variable, a quantifier (* + ? {2,3}), '|' or ')'")
         else:
             part = PatternVariable(self._column("a variable of the row pattern"))
-        while self._token.keyword in _QUANTIFIERS or self._token.keyword == "{":
+        while self._token.keyword in _QUANTIFIERS or (self._token.keyword == "{" and not self._begins_exclusion()):
             part = self._repeat(part, token)
         return part
+
+    def _begins_exclusion(self) -> bool:
+        return self._token.keyword == "{" and self._ahead().keyword == "-"
 
     def _repeat(self, part: RowPattern, token: Token) -> PatternRepeat:
         mark = self._take()

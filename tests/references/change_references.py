@@ -31,6 +31,7 @@ from highlevel.speculation.consistency import Consistency
 from lowlevel.expressions.tree import Binary, Literal
 from lowlevel.expressions.types import Op, Type
 from tests.references.graph_streams import added_up
+from tests.references.pattern_references import REFERENCES as PATTERN_REFERENCES
 from tests.references.plan_references import (
     GROUP,
     LEAF,
@@ -206,6 +207,7 @@ def _all_changes(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple
 REFERENCES = {
     **ROW_REFERENCES,
     **REVISION_REFERENCES,
+    **PATTERN_REFERENCES,
     ChangingResults: Reference(_changing_results, _in_changing_results),
     ChangingJoin: Reference(_changing_join, _in_changing_join),
     ChangingUnion: Reference(lambda random: ChangingUnion((CHANGES,) * random.randint(1, 4)), _all_changes),

@@ -85,8 +85,8 @@ class MatchesOperator:
         kept = self._partitions.bytes + self._numbers.bytes + self._previous.nbytes
         return self._stored.nbytes + self._matches.bytes + kept
 
-    def rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Store rows."""
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Store rows until they are final."""
         self.received += batch.num_rows
         self._stored.add(batch)
         return iter(())
@@ -178,8 +178,12 @@ class MatchesOperator:
     def _batch(self, results: Results) -> pa.RecordBatch:
         words = results.words
         keys = self._partitions.columns(words[:, PARTITION]) if self.node.keys else []
-        times = [array_of(np.ascontiguousarray(words[:, word])) for word in (RESULT_START, RESULT_STOP, WEIGHT)]
-        columns = [*keys, *times, *self._register.columns(words[:, RESULT_WORDS:], results.floats)]
+        shown = (RESULT_START, RESULT_STOP, WEIGHT) if self.node.is_numbered else (RESULT_START, RESULT_STOP)
+        times = [array_of(np.ascontiguousarray(words[:, word])) for word in shown]
+        register = self._register.columns(words[:, RESULT_WORDS:], results.floats)
+        names = self._register.schema.names
+        fields = [column for name, column in zip(names, register, strict=True) if name != self.node.skip_field]
+        columns = [*keys, *times, *fields]
         self.results += len(words)
         arrays = [column.cast(field.type) for column, field in zip(columns, self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -1,0 +1,42 @@
+"""Explain: the automaton of MATCH_RECOGNIZE, as a list of its arcs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from highlevel.plan.pattern_nodes import Matches, SkipRule
+from lowlevel.expressions.tree import Literal
+from lowlevel.expressions.types import Type
+from queries.explain.lines import length_text, line
+from queries.text.printer import expression_text
+
+
+def matches_lines(node: Matches) -> Iterator[str]:
+    """Yield the lines about the matches of a row pattern."""
+    automaton = node.automaton
+    (time,) = node.input.time_columns
+    yield line("partition", ", ".join(node.keys) or "all rows are in one")
+    yield line("order", f"{time}; rows wait until the watermark is later")
+    for arc in automaton.arcs:
+        condition = "every row" if arc.fence == Literal(True, Type.BOOL) else expression_text(arc.fence)
+        yield line("arc", f"{arc.source} ► {arc.target}: {condition}")
+    for name, changes in _changes(node):
+        yield line("field", f"{name}: {changes}")
+    yield line("final", ", ".join(automaton.finals))
+    if automaton.window is not None:
+        yield line("within", f"{length_text(automaton.window)} after the first row of the match")
+    target = f" the row of {node.skip_field}" if node.skip is SkipRule.TO_FIELD else ""
+    yield line("after match", f"SKIP {node.skip}{target}")
+    kept = " and the last row of each partition" if node.previous else ""
+    yield line("state", f"rows that wait, and the runs of the automaton{kept}")
+
+
+def _changes(node: Matches) -> Iterator[tuple[str, str]]:
+    """Yield each field with its new values, and the states to which arcs with them lead."""
+    for field in node.automaton.register:
+        targets: dict[str, dict[str, None]] = {}
+        for arc in node.automaton.arcs:
+            for name, value in arc.transfer:
+                if name == field.name:
+                    targets.setdefault(expression_text(value), {})[arc.target] = None
+        yield field.name, "; ".join(f"{value} in {', '.join(states)}" for value, states in targets.items())

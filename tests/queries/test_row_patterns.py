@@ -1,0 +1,466 @@
+"""MATCH_RECOGNIZE: hand-checked cases, random patterns against Python's `re`, wrong clauses, and changes.
+
+Finds: a match that is not the preferred one, a wrong row after a match, a field that misses or doubles the tested row,
+and a wrong clause that is accepted or refused without the remedy.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import wiretide
+from queries.text.errors import QueryError
+
+SCHEMA = "PROTOCOL ticks { TIME ts (increasing); STRING host; STRING kind; INT price; }"
+
+PRICES = [10, 8, 6, 5, 9, 4, 12, 7, 11, 10, 13]
+"""Prices at 1 s, 2 s, …; those at 4, 6 and 8 s are of host b, the others of host a."""
+
+
+def frame(rows: list[tuple[int, str, str, int | None]]) -> pa.Table:
+    """Return rows with times in seconds."""
+    times = pa.array([time * 10**9 for time, *_ in rows], pa.timestamp("ns"))
+    _, hosts, kinds, prices = zip(*rows, strict=True) if rows else ((), (), (), ())
+    return pa.table({
+        "ts": times,
+        "host": pa.array(hosts, pa.string()),
+        "kind": pa.array(kinds, pa.string()),
+        "price": pa.array(prices, pa.int64()),
+    })  # fmt: skip
+
+
+TICKS = frame([(time, "b" if time in (4, 6, 8) else "a", "", price) for time, price in enumerate(PRICES, 1)])
+
+
+def matches(clauses: str, select: str = "*", table: pa.Table = TICKS, after: str = "") -> list[tuple[Any, ...]]:
+    """Return the rows of a query, times in seconds."""
+    sql = f"SELECT {select} FROM ticks MATCH_RECOGNIZE ({clauses}){after}"
+    result = wiretide.query(sql, table, schema=SCHEMA)
+    columns = [
+        [None if value is None else value.value // 10**9 for value in column.to_pylist()]
+        if pa.types.is_timestamp(column.type)
+        else column.to_pylist()
+        for column in result.columns
+    ]
+    return sorted(zip(*columns, strict=True), key=repr)
+
+
+PARTS = {
+    "{H}": "PARTITION BY host ORDER BY ts",
+    "{N}": "MEASURES count(*) AS n",
+    "{F}": "MEASURES first(price) AS f",
+    "{V}": "PATTERN (A D+ U+) DEFINE D AS D.price < PREV(D.price), U AS U.price > PREV(U.price)",
+    "{DD}": "PATTERN (A B+) DEFINE B AS price < PREV(price)",
+    "{D}": "PATTERN (A B) DEFINE B AS price < A.price",
+}
+"""Abbreviations in CASES."""
+
+CASES: dict[str, tuple[str, str, list[tuple[Any, ...]]]] = {
+    "names of variables are compared without case": (
+        "{H} MEASURES count(d.*) AS n PATTERN (a d) DEFINE D AS price < A.price",
+        "*",
+        [("a", 1, 2, 1), ("a", 7, 9, 1), ("b", 4, 6, 1)],
+    ),
+    "without measures: the partition and the times": (
+        "{H} {V}",
+        "*",
+        [("a", 1, 7), ("a", 9, 11), ("b", 4, 8)],
+    ),
+    "first, last and offsets": (
+        "{H} MEASURES first(D.price) AS f, first(D.price, 1) AS f1, last(D.price) AS l, last(D.price, 1) AS l1 {V}",
+        "host, f, f1, l, l1",
+        [("a", 10, None, 10, None), ("a", 8, 6, 6, 8), ("b", 4, None, 4, None)],
+    ),
+    "a name without variable is the last row": (
+        "{H} MEASURES price AS p, ts AS t {V}",
+        "host, p, t",
+        [("a", 12, 7), ("a", 13, 11), ("b", 7, 8)],
+    ),
+    "sums and averages": (
+        "{H} MEASURES sum(D.price) AS s, avg(D.price) AS m, count(*) AS n {V}",
+        "host, s, m, n",
+        [("a", 10, 10.0, 3), ("a", 14, 7.0, 5), ("b", 4, 4.0, 3)],
+    ),
+    "extremes": (
+        "{H} MEASURES min(price) AS low, max(price) AS high {V}",
+        "host, low, high",
+        [("a", 10, 13), ("a", 6, 12), ("b", 4, 7)],
+    ),
+    "MATCH_NUMBER counts in each partition": (
+        "{H} MEASURES MATCH_NUMBER() AS m {V}",
+        "host, m",
+        [("a", 1), ("a", 2), ("b", 1)],
+    ),
+    "CLASSIFIER is the variable of the last row": (
+        "{H} MEASURES CLASSIFIER() AS c PATTERN (A (D | U)) DEFINE D AS price < A.price",
+        "host, c",
+        [("a", "D"), ("a", "D"), ("a", "U"), ("a", "U"), ("b", "D")],
+    ),
+    "the first alternative is preferred": (
+        "{H} MEASURES CLASSIFIER() AS c PATTERN (X | Y)",
+        "host, c",
+        [("a", "X")] * 8 + [("b", "X")] * 3,
+    ),
+    "a greedy quantifier takes as many rows as possible": (
+        "{H} {N} PATTERN (A{2,4})",
+        "host, n",
+        [("a", 4), ("a", 4), ("b", 3)],
+    ),
+    "a reluctant quantifier takes as few as possible": (
+        "{H} {N} PATTERN (A{2,4}?)",
+        "host, n",
+        [("a", 2)] * 4 + [("b", 2)],
+    ),
+    "an exact quantifier": (
+        "{H} {N} PATTERN (A{3})",
+        "host, n",
+        [("a", 3), ("a", 3), ("b", 3)],
+    ),
+    "an upper bound alone": (
+        "{H} MEASURES count(B.*) AS n PATTERN (A B{,2})",
+        "host, n",
+        [("a", 1), ("a", 2), ("a", 2), ("b", 2)],
+    ),
+    "reluctant + before a condition": (
+        "{H} {N} PATTERN (A+? E) DEFINE E AS price > 8",
+        "host, n",
+        [("a", 2), ("a", 2), ("a", 4)],
+    ),
+    "an optional variable": (
+        "{H} MEASURES count(O.*) AS n, last(O.price) AS o PATTERN (A O? E) DEFINE A AS price = 10, E AS price < 7",
+        "host, n, o",
+        [("a", 1, 8)],
+    ),
+    "a group with a quantifier": (
+        "{H} {N} PATTERN ((D U){2}) DEFINE D AS price < 12, U AS price <> D.price",
+        "host, n",
+        [("a", 4)],
+    ),
+    "SKIP TO NEXT ROW: matches overlap": (
+        "{H} {F} AFTER MATCH SKIP TO NEXT ROW {D}",
+        "host, f",
+        [("a", 10), ("a", 11), ("a", 12), ("a", 8), ("b", 5)],
+    ),
+    "SKIP PAST LAST ROW": (
+        "{H} {F} AFTER MATCH SKIP PAST LAST ROW {D}",
+        "host, f",
+        [("a", 10), ("a", 12), ("b", 5)],
+    ),
+    "SKIP TO LAST of a variable": (
+        "{H} {F}, count(*) AS n AFTER MATCH SKIP TO LAST B {DD}",
+        "host, f, n",
+        [("a", 10, 3), ("a", 12, 3), ("b", 5, 2)],
+    ),
+    "SKIP TO FIRST of a variable": (
+        "{H} {F}, count(*) AS n AFTER MATCH SKIP TO FIRST B {DD}",
+        "host, f, n",
+        [("a", 10, 3), ("a", 11, 2), ("a", 12, 3), ("a", 8, 2), ("b", 5, 2)],
+    ),
+    "SKIP TO a variable is its last row": (
+        "{H} {N} AFTER MATCH SKIP TO B {DD}",
+        "host, n",
+        [("a", 3), ("a", 3), ("b", 2)],
+    ),
+    "SKIP TO the first row of the match continues at the next row": (
+        "{H} {F} AFTER MATCH SKIP TO A {D}",
+        "host, f",
+        [("a", 10), ("a", 11), ("a", 12), ("a", 8), ("b", 5)],
+    ),
+    "SKIP TO a variable without rows continues at the next row": (
+        "{H} {F} AFTER MATCH SKIP TO X PATTERN (A (X | B)) DEFINE X AS price < 0, B AS price < A.price",
+        "host, f",
+        [("a", 10), ("a", 11), ("a", 12), ("a", 8), ("b", 5)],
+    ),
+    "WITHIN: the last row is less than this after the first": (
+        "{H} {N} PATTERN (A D+ U+) WITHIN 5 seconds DEFINE D AS price < PREV(price), U AS price > PREV(price)",
+        "host, match_start, n",
+        [("a", 1, 4), ("a", 7, 4), ("b", 4, 3)],
+    ),
+    "WITHIN INTERVAL": (
+        "{H} {N} PATTERN (A B) WITHIN INTERVAL '2' SECOND",
+        "host, match_start, n",
+        [("a", 1, 2), ("a", 9, 2)],
+    ),
+    "the tested row counts in aggregates of its variable": (
+        "{H} MEASURES sum(A.price) AS s PATTERN (A+ B) DEFINE A AS sum(A.price) <= 24, B AS TRUE",
+        "host, s",
+        [("a", 23), ("a", 24), ("b", 9)],
+    ),
+    "aggregates of another variable do not count the tested row": (
+        "{H} {N} PATTERN (A B+) DEFINE B AS B.price < sum(A.price) AND count(B.*) <= 2",
+        "host, n",
+        [("a", 3), ("a", 3), ("b", 2)],
+    ),
+    "conditions on columns of another variable": (
+        "{H} MEASURES B.price - A.price AS d PATTERN (A B) DEFINE B AS price > A.price + 2 AND abs(price - A.price) < 5",
+        "host, d",
+        [("a", 3), ("a", 3), ("b", 3)],
+    ),
+    "no partition: all rows are one": (
+        "ORDER BY ts {N} PATTERN (A B) DEFINE A AS host = 'a', B AS host = 'b'",
+        "n",
+        [(2,), (2,), (2,)],
+    ),
+    "a text of another row": (
+        "ORDER BY ts MEASURES A.host AS one, B.host AS other PATTERN (A B) DEFINE B AS B.host <> A.host",
+        "one, other",
+        [("a", "b"), ("a", "b"), ("a", "b")],
+    ),
+    "RUNNING and FINAL are equal at the last row": (
+        "{H} MEASURES FINAL last(price) AS l, RUNNING count(*) AS n ONE ROW PER MATCH {V}",
+        "host, l, n",
+        [("a", 12, 5), ("a", 13, 3), ("b", 7, 3)],
+    ),
+    "optional variables before a condition": (
+        "{H} {N} PATTERN (A B? C? E) DEFINE E AS price > 11",
+        "host, n",
+        [("a", 3), ("a", 4)],
+    ),
+    "alternatives of different lengths: the first that matches": (
+        "{H} {N} PATTERN ((A A | A A A) B) DEFINE B AS price > 8",
+        "host, n",
+        [("a", 3), ("a", 4)],
+    ),
+}
+
+
+def _case(name: str) -> tuple[str, str, list[tuple[Any, ...]]]:
+    clauses, select, expected = CASES[name]
+    return _in_full(clauses), select, expected
+
+
+def _in_full(clauses: str) -> str:
+    for short, text in PARTS.items():
+        clauses = clauses.replace(short, text)
+    return clauses
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_has_the_rows_of_sql_2016(name: str) -> None:
+    clauses, select, expected = _case(name)
+    assert matches(clauses, select) == sorted(expected, key=repr)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_case_has_the_same_rows_in_every_order_of_arrival(name: str) -> None:
+    """Reversed, and shuffled. The watermark waits for all rows."""
+    clauses, select, expected = _case(name)
+    late = SCHEMA.replace("(increasing)", "(banded_increasing(100 seconds))")
+    sql = f"SELECT {select} FROM ticks MATCH_RECOGNIZE ({clauses})"
+    in_order = wiretide.query(sql, TICKS, schema=SCHEMA)
+    order = list(range(TICKS.num_rows))
+    for indices in (order[::-1], random.Random(name).sample(order, len(order))):
+        result = wiretide.query(sql, TICKS.take(indices), schema=late)
+        assert sorted(result.to_pylist(), key=repr) == sorted(in_order.to_pylist(), key=repr)
+    assert in_order.num_rows == len(expected)
+
+
+# --- random patterns against regular expressions ---
+
+
+DEFINITIONS = {"A": "a", "B": "b", "C": "[ab]", "D": "[abc]"}
+"""The variables of random patterns, and the kinds of rows for which their conditions are true."""
+
+
+class Pattern:
+    """A random row pattern, and the same as a regular expression with a group for each variable."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self.draw = draw
+        self.groups: list[str] = []
+        self.rows, self.regex = self._choice(3)
+
+    def _choice(self, depth: int) -> tuple[str, str]:
+        parts = [self._sequence(depth) for _ in range(self.draw.choice([1, 1, 2]))]
+        return " | ".join(rows for rows, _ in parts), "|".join(regex for _, regex in parts)
+
+    def _sequence(self, depth: int) -> tuple[str, str]:
+        parts = [self._quantified(depth) for _ in range(self.draw.randint(1, 3))]
+        return " ".join(rows for rows, _ in parts), "".join(regex for _, regex in parts)
+
+    def _quantified(self, depth: int) -> tuple[str, str]:
+        if depth and self.draw.random() < 0.35:
+            rows, regex = self._choice(depth - 1)
+            if re.fullmatch(regex, ""):
+                return rows if "|" not in rows else f"({rows})", f"(?:{regex})"
+            rows, regex = f"({rows})", f"(?:{regex})"
+        else:
+            variable = self.draw.choice("ABCD")
+            group = f"g{len(self.groups)}"
+            self.groups.append(variable)
+            rows, regex = variable, f"(?P<{group}>{DEFINITIONS[variable]})"
+        mark = self.draw.choice(["", "", "", "*", "+", "?", "{2}", "{1,3}", "{,2}", "{2,}"])
+        if mark and self.draw.random() < 0.3:
+            mark += "?"
+        return rows + mark, regex + mark
+
+    def expected(self, text: str, *, overlap: bool) -> list[tuple[int, int, list[int | None]]]:
+        """Return start, length and the last row of each variable for each match."""
+        compiled, found, start = re.compile(self.regex), [], 0
+        while start < len(text):
+            match = compiled.match(text, start)
+            if match is None:
+                start += 1
+                continue
+            lasts: list[int | None] = []
+            for variable in "ABCD":
+                places = [match.start(f"g{number}") for number, own in enumerate(self.groups) if own == variable]
+                place = max(places, default=-1)
+                lasts.append(None if place < 0 else place)
+            found.append((start, match.end() - start, lasts))
+            start = start + 1 if overlap else match.end()
+        return found
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_patterns_match_as_regular_expressions(part: int, soak: bool) -> None:
+    tested = 0
+    for seed in range(part, 20_000 if soak else 400, 4):
+        draw = random.Random(seed)
+        pattern = Pattern(draw)
+        if re.fullmatch(pattern.regex, ""):
+            continue  # refused: it can match no row
+        text = "".join(draw.choice("aaabbc") for _ in range(draw.randint(1, 25)))
+        overlap = draw.random() < 0.5
+        skip = "AFTER MATCH SKIP TO NEXT ROW" if overlap else ""
+        used = sorted(set(pattern.groups))
+        measures = ", ".join(f"last({variable}.price) AS {variable}" for variable in used)
+        define = [f"{variable} AS kind IN ({', '.join(map(repr, _letters(variable)))})" for variable in used]
+        clauses = (
+            f"PARTITION BY host ORDER BY ts MEASURES count(*) AS n, {measures} {skip} PATTERN ({pattern.rows}) "
+            f"DEFINE {', '.join(define)}"
+        )
+        rows = [(place, "x", letter, place) for place, letter in enumerate(text)]
+        expected = [
+            ("x", start, start + length - 1, length, *(lasts["ABCD".index(variable)] for variable in used))
+            for start, length, lasts in pattern.expected(text, overlap=overlap)
+        ]  # fmt: skip
+        assert matches(clauses, table=frame(rows)) == sorted(expected, key=repr), (seed, clauses, text)
+        tested += 1
+    assert tested > 50
+
+
+def _letters(variable: str) -> str:
+    return DEFINITIONS[variable].strip("[]")
+
+
+def test_nested_quantifiers_cost_as_much_as_simple_ones() -> None:
+    """Equal runs are united: otherwise this pattern would have 2**2,000 runs."""
+    rows = [(place, "x", "a", place) for place in range(2_000)]
+    assert (
+        matches("ORDER BY ts MEASURES count(*) AS n PATTERN ((A+)+ B) DEFINE B AS kind = 'b'", table=frame(rows)) == []
+    )
+
+
+# --- wrong clauses ---
+
+WRONG = {
+    "A*": ("PATTERN (A*)", "a pattern that can match no row", "A+ in place of A*"),
+    "()": ("PATTERN ()", "got ')'", "a variable"),
+    "{3,2}": ("PATTERN (A{3,2})", "{3,2}", "an upper bound"),
+    "{,}": ("PATTERN (A{,})", "{,} without a number", "{2,3}"),
+    "{0}": ("PATTERN (A{0} B)", "{0,0}", "at least 1"),
+    "{5000}": ("PATTERN (A{5000})", "5000", "at most 1000"),
+    "many states": ("PATTERN ((A{1000}){3})", "more than 2000 variables", "count(A.*)"),
+    "PERMUTE": ("PATTERN (PERMUTE(A, B))", "PERMUTE", "(A B | B A)"),
+    "{- -}": ("PATTERN (A {- B -})", "{- -}", "without braces"),
+    "^": ("PATTERN (^ A)", "'^' in PATTERN", "without ^"),
+    "unknown variable in DEFINE": ("PATTERN (A) DEFINE B AS TRUE", "'B' in DEFINE", "valid: A"),
+    "defined twice": ("PATTERN (A) DEFINE A AS TRUE, a AS FALSE", "'a' is defined twice", "one condition"),
+    "no condition": ("PATTERN (A) DEFINE A AS price", "is integer", "a condition"),
+    "unknown variable in MEASURES": ("MEASURES X.price AS p PATTERN (A)", "a column of 'X'", "valid: A"),
+    "unknown column": ("MEASURES A.prize AS p PATTERN (A)", "unknown column 'prize'", "price"),
+    "measure without name": ("MEASURES price PATTERN (A)", "got 'PATTERN'", "AS and the name"),
+    "two equal names": ("MEASURES price AS p, ts AS p PATTERN (A)", "a second column 'p'", "another name"),
+    "ALL ROWS PER MATCH": ("ALL ROWS PER MATCH PATTERN (A)", "ALL", "ONE ROW PER MATCH"),
+    "SUBSET": ("PATTERN (A B) SUBSET U = (A, B)", "SUBSET", "sum(A.len) + sum(B.len)"),
+    "skip to an unknown variable": ("AFTER MATCH SKIP TO C PATTERN (A)", "SKIP TO C", "valid: A"),
+    "skip to nothing": ("AFTER MATCH SKIP PATTERN (A)", "got 'PATTERN'", "PAST LAST ROW"),
+    "NEXT": ("PATTERN (A) DEFINE A AS next(price) > 1", "NEXT in DEFINE", "PREV"),
+    "PREV, 2": ("PATTERN (A) DEFINE A AS prev(price, 2) > 1", "the offset 2", "lag(x, 2)"),
+    "an offset that is no constant": ("MEASURES last(price, price) AS p PATTERN (A)", "no constant", "an integer"),
+    "CLASSIFIER in DEFINE": ("PATTERN (A) DEFINE A AS CLASSIFIER() = 'A'", "CLASSIFIER in DEFINE", "count(A.*)"),
+    "MATCH_NUMBER in DEFINE": ("PATTERN (A) DEFINE A AS MATCH_NUMBER() = 1", "MATCH_NUMBER in DEFINE", "MEASURES"),
+    "sum of texts": ("MEASURES sum(A.host) AS s PATTERN (A)", "sum of text", "a number"),
+    "sum of two": ("MEASURES sum(A.price, 2) AS s PATTERN (A)", "2 arguments", "one argument"),
+    "columns of two variables": ("MEASURES sum(A.price - B.price) AS s PATTERN (A B)", "several variables", "one"),
+    "nested aggregates": ("MEASURES sum(count(A.price)) AS s PATTERN (A)", "within sum", "one of them"),
+    "stddev": ("MEASURES stddev(A.price) AS s PATTERN (A)", "stddev", ""),
+    "FILTER": ("MEASURES count(*) FILTER (WHERE price > 1) AS s PATTERN (A)", "FILTER", "a variable"),
+    "WITHIN rows": ("PATTERN (A) WITHIN 3 rows", "a number of rows", "a length of time"),
+    "WITHIN 0": ("PATTERN (A) WITHIN 0 seconds", "0 seconds", "more than 0"),
+    "an order of texts": ("PATTERN (A B) DEFINE B AS B.host > A.host", "> between texts", "="),
+    "a function of two rows": ("PATTERN (A B) DEFINE B AS sqrt(B.price - A.price) > 1", "sqrt", "of one row"),
+    "no pattern": ("MEASURES price AS p", "got ')'", "PATTERN"),
+    "clauses in another order": ("PATTERN (A) MEASURES price AS p", "got 'MEASURES'", "in the order"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_clause_is_refused_with_its_place_and_a_remedy(name: str) -> None:
+    clauses, problem, remedy = WRONG[name]
+    with pytest.raises(QueryError) as error:
+        matches(f"PARTITION BY host ORDER BY ts {clauses}")
+    assert problem in str(error.value)
+    assert remedy in str(error.value)
+    assert "^" in str(error.value).splitlines()[2]
+
+
+@pytest.mark.parametrize(
+    ("clauses", "text"),
+    [
+        ("PARTITION BY hots ORDER BY ts PATTERN (A)", "'hots'"),
+        ("PARTITION BY host ORDER BY price PATTERN (A)", "ORDER BY price"),
+        ("PARTITION BY host PATTERN (A)", "ORDER BY ts"),
+        ("PARTITION BY host ORDER BY ts DESC PATTERN (A)", "rising order"),
+    ],
+)
+def test_wrong_partitions_and_orders_are_refused(clauses: str, text: str) -> None:
+    with pytest.raises(QueryError, match=re.escape(text)):
+        matches(clauses)
+
+
+# --- with other clauses ---
+
+
+def test_a_condition_on_the_partition_selects_rows_and_other_conditions_select_matches() -> None:
+    measures = _in_full("{H} {N} {V}")
+    assert matches(measures, after=" WHERE host = 'a' AND n > 3") == [("a", 1, 7, 5)]
+
+
+def test_matches_are_the_input_of_windows_and_joins() -> None:
+    clauses = _in_full("{H} {N} {V}")
+    inner = f"ticks MATCH_RECOGNIZE ({clauses})"
+    windows = wiretide.query(
+        f"SELECT sum(n) AS n FROM {inner} AS m [RANGE 10 seconds, SLIDE 10 seconds, WA match_end]", TICKS, schema=SCHEMA
+    )
+    assert windows["n"].to_pylist() == [8, 3]
+
+
+def test_rows_of_a_query_are_matched() -> None:
+    sql = (
+        "SELECT * FROM (SELECT ts, host, price * 2 AS twice FROM ticks WHERE price > 5) MATCH_RECOGNIZE "
+        "(PARTITION BY host ORDER BY ts MEASURES max(twice) AS m PATTERN (A B) DEFINE B AS twice > A.twice)"
+    )
+    assert wiretide.query(sql, TICKS, schema=SCHEMA)["m"].to_pylist() == [18, 26]
+
+
+def test_changes_correct_matches_when_a_late_row_arrives() -> None:
+    """The row at 3 is late: the match A (1) B (4) is withdrawn, because A and B are no longer neighbours."""
+    rows = [(1, "x", "a", 1), (4, "x", "b", 2), (3, "x", "c", 3), (6, "x", "a", 4)]
+    late = SCHEMA.replace("(increasing)", "(banded_increasing(100 seconds))")
+    sql = (
+        "SELECT host, n FROM ticks MATCH_RECOGNIZE (PARTITION BY host ORDER BY ts MEASURES count(*) AS n "
+        "PATTERN (A B) DEFINE A AS kind = 'a', B AS kind = 'b') EMIT CHANGES"
+    )
+    changes = wiretide.query(sql, frame(rows), schema=late).to_pylist()
+    total: dict[tuple[str, int], int] = {}
+    for change in changes:
+        key = change["host"], change["n"]
+        total[key] = total.get(key, 0) + change["weight"]
+    assert {key: weight for key, weight in total.items() if weight} == {}
