@@ -57,7 +57,10 @@ MATCH_END, MATCH_END_TIE = RUN_STOP, STATE
 """Words of a candidate: time and tie of its last row. They replace words of the node that it no longer needs."""
 
 NEXT_ROW, PAST_LAST_ROW, TO_FIELD = range(3)
-"""Where matching continues after a match: the row after its first, the row after its last, or the row of a field."""
+"""Where matching continues after a match: the row after its first, the row after its last, or the row of a field.
+
+If there is no such row, or it is the first row of the match, matching continues at the row after the first.
+"""
 
 SELECT = 5
 """The phase in which the matches after a row are written. The others are those of `entry_kernels`."""
@@ -123,7 +126,7 @@ def drop_starts(automata: Automata, store: Store, node, until):  # type: ignore[
 
 
 @helper
-def select_matches(automata: Automata, store: Store, partition, skip, skip_field, skip_errors):  # type: ignore[no-untyped-def]
+def select_matches(automata: Automata, store: Store, partition, skip, skip_field):  # type: ignore[no-untyped-def]
     """Write the candidates that are matches. Return 0 without room for a match."""
     nodes, entries = store.nodes, store.entries
     of_partition = partition * PARTITION_WORDS
@@ -147,9 +150,7 @@ def select_matches(automata: Automata, store: Store, partition, skip, skip_field
             until = nodes[at + MATCH_END_TIE] + 1
         elif skip == TO_FIELD:
             target = nodes[at + NODE_WORDS + skip_field]
-            if target == NULL or target <= start:
-                skip_errors[0] += 1
-            else:
+            if target != NULL and target > start:
                 until = target
         store.partitions[of_partition + CANDIDATES] = drop_starts(automata, store, candidate, until)
         if entry != NONE:
@@ -176,15 +177,13 @@ def count_list(automata: Automata, store: Store, node):  # type: ignore[no-untyp
     return count
 
 
-@kernel("i64(Automata, Machine, Store, Rows, i64, i64, i64, i64, i64*)")
+@kernel("i64(Automata, Machine, Store, Rows, i64, i64, i64, i64)")
 def match_rows(  # type: ignore[no-untyped-def]
-    automata: Automata, machine: Machine, store: Store, rows: Rows, begin, end, skip, skip_field, skip_errors
+    automata: Automata, machine: Machine, store: Store, rows: Rows, begin, end, skip, skip_field
 ):  # fmt: skip
     """Match the rows `[begin, end)`, which ascend in time and tie.
 
     Return the row reached, fewer than `end` if there is no room.
-    `skip_errors[0]` counts the matches after which matching continues at the next row, because the row of `skip_field`
-    does not exist or is the first row.
     """
     state, entries = store.state, store.entries
     for index in range(begin, end):
@@ -211,7 +210,7 @@ def match_rows(  # type: ignore[no-untyped-def]
             add_candidates(automata, store, partition, entry)
             if before != NONE:
                 remove_entry(automata, store, before, partition)
-        if select_matches(automata, store, partition, skip, skip_field, skip_errors) == 0:
+        if select_matches(automata, store, partition, skip, skip_field) == 0:
             state[PHASE] = SELECT
             return index
         state[PHASE] = READY
@@ -219,8 +218,8 @@ def match_rows(  # type: ignore[no-untyped-def]
     return end
 
 
-@kernel("i64(Automata, Store, i64, i64, i64, i64, i64, i64*)")
-def end_runs(automata: Automata, store: Store, begin, end, watermark, skip, skip_field, skip_errors):  # type: ignore[no-untyped-def]
+@kernel("i64(Automata, Store, i64, i64, i64, i64, i64)")
+def end_runs(automata: Automata, store: Store, begin, end, watermark, skip, skip_field):  # type: ignore[no-untyped-def]
     """End the runs of the partitions `[begin, end)` that no row from the watermark on extends, and write the matches.
 
     Return the partition reached, fewer than `end` if there is no room for results.
@@ -243,7 +242,7 @@ def end_runs(automata: Automata, store: Store, begin, end, watermark, skip, skip
                 else:
                     before = node
                 node = following
-        if select_matches(automata, store, partition, skip, skip_field, skip_errors) == 0:
+        if select_matches(automata, store, partition, skip, skip_field) == 0:
             return partition
         remove_empty_entry(automata, store, partition)
     return end

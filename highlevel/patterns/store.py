@@ -100,8 +100,6 @@ class PartialMatches:
         self._partitions: Words = np.full((MIN_ROOM, PARTITION_WORDS), NONE, np.int64)
         self._results: Words = np.zeros((MIN_ROOM, RESULT_WORDS + self._automata.fields), np.int64)
         self._float_results: Floats = np.zeros((MIN_ROOM, self._automata.float_fields), np.float64)
-        self.skip_errors: Words = np.zeros(1, np.int64)
-        """Matches after which matching continues at the next row, because the row of SKIP TO is not after the first."""
         self.state: Words = np.zeros(STATE_WORDS, np.int64)
         for records in (ENTRIES, NODE_RECORDS):
             self.state[records + FREE_RECORD] = NONE
@@ -143,7 +141,7 @@ class PartialMatches:
         while begin < end:
             store = self._store()
             begin = match_kernels.match_rows(
-                self._automata, self.compiled.machine, store, rows, begin, end, skip.rule, skip.field, self.skip_errors
+                self._automata, self.compiled.machine, store, rows, begin, end, skip.rule, skip.field
             )
             if self.state[RESULT_COUNT]:
                 yield self._take_results()
@@ -155,9 +153,7 @@ class PartialMatches:
         begin, end = 0, min(partitions, len(self._partitions))
         while begin < end:
             store = self._store()
-            begin = match_kernels.end_runs(
-                self._automata, store, begin, end, watermark, skip.rule, skip.field, self.skip_errors
-            )
+            begin = match_kernels.end_runs(self._automata, store, begin, end, watermark, skip.rule, skip.field)
             if self.state[RESULT_COUNT]:
                 yield self._take_results()
 
@@ -189,12 +185,11 @@ class PartialMatches:
             columns = [np.ascontiguousarray(array[:rows, word]) for word in range(array.shape[1])]
             table = pa.table({"record": np.arange(rows), **{str(word): each for word, each in enumerate(columns)}})
             tables[name.strip("_")] = table
-        return tables | {"state": pa.table({"words": np.append(self.state, self.skip_errors)})}
+        return tables | {"state": pa.table({"words": self.state})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the words of a snapshot."""
-        words = tables["state"]["words"].to_numpy()
-        self.state[:], self.skip_errors[:] = words[:-1], words[-1:]
+        self.state[:] = tables["state"]["words"].to_numpy()
         for name in self._used(0):
             table, array = tables[name.strip("_")], getattr(self, name)
             fill = NONE if name == "_partitions" else 0

@@ -75,11 +75,6 @@ class MatchesOperator:
         return self._stored.num_rows + self._matches.node_count
 
     @property
-    def skip_errors(self) -> int:
-        """Matches after which matching continued at the next row, because the row of SKIP TO is not after the first."""
-        return int(self._matches.skip_errors[0])
-
-    @property
     def bytes(self) -> int:
         """Bytes of the rows, runs, partitions and values."""
         kept = self._partitions.bytes + self._numbers.bytes + self._previous.nbytes
