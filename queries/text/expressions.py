@@ -384,8 +384,8 @@ class ExpressionParser:
             arguments: list[Expression] = [Star(self._take().start)]
         elif self._in_row_pattern and self._ahead().keyword == "." and self._ahead(2).keyword == "*":
             variable = self._word()
-            self._at += 2
-            arguments = [Star(variable.start, variable)]
+            self._at += 1
+            arguments = [Star(self._take().start, variable)]
         else:
             arguments = [self._in_parentheses()]
             if function.text.lower() == "extract" and self._accept("FROM"):

@@ -197,7 +197,7 @@ CASES: dict[str, tuple[str, str, list[tuple[Any, ...]]]] = {
         [("a", 3), ("a", 3), ("b", 2)],
     ),
     "conditions on columns of another variable": (
-        "{H} MEASURES B.price - A.price AS d PATTERN (A B) DEFINE B AS price > A.price + 2 AND abs(price - A.price) < 5",
+        "{H} MEASURES price - A.price AS d PATTERN (A B) DEFINE B AS price > A.price + 2 AND abs(price - A.price) < 5",
         "host, d",
         [("a", 3), ("a", 3), ("b", 3)],
     ),

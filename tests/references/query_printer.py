@@ -113,10 +113,42 @@ def table(node: tree.Table) -> str:
             text = f"{table(inner)} DISTINCT ON ({', '.join(map(expression, columns))}) WITHIN {length(within)}"
         case tree.ChangeLog(inner, _, column):
             text = f"{table(inner)} CHANGES BY {word(column)}"
+        case tree.MatchRecognize(inner):
+            text = f"{table(inner)} MATCH_RECOGNIZE ({row_pattern_clauses(node)})"
         case tree.MergeRecords(inner, _, columns, within, idle):
             key = f" BY ({', '.join(map(expression, columns))})" if columns else ""
             text = f"{table(inner)} MERGE{key} WITHIN {length(within)}" + (f" IDLE {length(idle)}" if idle else "")
     return text
+
+
+def row_pattern_clauses(node: tree.MatchRecognize) -> str:
+    partition = f"PARTITION BY {', '.join(map(word, node.partition))} " if node.partition else ""
+    measures = f" MEASURES {', '.join(map(item, node.measures))}" if node.measures else ""
+    skip = node.skip.rule if node.skip.variable is None else f"TO {node.skip.rule} {word(node.skip.variable)}"
+    within = "" if node.within is None else f" WITHIN INTERVAL '{node.within} nanoseconds'"
+    definitions = ", ".join(f"{word(variable)} AS {expression(condition)}" for variable, condition in node.definitions)
+    define = f" DEFINE {definitions}" if definitions else ""
+    pattern = row_pattern(node.pattern)
+    return (
+        f"{partition}ORDER BY {word(node.order)}{measures} AFTER MATCH SKIP {skip} PATTERN ({pattern}){within}{define}"
+    )
+
+
+def row_pattern(node: tree.RowPattern) -> str:
+    match node:
+        case tree.PatternVariable(name):
+            return word(name)
+        case tree.PatternSequence(parts):
+            return " ".join(map(_grouped, parts))
+        case tree.PatternChoice(parts):
+            return " | ".join(map(_grouped, parts))
+        case tree.PatternRepeat(part, least, most, is_reluctant):
+            bounds = f"{{{least},{'' if most is None else most}}}"
+            return f"{_grouped(part)}{bounds}{'?' * is_reluctant}"
+
+
+def _grouped(node: tree.RowPattern) -> str:
+    return row_pattern(node) if isinstance(node, tree.PatternVariable) else f"({row_pattern(node)})"
 
 
 def window(node: tree.Window | None) -> str:
