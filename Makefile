@@ -80,13 +80,18 @@ bench: setup java ## Measure everything; fails when a criterion does
 	@$(PY) -m bench
 
 ROUNDS = 50
+FAULTS = 42
+MINUTES = 30
 SEED =
 
-soak: setup java servers ## Kill processes at every moment, and those of a cluster in ROUNDS rounds (50); long random streams and queries
-	@$(PYTEST) --soak tests/highlevel/spark/test_spark_crash.py tests/dashboards/alerts/test_alerts_run.py \
+soak: setup java servers ## Kill processes at every moment, in ROUNDS rounds on a cluster (50), with FAULTS other faults (42), and run a pipeline for MINUTES (30); long random streams and queries
+	@$(PYTEST) --soak tests/highlevel/spark/test_spark_crash.py tests/highlevel/spark/test_chaos.py \
+	  tests/highlevel/spark/test_state_changes.py tests/dashboards/alerts/test_alerts_run.py \
 	  tests/highlevel/speculation/lifetimes tests/highlevel/patterns tests/highlevel/plan/test_revision_properties.py \
 	  tests/dashboards/changes/test_killed_runs.py tests/conformance/test_duckdb.py
 	@$(PY) -m tests.harness.cluster_rounds --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
+	@$(PY) -m tests.harness.fault_rounds --faults $(FAULTS) $(if $(SEED),--seed $(SEED))
+	@$(PY) -m bench soak --minutes $(MINUTES)
 
 RUNS = 1000000
 SECONDS = 0

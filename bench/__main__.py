@@ -60,6 +60,7 @@ BENCHES = {
     "join": "joins over windows as rows come, against Arrow's hash join of all rows at once, on one core",
     "kills": "kill -9 of `wiretide run` at a hundred random moments while its spool is written",
     "state": "state of a stream on Spark: bytes written when 1 % of a large open window changes",
+    "soak": "five queries over three live links for --minutes: memory, lag, loss, latency",
     "startup": "the start-up time of commands",
     "page": "the live page in Chromium: a reload, frames per second, memory",
     "exporter": "the exporter with a hundred queries of fifty series: CPU of a scrape",
@@ -78,6 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--data", type=Path, default=default_folder(), help="folder of generated captures (%(default)s)"
     )
     parser.add_argument("--plots", type=Path, metavar="DIR", help="write plots into this folder (needs matplotlib)")
+    parser.add_argument("--minutes", type=float, default=5.0, help="length of the bench soak (%(default)s)")
     parser.add_argument(
         "--record", action="store_true", help="write the figures into docs/figures and README.md (no smoke run)"
     )
@@ -92,7 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--record writes measured figures, but a smoke run (--quick) measures none")
     described = machine()
     print(described, flush=True)
-    setting = Setting(asked.data, asked.quick, asked.plots)
+    setting = Setting(asked.data, asked.quick, asked.plots, asked.minutes)
     failed = False
     for name in asked.names or BENCHES:
         report = run(name, setting)

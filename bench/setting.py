@@ -8,11 +8,15 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Setting:
-    """`quick`: a smoke run with less work. `data`: the folder of captures. `plots`: the folder of plots, or None."""
+    """`quick`: a smoke run with less work. `data`: the folder of captures. `plots`: the folder of plots, or None.
+
+    `minutes` is the length of the bench `soak`.
+    """
 
     data: Path
     quick: bool = False
     plots: Path | None = None
+    minutes: float = 5.0
 
     def packets(self, full: int) -> int:
         """Return the number of packets: `full`, or 100 000 in a smoke run."""
