@@ -84,7 +84,7 @@ FAULTS = 42
 MINUTES = 30
 SEED =
 
-soak: setup java servers ## Kill processes at every moment, in ROUNDS rounds on a cluster (50), with FAULTS other faults (42), and run a pipeline for MINUTES (30); long random streams and queries
+soak: setup java servers ## Kill processes at every moment and in ROUNDS rounds on a cluster (50); FAULTS (42); a pipeline for MINUTES (30); long random streams and queries
 	@$(PYTEST) --soak tests/highlevel/spark/test_spark_crash.py tests/highlevel/spark/test_chaos.py \
 	  tests/highlevel/spark/test_state_changes.py tests/dashboards/alerts/test_alerts_run.py \
 	  tests/highlevel/speculation/lifetimes tests/highlevel/patterns tests/highlevel/plan/test_revision_properties.py \

@@ -33,8 +33,11 @@ from bench.kills import list_process_tree
 from bench.link_feeder import SECOND, FeedReport
 from bench.report import Report
 from bench.setting import Setting
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import SPARK_BACKLOG
+from highlevel.operators.window_operator import WINDOW_END
 from highlevel.spark.result_files import read_results
+from queries.gsql import compile_query
 from queries.pipeline.file import read_pipeline
 
 LINKS = 3
@@ -70,6 +73,8 @@ segment_time = "200ms"
 [spark]
 master = "local[2]"
 """
+
+INLINE_QUERY = "SELECT srcIP, count(*) AS n, sum(len) AS bytes FROM packets [RANGE 10 seconds] GROUP BY srcIP"
 
 LINK = """
 [links.{name}]
@@ -160,6 +165,8 @@ def run(setting: Setting) -> Report:
     fed = sum(feed.packets for feed in feeds)
     delays = [delay / SECOND for delay in compute_latencies(exports, feeds)]
     judged = not setting.quick
+    with tempfile.TemporaryDirectory(prefix="wiretide-soak-") as name:
+        inline_delays = measure_inline(Path(name), rate, seconds // 4 + 20)
     report.table(
         f"{LINKS} links with {rate:,} packets/s each, five queries, {seconds} s",
         ("packets", "counted", "windows exported", "latency, median", "p99", "most"),
@@ -172,6 +179,7 @@ def run(setting: Setting) -> Report:
             )
         ],
     )
+    report.inform("windows of the inline engine", len(inline_delays))
     rows, growths = [], []
     for kind, memory in samples.memory.items():
         mean, growth = slope_of(memory)
@@ -179,12 +187,14 @@ def run(setting: Setting) -> Report:
         rows.append((kind, f"{mean / 1e6:.0f} MB", f"{growth / 1e6:+.1f} MB", f"{growth / mean if mean else 0:+.1%}"))
     report.table("memory in the last two thirds", ("process", "mean", "slope per hour", "of the mean"), rows)
     backlog = [count for _, count in samples.backlog] or [0]
-    report.notes.append(f"backlog: at most {max(backlog)} segments of a second, {backlog[-1]} at the end")
+    report.notes.append(f"backlog: at most {max(backlog)} segments of 0.2 s, {backlog[-1]} at the end")
     report.notes.append(f"the feeders were at most {max(feed.longest_delay for feed in feeds):.2f} s late")
     report.notes += [f"the run reported: {line}" for line in exports.lines if line.startswith("warning")]
     report.require("packets lost or counted twice", abs(fed - counted), "<= 0")
     report.require("latency from closing a window to its export, median, s", _rank(delays, 50), "<= 1", judged)
     report.require("latency from closing a window to its export, p99, s", _rank(delays, 99), "<= 2.5", judged)
+    inline_ms = _rank([delay * 1000 for delay in inline_delays], 50)
+    report.require("latency of the inline engine over one link, median, ms", inline_ms, "<= 20", judged)
     report.require("backlog, segments, the most", max(backlog), "<= 60", judged)
     is_long = judged and setting.minutes >= JUDGED_MINUTES
     report.require("growth of memory per hour / mean, the most of a process", max(growths), "<= 0.1", is_long)
@@ -243,6 +253,21 @@ def play(
             raise RuntimeError(f"got status {pipeline.returncode} of the run, expected 0: {'; '.join(reasons)}")
         feeds = [FeedReport(**json.loads(feeder.communicate()[0])) for feeder in feeders]
     return exports, samples, feeds
+
+
+def measure_inline(folder: Path, rate: int, seconds: int) -> list[float]:
+    """Return the latency of each window of the inline engine over one link, in seconds, without the first window."""
+    pipe = folder / "inline.pipe"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "bench.link_feeder", *map(str, (pipe, 0, rate, seconds))]
+    exported: dict[int, int] = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as feeder:
+        inline = InlineRun([compile_query(INLINE_QUERY)], [Input("link", pipe)], slack=0)
+        for _, rows in inline.results():
+            exported.setdefault(rows.column(WINDOW_END)[0].as_py(), time.time_ns())
+        report = FeedReport(**json.loads(feeder.communicate()[0]))
+    _, *writes = report.first_writes
+    return [(exported[end] - wall) / SECOND for end, wall in writes if end in exported]
 
 
 def is_ready(address: str) -> bool:

@@ -18,7 +18,7 @@ import pytest
 from capture import private_files
 from highlevel.groups import merge_buffer
 from highlevel.plan.plan import Plan
-from highlevel.spark.host import Host
+from highlevel.spark.host import LevelTask
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.source import CaptureReader, StreamSpec
@@ -57,9 +57,10 @@ class Faults:
 
 
 def answer(run: StreamSpec, folder: Path, batch_id: int, batches: list[pa.RecordBatch]) -> pa.Table:
-    """Run the hosts of a micro-batch."""
+    """Run the operator tasks of a micro-batch."""
     for level in range(run.assignment.levels):
-        answers = hosted(Host(run.assignment, folder / "state", batch_id, level), batches, run.assignment.partitions)
+        task = LevelTask(run.assignment, folder / "state", batch_id, level)
+        answers = hosted(task, batches, run.assignment.partitions)
         batches = answers.to_batches()
     return answers
 
