@@ -99,7 +99,10 @@ SUMS_OVERFLOWED = Metric(
     "Sums of integers in results that are NULL, because they exceed 64 bits.",
 )
 WINDOWS_CLOSED = Metric(
-    "wiretide_windows_closed_total", "counter", ("query",), "Windows that became final and had at least one group."
+    "wiretide_windows_closed_total",
+    "counter",
+    ("query",),
+    "Windows that became final and had at least one group, of all window operators of the query.",
 )
 RESULT_ROWS = Metric("wiretide_result_rows_total", "counter", ("query",), "Rows of results, after HAVING.")
 CORRECTIONS = Metric(

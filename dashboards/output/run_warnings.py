@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from capture.metrics import RECORDS_READ, RECORDS_SKIPPED, REFUSED_BY_FALLBACK, Samples
+from capture.metrics import (
+    FLOW_SESSIONS,
+    RECORDS_READ,
+    RECORDS_SKIPPED,
+    REFUSED_BY_FALLBACK,
+    SFLOW_DATAGRAMS,
+    Samples,
+)
 from capture.packets.fallback import EXTRA, NOT_INSTALLED
 from capture.packets.link_layers import supported_link_types
 from highlevel.inline.readings import UNSUPPORTED, Reading
@@ -20,7 +27,7 @@ from highlevel.metrics import (
     UNCLOSED_GROUPS_ENDED,
 )
 from highlevel.plan.plan import Plan
-from lowlevel.metrics import LULL_WATERMARKS
+from lowlevel.metrics import LULL_WATERMARKS, ROWS_ACCEPTED, ROWS_FILTERED
 
 _INSTALL = f"dpkt is not installed: pip install 'wiretide[{EXTRA}]'"
 
@@ -29,7 +36,7 @@ def run_warnings(samples: Samples, readings: Sequence[Reading], remedy: str | No
     """Yield a sentence for each problem of the inputs and for late rows. `remedy`: what to change if rows are late.
 
     Problems are damaged files, unsupported link types, packets that an interface lost, flow records without a template,
-    and groups beyond the cap.
+    flows of an input without exports, and groups beyond the cap.
     """
     for reading in readings:
         for cause, files in reading.damage.items():
@@ -56,6 +63,12 @@ def run_warnings(samples: Samples, readings: Sequence[Reading], remedy: str | No
                 f"{reading.name}: {reading.unsupported:,} of {count(reading.records, 'record')} are of "
                 f"{_link_types(reading)}, and not in the answer"
             )
+    if samples.total(RECORDS_READ) and not samples.total(ROWS_ACCEPTED) and not samples.total(ROWS_FILTERED):
+        names = {name for name, _ in samples}
+        if FLOW_SESSIONS.name in names and not any(reading.unread_sets for reading in readings):
+            yield "no flow record of NetFlow or IPFIX in the input: routers export flows; FROM packets reads packets"
+        if SFLOW_DATAGRAMS.name in names:
+            yield "no flow sample of sFlow in the input: switches export samples; FROM packets reads packets"
     if undecoded := int(samples.total(REFUSED_BY_FALLBACK, cause=NOT_INSTALLED)):
         yield f"{count(undecoded, 'record')} need the fallback decoder, and are not in the answer: {_INSTALL}"
     if samples.total(LATE_PARTIALS):

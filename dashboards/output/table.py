@@ -93,5 +93,16 @@ class ResultTable:
 
 def _texts(column: pa.Array) -> pa.Array:
     if pa.types.is_floating(column.type):
-        return pa.array(["NULL" if value is None else f"{value:.6g}" for value in column.to_pylist()], pa.string())
+        return pa.array([_float_text(value) for value in column.to_pylist()], pa.string())
     return escape_column(pc.fill_null(pc.cast(column, pa.string()), "NULL"))
+
+
+def _float_text(value: float | None) -> str:
+    """Return a float with six digits, or with all digits before the point if there are up to 15 of them.
+
+    >>> [_float_text(value) for value in (0.1 + 0.2, 4659441.0, 12345678.9, 2e15, 1e-7, None)]
+    ['0.3', '4659441', '12345679', '2e+15', '1e-07', 'NULL']
+    """
+    if value is None:
+        return "NULL"
+    return f"{value:.0f}" if 999999.5 <= abs(value) < 999999999999999.5 else f"{value:.6g}"

@@ -122,7 +122,8 @@ class LinkNames:
         similar = get_close_matches(whole.lower(), unlisted, n=3, cutoff=0.8)
         hidden = [column.name for match in similar if (column := self._kind.column(match))]
         expected = "one of the valid names" + (", or an IPFIX element's name" if self._kind.name == "flows" else "")
-        choices = (*others, *self._kind.listed_names, *hidden)
+        flags = get_close_matches(whole.upper(), FLAG_SETS, cutoff=0.8) if self._kind.find("tcp_flags") else []
+        choices = (*others, *self._kind.listed_names, *hidden, *flags)
         key = whole.lower()
         if key in dialects.CLOCKS:
             expected = dialects.FUNCTIONS[key]

@@ -625,7 +625,8 @@ class ExpressionParser:
         if dialect is not None:
             return dialect
         if token.keyword == ";":
-            return QueryError("several statements", self._sql, token.start, "one query")
+            expected = "one query; after DEFINE { query_name 'a'; } a later query may read it as a"
+            return QueryError("several statements", self._sql, token.start, expected)
         if token.keyword == "SELECT" and self._clause != "WITH":
             expected = "UNION, INTERSECT or EXCEPT between two queries"
             return QueryError("a second SELECT", self._sql, token.start, expected)

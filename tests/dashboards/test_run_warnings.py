@@ -9,6 +9,8 @@ import os
 import threading
 from pathlib import Path
 
+import pytest
+
 from capture.metrics import FILES_REFUSED, FLOW_SESSIONS, FLOW_SETS_WAITING, RECORDS_READ, Samples
 from dashboards.output.run_warnings import describe_unsupported, run_warnings
 from highlevel.inline.engine import InlineRun
@@ -98,6 +100,25 @@ def test_inputs_without_records_are_no_unsupported_ones(tmp_path: Path) -> None:
     found, run = readings(tmp_path)
     assert found == [Reading(f"{tmp_path}/a.pcap", 0)]
     assert describe_unsupported(run.samples(), found) is None
+    assert list(run_warnings(run.samples(), found)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "noun"), [("flows", "flow record of NetFlow or IPFIX"), ("samples", "flow sample of sFlow")]
+)
+def test_an_input_without_exports_is_told_apart_from_an_empty_answer(kind: str, noun: str, tmp_path: Path) -> None:
+    (tmp_path / "a.pcap").write_bytes(pcap_bytes([(NS, FRAME)] * 3, RAW_IP))
+    found, run = readings(tmp_path, sql=f"SELECT count(*) FROM M.{kind}")
+    (warning,) = run_warnings(run.samples(), found)
+    assert warning.startswith(f"no {noun} in the input: ")
+    found, run = readings(tmp_path, sql="SELECT count(*) FROM M WHERE len > 65535")
+    assert list(run_warnings(run.samples(), found)) == []
+
+
+def test_flow_records_that_where_drops_are_in_the_input(tmp_path: Path) -> None:
+    sets = [a_set(2, template(256, [(8, 4)])), a_set(256, bytes(4))]
+    (tmp_path / "read.ipfix").write_bytes(ipfix(sets))
+    found, run = readings(tmp_path, sql="SELECT count(*) FROM M.flows WHERE srcIP = '10.0.0.1'")
     assert list(run_warnings(run.samples(), found)) == []
 
 

@@ -293,6 +293,7 @@ MALFORMED = [
     ("SELECT count(*) FROM M WHERE len > 5 «WHERE len > 6", "given twice"),
     ("SELECT count(*) FROM M«; SELECT count(*) FROM M", "several statements"),
     ("SELECT count(*)\nFROM M\nWHERE «lenn > 5", "line 3, column 7", "unknown column 'lenn'", "valid: len, "),
+    ("SELECT count(*) FROM M WHERE flag = «SYNACK", "unknown column 'SYNACK'", "valid: SYN_ACK, "),
     ("SELECT count(*) FROM M WHERE «N.len > 5", "a column of 'N'", "valid: M"),
     ("SELECT count(*) FROM M UNION N WHERE «M.len > 5", "the column without the stream"),
     ("SELECT count(*) FROM flows UNION «Main1", "packets together with flows", "streams of one kind"),
