@@ -111,7 +111,7 @@ class _RowFormat:
         )
         """The columns that identify a row: not `estimated`, because a window may contain estimates later."""
 
-    def read(self, changes: pa.Table) -> pa.Table:
+    def from_changes(self, changes: pa.Table) -> pa.Table:
         """Return changes of the log with times in ns."""
         for name in self._timestamps:
             changes = changes.set_column(changes.schema.get_field_index(name), name, changes[name].cast(pa.int64()))
@@ -119,7 +119,7 @@ class _RowFormat:
             self._estimated_window_ends.update(changes.filter(changes[ESTIMATED])[WINDOW_END].to_pylist())
         return changes
 
-    def write(self, rows: pa.Table, *, final: bool) -> pa.Table:
+    def to_file_rows(self, rows: pa.Table, *, final: bool) -> pa.Table:
         """Return rows of the table, with the column `final`, and `estimated` if the changes have it."""
         if ESTIMATED in self._schema.names:
             marks = pc.is_in(rows[WINDOW_END], value_set=pa.array(sorted(self._estimated_window_ends), pa.int64()))
@@ -134,17 +134,17 @@ def _compact(log: ChangeLog, path: Path, watermark: int, *, only_final: bool) ->
     form = _RowFormat(pq.read_schema(log.paths[-1]))
     current = CurrentResults(log.query, form.schema, form.time)
     changes, rows = 0, {True: 0, False: 0}
-    empty = form.write(form.schema.empty_table(), final=True)
+    empty = form.to_file_rows(form.schema.empty_table(), final=True)
     with replacing(path) as (_, part), pq.ParquetWriter(part, empty.schema, write_page_checksum=True) as writer:
 
         def write(closed: pa.Table, *, final: bool) -> None:
             rows[final] += closed.num_rows
             if closed.num_rows:
-                writer.write_table(form.write(closed, final=final))
+                writer.write_table(form.to_file_rows(closed, final=final))
 
         for table in log.tables():
             changes += table.num_rows
-            table = form.read(table)
+            table = form.from_changes(table)
             current.add(table)
             write(current.close(final_time(table, form.time) or BEGINNING), final=True)
         write(current.close(watermark), final=True)

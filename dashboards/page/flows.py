@@ -19,7 +19,7 @@ from dashboards.page.charts import group_names, value_of
 from dashboards.page.stored_windows import Window
 from dashboards.prometheus.query_series import SUM, QuerySeries
 
-MOST_STAGES = 3
+MAX_STAGES = 3
 """Largest number of columns of a diagram."""
 
 
@@ -39,7 +39,7 @@ class Flows:
 
 def stages_of(series: QuerySeries) -> tuple[str, ...]:
     """Return the columns of a query's diagram, from left to right. The tuple is empty if the query has no diagram."""
-    columns = series.key_columns[:MOST_STAGES]
+    columns = series.key_columns[:MAX_STAGES]
     return columns if len(columns) > 1 and any(value.fold == SUM for value in series.values) else ()
 
 

@@ -22,8 +22,8 @@ from queries.binding.watchlists import files_refused
 from queries.text.errors import QueryError
 from queries.text.lexer import Kind, tokenize
 
-SECONDS = 5.0
-"""Time of a query. It is checked before each batch of 65,536 rows."""
+MAX_QUERY_SECONDS = 5.0
+"""Longest time of a query. It is checked before each batch of 65,536 rows."""
 
 INPUT_ROWS = 1_000_000
 """Largest number of rows of each table; older windows are left out."""
@@ -36,7 +36,7 @@ MAX_TEXT = 3_000
 
 
 class QueryTimeError(WiretideError):
-    """A query took longer than SECONDS."""
+    """A query took longer than MAX_QUERY_SECONDS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class QueryBox:
         self._one_at_a_time = Lock()
 
     def answer(self, sql: str) -> BoxAnswer:
-        """Answer a query. Raises QueryError or InputError for a wrong text, QueryTimeError after SECONDS.
+        """Answer a query. Raises QueryError or InputError for a wrong text, QueryTimeError after MAX_QUERY_SECONDS.
 
         Functions that read files are refused, because a reader of the page may not read the files of this machine.
         """
@@ -77,7 +77,7 @@ class QueryBox:
             return self._answer(sql, words)
 
     def _answer(self, sql: str, words: set[str]) -> BoxAnswer:
-        deadline = self._clock() + SECONDS
+        deadline = self._clock() + MAX_QUERY_SECONDS
         tables: list[Stream] = []
         windows = {}
         for name, plan in self._history.plans.items():
@@ -118,7 +118,7 @@ class _BoundedTable(TableStream):
         for batch in super().batches(leaf):
             if self.clock() > self.deadline:
                 expected = "a shorter history, or a query of the pipeline"
-                raise QueryTimeError(f"the query needed more than {SECONDS:g} s; expected {expected}")
+                raise QueryTimeError(f"the query needed more than {MAX_QUERY_SECONDS:g} s; expected {expected}")
             yield batch
 
 

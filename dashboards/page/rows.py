@@ -11,7 +11,7 @@ import pyarrow as pa
 from highlevel.results.user_types import readable
 from lowlevel.times import time_texts
 
-EXACT = 2**53
+MAX_EXACT_INTEGER = 2**53
 """Integers up to this size are exact as numbers of JavaScript. Larger ones become texts."""
 
 
@@ -40,7 +40,7 @@ def rows_of(table: pa.Table, times: Collection[str], value_columns: Collection[s
 def _number(value: int | float | None) -> int | float | str | None:
     if value is None:
         return None
-    is_exact = abs(value) <= EXACT if isinstance(value, int) else isfinite(value)
+    is_exact = abs(value) <= MAX_EXACT_INTEGER if isinstance(value, int) else isfinite(value)
     return value if is_exact else str(value)
 
 

@@ -1,6 +1,6 @@
 """The metrics of a pipeline for Prometheus: counters, and the last closed window of each query.
 
-Of a query with changes the newest window is shown, which may be provisional. A correction replaces its rows.
+For a query with changes the newest window is shown, which may be provisional. A correction replaces its rows.
 
 Metric samples have no timestamp: a replay has old timestamps, and Prometheus rejects them. So a sample has the time of
 the scrape. The time of the window in the capture is in `wiretide_query_window_*_seconds`.
@@ -109,13 +109,13 @@ class LastWindow:
         if self.current is None or self.current.end <= end:
             self.current = ClosedWindow(start, end, (rows,), self.series, self._stable)
 
-    def set_watermark(self, low: int) -> None:
-        """Record the watermark `low` in ns: show the last window that ends by `low`, even if it has no rows.
+    def set_watermark(self, watermark: int) -> None:
+        """Show the last window that ends by `watermark` (ns), even if it has no rows.
 
         At the end of the input the shown window does not change.
         """
         plan = self.series.plan
-        last = plan.window.last_final(low) if low < END and plan.windowed else None
+        last = plan.window.last_final(watermark) if watermark < END and plan.windowed else None
         if last is not None:
             start, end = last
             self._show(start, end, ())
@@ -258,14 +258,14 @@ class Exporter:
                 for counters in cumulative:
                     counters.add(rows)
 
-    def set_watermark(self, query: str, low: int) -> None:
-        """Record that all windows that end by `low` (ns) are closed, and that their rows have been added.
+    def set_watermark(self, query: str, watermark: int) -> None:
+        """Record that all windows that end by `watermark` (ns) are closed, and that their rows have been added.
 
         The last of these windows may have no rows, because no group passed HAVING. It then replaces the shown window.
         """
         if last := self._window(query):
             with self._lock:
-                last.set_watermark(low)
+                last.set_watermark(watermark)
 
     def _window(self, query: str) -> LastWindow | None:
         """Return the shown window of a query. None for a query without windows: its rows are only counted."""

@@ -74,8 +74,9 @@ def fold_of(expression: Expression, kinds: Mapping[str, Kind]) -> str | None:
             return None
 
 
-SMALL_WINDOW = 2_000
-"""Number of groups of a window up to which a dictionary finds the shown groups faster than comparisons of columns."""
+MAX_GROUPS_OF_SMALL_WINDOW = 2_000
+"""With at most this number of groups in a window, a dictionary finds the shown groups faster than comparisons of
+columns."""
 
 OTHER = "other"
 """The value of all labels of the series for the groups outside of the top."""
@@ -250,7 +251,7 @@ class QuerySeries:
     @staticmethod
     def _positions(keys: pa.Table, shown: Sequence[Hashable]) -> npt.NDArray[np.int64]:
         """Return the positions of the shown groups that are among `keys`."""
-        if keys.num_rows <= SMALL_WINDOW:
+        if keys.num_rows <= MAX_GROUPS_OF_SMALL_WINDOW:
             position = {
                 key: index
                 for index, key in enumerate(zip(*(column.to_pylist() for column in keys.columns), strict=True))

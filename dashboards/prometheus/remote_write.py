@@ -22,10 +22,10 @@ import pyarrow as pa
 from dashboards.prometheus.access import read_token
 from dashboards.prometheus.backfill import BackfillError, SampleFamily
 
-BATCH = 5_000
+MAX_BATCH_SAMPLES = 5_000
 """Largest number of samples of a request."""
 
-SECONDS = 30.0
+ANSWER_SECONDS = 30.0
 """Longest wait for an answer."""
 
 PAUSES = (1.0, 2.0, 4.0, 8.0)
@@ -88,7 +88,7 @@ class RemoteWrite:
         request = Request(self.url, body, self._headers, method="POST")  # the scheme was checked
         for pause in (*PAUSES, None):
             try:
-                with self._opener.open(request, timeout=SECONDS):
+                with self._opener.open(request, timeout=ANSWER_SECONDS):
                     return
             except HTTPError as error:
                 with error:
@@ -106,7 +106,7 @@ class RemoteWrite:
 def batches_by_time(
     families: Sequence[SampleFamily], extra: Mapping[str, str]
 ) -> Iterator[dict[Labels, list[tuple[int, float]]]]:
-    """Yield at most BATCH samples at a time, by series, in the order of their times."""
+    """Yield at most MAX_BATCH_SAMPLES samples at a time, by series, in the order of their times."""
     labels: list[Labels] = []
     times, values, lengths = [], [], []
     for family in families:
@@ -121,9 +121,9 @@ def batches_by_time(
     owners = np.repeat(np.arange(len(labels)), lengths)
     all_times, all_values = np.concatenate(times), np.concatenate(values)
     order = np.argsort(all_times, kind="stable")
-    for first in range(0, len(order), BATCH):
+    for first in range(0, len(order), MAX_BATCH_SAMPLES):
         batch: dict[Labels, list[tuple[int, float]]] = {}
-        for index in order[first : first + BATCH].tolist():
+        for index in order[first : first + MAX_BATCH_SAMPLES].tolist():
             batch.setdefault(labels[owners[index]], []).append((int(all_times[index]), float(all_values[index])))
         yield batch
 

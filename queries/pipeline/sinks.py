@@ -38,7 +38,7 @@ class Sink:
 
 SINKS = (
     Sink("result files", SinkKey.NONE, "the change is appended"),
-    Sink("results named by `final`", SinkKey.TIME, "none: a row is written once, when it is final"),
+    Sink("results that the key `final` names", SinkKey.TIME, "none: a row is written once, when it is final"),
     Sink("`wiretide compact`", SinkKey.TIME, "the row is replaced"),
     Sink("gauges", SinkKey.WINDOW, "the row is replaced", "no series"),
     Sink("counters and histograms", SinkKey.WINDOW, "none: final windows are counted", "no series"),

@@ -427,7 +427,7 @@ class _QueryParser(RowPatternParser):
             if self._accept(","):
                 continue
             if prod(map(len, items)) > MAX_OPERANDS:
-                expected = f"at most {MAX_OPERANDS}: fewer columns in CUBE, or GROUPING SETS"
+                expected = f"at most {MAX_OPERANDS}: use fewer columns in CUBE, or list the sets with GROUPING SETS"
                 raise QueryError(
                     f"{prod(map(len, items))} grouping sets", self._sql, 0 if word is None else word.start, expected
                 )

@@ -113,7 +113,7 @@ def family(name: str, **series: list[tuple[int, float]]) -> SampleFamily:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_all_samples_arrive_in_the_order_of_their_times(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_write, "BATCH", 7)
+    monkeypatch.setattr(remote_write, "MAX_BATCH_SAMPLES", 7)
     random = Random(seed)
     sent = {
         name: [(time, random.random()) for time in sorted(random.sample(range(100), random.randint(1, 30)))]

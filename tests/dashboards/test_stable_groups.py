@@ -88,7 +88,7 @@ def test_values_that_are_no_numbers_are_last() -> None:
 def test_series_and_others_add_up_in_every_window(
     small_window: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dashboards.prometheus.query_series.SMALL_WINDOW", small_window)
+    monkeypatch.setattr("dashboards.prometheus.query_series.MAX_GROUPS_OF_SMALL_WINDOW", small_window)
     random = Random(seed)
     query = plan("srcIP, destPort, count(*) AS packets", "srcIP, destPort")
     series, stable = QuerySeries(query, 3), StableGroups(3)

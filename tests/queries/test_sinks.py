@@ -39,9 +39,9 @@ def test_a_query_whose_rows_have_no_time_is_refused_with_a_remedy(tmp_path: Path
     with pytest.raises(PipelineError) as refused:
         parse_pipeline(pipeline(f"SELECT srcIP, n FROM ({GROUPS})"), tmp_path).plans()
     assert str(refused.value) == (
-        "queries.q.sql: got EMIT CHANGES of results without a time (srcIP, n): results named by final, wiretide "
-        "compact would not find the rows of a correction; expected window_end or the time of the rows in the select "
-        "list"
+        "queries.q.sql: got EMIT CHANGES of results without a time (srcIP, n): results that the key final names, "
+        "wiretide compact would not find the rows of a correction; expected window_end or the time of the rows in "
+        "the select list"
     )
 
 

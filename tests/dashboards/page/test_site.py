@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dashboards.page.events import MAX_MISSED_WINDOWS, RETRY, Events
-from dashboards.page.query_box import SECONDS, QueryBox, QueryTimeError
+from dashboards.page.query_box import MAX_QUERY_SECONDS, QueryBox, QueryTimeError
 from dashboards.page.site import FILES, MAX_EXPORTS, MAX_STREAMS
 from tests.harness.live_pages import START, LivePage, drawn_rows, live_page, window_rows
 
@@ -121,7 +121,7 @@ def test_a_query_ends_at_its_deadline(tmp_path: Path) -> None:
     with live_page(tmp_path, served=False) as page:
         add(page, 3)
         for sql in ("SELECT n FROM talkers", "SELECT sum(n) AS n FROM talkers"):  # a sum has no row before the end
-            box = QueryBox(page.history, iter([0.0, SECONDS + 1]).__next__)
+            box = QueryBox(page.history, iter([0.0, MAX_QUERY_SECONDS + 1]).__next__)
             with pytest.raises(QueryTimeError, match="the query needed more than 5 s"):
                 box.answer(sql)
 
