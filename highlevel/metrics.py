@@ -147,7 +147,7 @@ OPERATOR_ROWS_HELD = Metric(
     "wiretide_operator_rows_held",
     "gauge",
     ("query", "operator"),
-    "What the operator stores: rows of both sides (joins), keys (DISTINCT), or open groups and times of rows"
+    "Stored by the operator: rows of both sides (joins), keys (DISTINCT), or open groups and times of rows"
     " (windows).",
 )
 OPERATOR_STATE_BYTES = Metric(
