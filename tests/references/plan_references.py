@@ -489,7 +489,7 @@ def _in_fill(node: Node, inputs: Inputs) -> Counter[tuple]:
     rows = list(inputs[0])
     times, last = [row[0] for row in rows], dict[tuple, tuple]()
     found: list[tuple] = list(rows)
-    for ts in range(min(times), max(times) + 1):
+    for ts in range(min(times), max(times) + 1) if times else ():
         present = {group_of(row): row for row in sorted((row for row in rows if row[0] == ts), key=order)}
         last |= present
         found += [filled(row, ts) for group, row in last.items() if group not in present]

@@ -10,6 +10,10 @@ much as all rows that can still change. REMEMBER limits their number.
 If all functions of OVER have a common column in PARTITION BY, rows with another value of this column have no effect.
 Then only the partitions with changes, and those with rows that became final, are computed again. For this the body
 returns the columns of the partition too.
+
+The rows of a group of FILL depend on its own rows, and on the last window of all groups. So only the changed groups,
+and one group with the last window, are computed again, as long as the last window remains and no window becomes final.
+FILL limits the groups and the rows of a gap. If a limit can be reached, all groups are computed again.
 """
 
 from __future__ import annotations
@@ -27,10 +31,12 @@ from highlevel.groups.ids import NOBODY
 from highlevel.groups.keys import Keys
 from highlevel.operators.meld import UNION
 from highlevel.operators.state import restore_to, snapshot_of
-from highlevel.plan.answer_nodes import Over
+from highlevel.plan.answer_nodes import Fill, Over
 from highlevel.plan.change_nodes import ChangingResults, implies_watermark
 from highlevel.plan.nodes import Node
 from highlevel.plan.operators.changing_results import compute, result_table
+from highlevel.plan.operators.fill import END_WITH_ROWS, MAX_GAP_ROWS, MAX_GROUPS
+from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator, bounds_of, times_of
 from highlevel.speculation.changes import make_changes, net_changes, split_changes
 from highlevel.speculation.weighted_rows import WeightedRows
@@ -49,7 +55,9 @@ BODY = "body "
 
 
 def common_partition(body: Node) -> tuple[str, ...]:
-    """Return the columns that are in PARTITION BY of all functions of OVER; () for other nodes."""
+    """Return the columns in PARTITION BY of all functions of OVER, or of the groups of FILL; () for other nodes."""
+    if isinstance(body, Fill):
+        return body.keys
     if not isinstance(body, Over):
         return ()
     first, *others = (function.partition for function in body.functions)
@@ -64,7 +72,12 @@ class ChangingHistoryOperator:
         (changes,) = node.inputs
         body, self._partition = node.body, common_partition(node.body)
         kinds = {column.name: column for column in body.inputs[0].columns}
-        if isinstance(body, Over):
+        self._fill = body if isinstance(body, Fill) and body.keys else None
+        self._last_end: int | None = None  # of the rows of FILL when its results were computed
+        self._result_partition = [PARTITION + name if isinstance(body, Over) else name for name in self._partition]
+        if isinstance(body, Fill):
+            body = replace(body, hidden=())
+        elif isinstance(body, Over):
             outputs = (Output(PARTITION + name, kinds[name]) for name in self._partition)
             body = replace(body, outputs=(*body.outputs, *outputs))
         self._make = partial(make, body)
@@ -139,8 +152,12 @@ class ChangingHistoryOperator:
 
     def _revise(self, final: pa.Table) -> Iterator[pa.RecordBatch]:
         """Return the changes to the last results. `final`: the results of the body that have not been compared."""
-        is_changed, self._changed = Membership(self._changed, self._partition_types), []
-        of_results = is_changed.of(self._results, [PARTITION + name for name in self._partition])
+        changed, self._changed = self._changed, []
+        if self._fill is not None and not self._has_independent_groups(self._fill, final, changed):
+            is_changed = Membership((), ())
+        else:
+            is_changed = Membership(changed, self._partition_types)
+        of_results = is_changed.of(self._results, self._result_partition)
         old, kept = self._results.filter(pa.array(of_results)), self._results.filter(pa.array(~of_results))
         results = self._schema.empty_table()
         if self._input_watermark != END:
@@ -157,10 +174,25 @@ class ChangingHistoryOperator:
         is_final = times_of(rows.column(self._result_time).combine_chunks()) < self._watermark
         yield from make_changes(rows, weights, is_final)
 
+    def _has_independent_groups(self, fill: Fill, final: pa.Table, changed: list[pa.Table]) -> bool:
+        """Return whether only the groups in `changed` can have other results. Add a group with the last window."""
+        rows = self._rows.content[0]
+        ends = times_of(rows.column(self._time).combine_chunks())
+        before, self._last_end = self._last_end, int(ends.max()) if len(ends) else None
+        if self._last_end is None or self._last_end != before or final.num_rows or self._input_watermark == END:
+            return False
+        changed.append(rows.slice(int(ends.argmax()), 1).select(self._partition))
+        groups = int(number_groups(self._results, fill.keys).max(initial=-1)) + 1
+        (end_with_rows,) = self._body.snapshot()[STATE][END_WITH_ROWS].to_pylist()
+        first = int(ends.min()) if end_with_rows is None else min(int(ends.min()), end_with_rows)
+        windows = (self._last_end - first) // fill.window.slide + 1
+        return groups < MAX_GROUPS and (groups + 1) * windows <= MAX_GAP_ROWS
+
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the rows and results that are not final, the watermarks, and the state of the body."""
         body = {f"{BODY}{name}": table for name, table in snapshot_of([self._body]).items()}
-        state = pa.table({"low": [self._input_watermark], "watermark": [self._watermark]})
+        last_end = pa.array([self._last_end], pa.int64())
+        state = pa.table({"low": [self._input_watermark], "watermark": [self._watermark], "last end": last_end})
         tables = {STATE: state, ROWS: self._rows.snapshot(), RESULTS: self._results, **body}
         return tables | ({CHANGED: pa.concat_tables(self._changed)} if self._partition and self._changed else {})
 
@@ -168,6 +200,7 @@ class ChangingHistoryOperator:
         """Load the state of a snapshot."""
         (state,) = tables[STATE].to_pylist()
         self._input_watermark, self._watermark = state["low"], state["watermark"]
+        self._last_end = state["last end"]
         self._rows.restore(tables[ROWS])
         self._results = tables[RESULTS].cast(self._schema)
         self._changed = [tables[CHANGED]] if CHANGED in tables else []

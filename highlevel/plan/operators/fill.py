@@ -153,7 +153,7 @@ class FillOperator:
         assert self._end_with_rows is not None
         slide, count = self.node.window.slide, len(members)
         returned = (self._last_end - self._end_with_rows) // slide
-        if last <= returned:
+        if last <= returned or not count:  # no group is known in a computation of some groups
             return
         self._last_end = self._end_with_rows + last * slide
         filled = max(returned, min(last, max(1, MAX_GAP_ROWS // count)))

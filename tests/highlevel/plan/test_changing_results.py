@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from highlevel.aggregation import Aggregation, Output
-from highlevel.plan.answer_nodes import Frame, Over, RowFunction, RowFunctionKind, Sort, SortKey
+from highlevel.plan.answer_nodes import Fill, Frame, Over, RowFunction, RowFunctionKind, Sort, SortKey
 from highlevel.plan.change_nodes import ChangingResults, NetChanges, RowsOfChanges, changes_of_rows, time_step
 from highlevel.plan.fragments import FragmentInput
 from highlevel.plan.node_operators import make_operator
@@ -173,9 +173,9 @@ def before_in_group() -> ChangingResults:
     return ChangingResults(Over(RowsOfChanges(CHANGES), functions, outputs))
 
 
-def test_a_change_costs_its_partition_of_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The result does not contain the partition, so results of several partitions are equal."""
-    random, computed = Random("partitions"), []
+def computed_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that receives the number of rows of each computation."""
+    computed: list[int] = []
     compute = changing_history.compute
 
     def counting(operator: NodeOperator, inputs: list[pa.Table], schema: pa.Schema) -> pa.Table:
@@ -183,13 +183,20 @@ def test_a_change_costs_its_partition_of_over(monkeypatch: pytest.MonkeyPatch) -
         return compute(operator, inputs, schema)
 
     monkeypatch.setattr(changing_history, "compute", counting)
+    return computed
+
+
+def feed(operator: Stepwise, event: list[tuple] | int, total: Counter[tuple]) -> None:
+    """Add the changes that follow from an event to the sums of the weights."""
+    for *row, weight, _ in (change.values() for change in operator.feed(event)):
+        total[tuple(row)] += weight
+        assert total[tuple(row)] >= 0
+
+
+def test_a_change_costs_its_partition_of_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result does not contain the partition, so results of several partitions are equal."""
+    random, computed = Random("partitions"), computed_rows(monkeypatch)
     run, total = Stepwise(before_in_group()), Counter[tuple]()
-
-    def feed(operator: Stepwise, event: list[tuple] | int, total: Counter[tuple]) -> None:
-        for *row, weight, _ in (change.values() for change in operator.feed(event)):
-            total[tuple(row)] += weight
-            assert total[tuple(row)] >= 0
-
     rows = [(ts, f"g{ts % 20}", float(ts % 3)) for ts in range(400)]
     feed(run, [(*row, 1, False) for row in rows], total)
     assert computed == [400]
@@ -207,6 +214,33 @@ def test_a_change_costs_its_partition_of_over(monkeypatch: pytest.MonkeyPatch) -
     feed(run, END, total)
     expected: Counter[tuple] = Counter()
     whole = Stepwise(before_in_group())
+    feed(whole, [(*row, 1, False) for row in rows], expected)
+    feed(whole, END, expected)
+    assert +total == +expected
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_a_change_costs_its_group_of_fill(repeats: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups that begin late, windows without rows, and a last window that is withdrawn."""
+    random, computed = Random(f"groups {repeats}"), computed_rows(monkeypatch)
+    body = Fill(RowsOfChanges(CHANGES), SlidingWindow(1, 1), ("g",), (), 0, repeats, ("g",), end="ts", start=None)
+    run, total = Stepwise(ChangingResults(body)), Counter[tuple]()
+    rows = [(random.randrange(60), f"g{number % 20}", float(number)) for number in range(200)] + [(60, "g3", 7.0)]
+    feed(run, [(*row, 1, False) for row in rows], total)
+    small = 0
+    for step in range(40):
+        added, removed = (random.randrange(25, 60), f"g{random.randrange(22)}", float(step)), random.choice(rows)
+        if removed[0] < 25:
+            continue
+        rows.append(added)
+        rows.remove(removed)
+        feed(run, [(*added, 1, False), (*removed, -1, False)], total)
+        small += computed[-1] < len(rows) / 2
+        if step in (15, 30):
+            feed(run, step // 2 + 5, total)
+    assert small > 10, "changes of a group have computed all groups"
+    feed(run, END, total)
+    expected, whole = Counter[tuple](), Stepwise(ChangingResults(body))
     feed(whole, [(*row, 1, False) for row in rows], expected)
     feed(whole, END, expected)
     assert +total == +expected
