@@ -52,14 +52,12 @@ class RowPatternBinder:
     def __init__(
         self, sql: str, variables: dict[str, str], resolve: Resolve, computing: Callable[[Bound], Bound]
     ) -> None:
-        """`variables`: the names by their form in lower case. `resolve` finds the columns of the rows.
-
-        `computing` returns an expression over a row that can leave the low level.
-        """
+        """`variables`: the names by their form in lower case. `resolve` finds the columns of the rows."""
         self._sql = sql
         self._variables = variables
         self._resolve = resolve
-        self._computing = computing
+        self.computing = computing
+        """Returns an expression over a row that can leave the low level."""
         self._updates: dict[str, Update] = {}
         self.previous: dict[str, Column] = {}
         """Columns with the values of the previous row, each with the column of the row."""
@@ -117,7 +115,7 @@ class RowPatternBinder:
             if word.text in meanings:
                 return meanings[word.text]
             column = self._of_row(word, table)
-            return None if column is None else self._last(self._variable(table), self._computing(column), 0)
+            return None if column is None else self._last(self._variable(table), self.computing(column), 0)
 
         return Binder(self._sql, clause, _replace_parts(expression, replaced), resolve).bind()
 
@@ -216,7 +214,7 @@ class RowPatternBinder:
         bound = Binder(self._sql, name, argument, resolve).bind()
         if len(words) > 1:
             raise self._error(f"{name} of columns of several variables", call, "columns of one variable")
-        return next(iter(words), None), self._computing(bound)
+        return next(iter(words), None), self.computing(bound)
 
     def _aggregate(self, clause: str, name: str, call: Call) -> Bound:
         if len(call.arguments) != 1:

@@ -18,7 +18,7 @@ from highlevel.patterns.automaton import Arc, Automaton, PatternError
 from highlevel.patterns.compilation import compile_automaton
 from highlevel.plan.nodes import Apply, Filter, TimeOutput
 from highlevel.plan.pattern_nodes import MATCH_END, MATCH_START, ROW_NUMBER, Matches, SkipRule
-from lowlevel.expressions.tree import Column, Expression, Literal, computed_column, transform
+from lowlevel.expressions.tree import Column, Expression, Literal, columns_of, computed_column, transform
 from lowlevel.expressions.types import Type
 from queries.binding.names import Names, Scope
 from queries.binding.row_patterns import RowPatternBinder
@@ -125,11 +125,16 @@ def row_pattern_matches(sql: str, clause: tree.MatchRecognize, inner: Relation) 
             expected = f"another name: {MATCH_START} and {MATCH_END} are the times of a match"
             raise QueryError(f"a second column '{item.alias.text}'", sql, item.alias.start, expected)
         taken.add(item.alias.text.lower())
-        measures.append(Output(item.alias.text, binder.measure(item.expression)))
+        measure = binder.measure(item.expression)
+        if any(column.type is Type.BYTES for column in columns_of(measure)):
+            expected = "columns of other types, or count(A.*) with a condition on the bytes in DEFINE"
+            raise QueryError("a measure of bytes", sql, item.start, expected)
+        measures.append(Output(item.alias.text, measure))
     skip, skip_field = _skip(sql, clause, variables, binder)
     read = names_in(out.expression for out in measures) | {skip_field}
     automaton = _automaton(sql, clause, variables, binder, conditions, read)
-    previous = tuple((name, column.name) for name, column in binder.previous.items())
+    columns = names_in(expression for arc in automaton.arcs for expression in arc.expressions)
+    previous = tuple((name, column.name) for name, column in binder.previous.items() if name in columns)
     return MatchRelation(inner, order, keys, automaton, skip, skip_field, previous, tuple(measures), binder.is_numbered)
 
 
@@ -295,7 +300,7 @@ def _automaton(
         numbers[variable] += 1
         names[position] = f"{variable}{numbers[variable]}" if counts[variable] > 1 else variable
     transfers = {name: dict(binder.transfer(name)) for name in variables.values()}
-    fences = {name: _after_row(conditions[name], transfers[name]) for name in conditions}
+    fences = {name: binder.computing(_after_row(conditions[name], transfers[name])) for name in conditions}
     needed = _needed_fields(read | names_in(fences.values()), transfers.values())
     follows = {START: first} | {names[each]: positions.following(positions.exits[each])[0] for each in order}
     arcs = tuple(
@@ -310,6 +315,10 @@ def _automaton(
     )
     finals = tuple(names[each] for each in order if positions.following(positions.exits[each])[1])
     register = tuple(field for field in binder.register if field.name in needed)
+    for field in register:
+        if field.initial.type is Type.BYTES:
+            expected = "functions of the bytes of the tested row"
+            raise QueryError(f"{field.name}, bytes of an earlier row, in DEFINE", sql, start, expected)
     automaton = Automaton(START, finals, arcs, register, clause.within)
     try:
         compile_automaton(automaton)

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from scapy.all import IP, TCP, Ether, Raw, wrpcap
 
 import wiretide
+from highlevel.patterns import match_kernels
 from queries.text.errors import QueryError
+from tests.harness.plain_kernels import plain
 
 SCHEMA = "PROTOCOL ticks { TIME ts (increasing); STRING host; STRING kind; INT price; }"
 
@@ -355,6 +359,40 @@ def test_nested_quantifiers_cost_as_much_as_simple_ones() -> None:
     assert (
         matches("ORDER BY ts MEASURES count(*) AS n PATTERN ((A+)+ B) DEFINE B AS kind = 'b'", table=frame(rows)) == []
     )
+
+
+def test_kernels_read_and_write_within_their_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("match_rows", "end_runs", "earliest_candidate"):
+        monkeypatch.setattr(match_kernels, name, plain(getattr(match_kernels, name)))
+    for name in list(CASES)[::3]:
+        clauses, select, expected = _case(name)
+        assert matches(clauses, select) == sorted(expected, key=repr)
+
+
+def test_functions_of_payloads_are_conditions_of_the_tested_row(tmp_path: Path) -> None:
+    """Payloads do not leave the low level, so their functions are computed there."""
+    path = tmp_path / "requests.pcap"
+    payloads = [b"GET /a", b"x", b"GET /b", b"GET /c", b"y"]
+    frames = [
+        Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
+        / IP(src="10.0.0.1", dst="10.0.0.2")
+        / TCP(sport=1, dport=80, flags="PA")
+        / Raw(payload)
+        for payload in payloads
+    ]
+    wrpcap(str(path), frames)
+    sql = (
+        "SELECT n FROM packets MATCH_RECOGNIZE (ORDER BY ts MEASURES count(*) AS n PATTERN (G O) "
+        "DEFINE G AS starts_with(payload, 'GET'), O AS NOT starts_with(payload, 'GET'))"
+    )
+    assert wiretide.query(sql, path)["n"].to_pylist() == [2, 2]
+    for wrong, message in (
+        (sql.replace("count(*)", "first(payload)"), "a measure of bytes"),
+        (sql.replace("count(*)", "contains(payload, 'x')"), "a measure of bytes"),
+        (sql.replace("NOT starts_with(payload, 'GET')", "contains(G.payload, 'x')"), "bytes of an earlier row"),
+    ):
+        with pytest.raises(QueryError, match=message):
+            wiretide.query(wrong, path)
 
 
 # --- wrong clauses ---

@@ -1,7 +1,8 @@
 """Random automata over rows in any order, compared with the definition: results and lists of runs.
 
 Finds: a run that a late row should have ended, a run that is missing after a retraction, results that are withdrawn too
-often, a removal by a watermark that a later row still needed, and wrong NULLs in fences and transfers.
+often, a removal by a watermark that a later row still needed, wrong NULLs in fences and transfers, and a kernel that
+reads outside its arrays.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from highlevel.patterns import entry_kernels
 from highlevel.patterns.automaton import Automaton
 from highlevel.patterns.operator import PatternOperator
 from highlevel.speculation.lifetimes.model import change_schema, weighted
 from lowlevel.punctuation import BEGINNING
+from tests.harness.plain_kernels import plain
 from tests.references.automata import Row, Run, random_automaton, random_row, results, runs_by_row
 
 PAYLOAD = pa.schema([("part", pa.string()), ("kind", pa.string()), ("size", pa.int64()), ("level", pa.float64())])
@@ -130,6 +133,15 @@ def _unite(entries: list[tuple[int, Counter[Any]]]) -> list[tuple[int, Counter[A
     for time, runs in entries:
         united.setdefault(time, Counter()).update(runs)
     return [(time, runs) for time, runs in united.items() if runs]
+
+
+def test_kernels_read_and_write_within_their_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("apply_rows", "forget_entries"):
+        monkeypatch.setattr(entry_kernels, name, plain(getattr(entry_kernels, name)))
+    for seed in range(15):
+        comparison = Comparison(seed)
+        for _ in range(3):
+            comparison.step()
 
 
 @pytest.mark.parametrize("part", range(4))
