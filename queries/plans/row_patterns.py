@@ -300,7 +300,13 @@ def _automaton(
         numbers[variable] += 1
         names[position] = f"{variable}{numbers[variable]}" if counts[variable] > 1 else variable
     transfers = {name: dict(binder.transfer(name)) for name in variables.values()}
-    fences = {name: binder.computing(_after_row(conditions[name], transfers[name])) for name in conditions}
+    tested = {name: _after_row(conditions[name], transfers[name]) for name in conditions}
+    fields = {field.name for field in binder.register}
+    for column in (column for condition in tested.values() for column in columns_of(condition)):
+        if column.type is Type.BYTES and column.name in fields:
+            expected = "functions of the bytes of the tested row"
+            raise QueryError(f"{column.name} in DEFINE: bytes of an earlier row", sql, start, expected)
+    fences = {name: binder.computing(condition) for name, condition in tested.items()}
     needed = _needed_fields(read | names_in(fences.values()), transfers.values())
     follows = {START: first} | {names[each]: positions.following(positions.exits[each])[0] for each in order}
     arcs = tuple(
@@ -315,10 +321,6 @@ def _automaton(
     )
     finals = tuple(names[each] for each in order if positions.following(positions.exits[each])[1])
     register = tuple(field for field in binder.register if field.name in needed)
-    for field in register:
-        if field.initial.type is Type.BYTES:
-            expected = "functions of the bytes of the tested row"
-            raise QueryError(f"{field.name}, bytes of an earlier row, in DEFINE", sql, start, expected)
     automaton = Automaton(START, finals, arcs, register, clause.within)
     try:
         compile_automaton(automaton)
