@@ -85,8 +85,10 @@ class ChangeWriter:
             if name in self._columns.names:
                 raise InputError(f"--changes {form}: got a column {name!r}, expected another name: the form has it too")
         self._key = key_of(plan.root)
+        self._version = ""
         if form is ChangeForm.DEBEZIUM:
             self._check_key()
+            self._version = version(CONNECTOR)
 
     @property
     def columns(self) -> pa.Schema:
@@ -195,7 +197,7 @@ class ChangeWriter:
         """Return the origin of the rows at some positions. A row without a time, or without an end, has no time."""
         count = len(positions)
         texts = {
-            "version": version(CONNECTOR),
+            "version": self._version,
             "connector": CONNECTOR,
             "name": CONNECTOR,
             "snapshot": "false" if self._plan.has_changes else "true",

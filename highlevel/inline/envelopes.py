@@ -17,6 +17,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from capture import arrow_compute as pc
@@ -90,25 +91,29 @@ def _rows(events: pa.RecordBatch) -> pa.RecordBatch:
     for operation in pc.unique(operations).to_pylist():
         if operation not in OPERATIONS:
             raise ValueError(f"got an event with the operation {operation!r}, expected one of {', '.join(OPERATIONS)}")
-    names = np.array(operations.to_pylist(), dtype=object)
-    withdraws, inserts = np.isin(names, ["u", "d"]), np.isin(names, ["c", "r", "u"])
+    withdraws, inserts, is_snapshot = (_is_one_of(operations, each) for each in (("u", "d"), ("c", "r", "u"), ("r",)))
     before, after = events.column(BEFORE), events.column(AFTER)
     for column, name, needed in ((before, BEFORE, withdraws), (after, AFTER, inserts)):
         missing = needed & column.is_null().to_numpy(zero_copy_only=False)
         if missing.any():
-            operation = names[int(missing.argmax())]
+            operation = operations[int(missing.argmax())].as_py()
             raise ValueError(
                 f"got an event {operation!r} without the row {name!r}, expected the whole row "
                 "(in PostgreSQL: ALTER TABLE … REPLICA IDENTITY FULL)"
             )
-    source = np.repeat(np.arange(len(names)), withdraws.astype(np.int64) + inserts)
+    count = events.num_rows
+    source = np.repeat(np.arange(count), withdraws.astype(np.int64) + inserts)
     is_first = np.append(True, source[1:] != source[:-1])[: len(source)]
     is_withdrawal = withdraws[source] & is_first
-    where = np.where(is_withdrawal, source, source + len(names))
+    where = np.where(is_withdrawal, source, source + count)
     rows = pc.take(pa.concat_arrays([before, after.cast(before.type)]), array_of(where))
-    words = np.where(is_withdrawal, "d", np.where(names[source] == "r", "r", "c"))
-    columns = {OPERATION: pa.array(words.tolist(), pa.string())}
+    words = np.where(is_withdrawal, "d", np.where(is_snapshot[source], "r", "c"))
+    columns = {OPERATION: pa.array(words, pa.string())}
     if EVENT_TIME in events.schema.names:
         columns[EVENT_TIME] = pc.take(events.column(EVENT_TIME), array_of(source))
     columns |= dict(zip((field.name for field in rows.type), rows.flatten(), strict=True))
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _is_one_of(operations: pa.Array, wanted: Sequence[str]) -> npt.NDArray[np.bool_]:
+    return pc.is_in(operations, value_set=pa.array(wanted)).to_numpy(zero_copy_only=False)
