@@ -147,8 +147,7 @@ OPERATOR_ROWS_HELD = Metric(
     "wiretide_operator_rows_held",
     "gauge",
     ("query", "operator"),
-    "Stored by the operator: rows of both sides (joins), keys (DISTINCT), or open groups and times of rows"
-    " (windows).",
+    "Stored by the operator: rows of both sides (joins), keys (DISTINCT), or open groups and times of rows (windows).",
 )
 OPERATOR_STATE_BYTES = Metric(
     "wiretide_operator_state_bytes", "gauge", ("query", "operator"), "Bytes of the state of the operator."

@@ -70,6 +70,23 @@ def test_an_absence_is_reported_only_after_the_watermark_has_passed_the_deadline
     assert at(10.5) < marks[-1] <= at(12), "the watermark has just passed the deadline"
 
 
+@pytest.mark.parametrize("wait", ["0", "2 minutes", "FOREVER"])
+def test_with_emit_changes_an_absence_is_final_only_after_the_deadline(wait: str, tmp_path: Path) -> None:
+    """The query reads windows of the absences: their rows become final while the input continues."""
+    path = capture(tmp_path / "a.pcap", *merged((0.5, SYN, 1), (0.5, SYN, 2), (6.5, SYN_ACK, 1)))
+    clauses = f"WITH CONSISTENCY (WAIT {wait}, REMEMBER 5 minutes) EMIT CHANGES"
+    run = RecordedRun(f"SELECT count(*) AS silent [RANGE 1 minute, WA ts] FROM ({UNANSWERED}) {clauses}", path, 1)
+    mark, total, finals = 0, 0, 0
+    for (_, item), result in zip(run.items(), run.steps(), strict=True):
+        mark = max(mark, item.watermark) if isinstance(item, Punctuation) else mark
+        for _, _, silent, weight, final in rows_in(result):
+            total += silent * weight
+            finals += final
+            assert not final or mark > at(10.5), "the reply could still arrive"
+    assert total == 1
+    assert finals == 1
+
+
 @pytest.mark.parametrize("restart", [None, 10, 100, 250, 400, 600])
 def test_a_provisional_absence_is_withdrawn_by_the_reply(tmp_path: Path, restart: int | None) -> None:
     path = capture(tmp_path / "a.pcap", *merged((0.5, SYN, 1), (0.5, SYN, 2), (6.5, SYN_ACK, 1)))
