@@ -6,7 +6,7 @@ A result is the register of an accepted run, true in the intersection of the lif
 moment are those of the automaton over the rows so far, whatever their order of arrival: a late row and a retraction
 correct exactly the results over their place. Rows with equal times are in the order of arrival.
 
-The automaton must have no result of one partition twice: equal registers with equal lifetimes are one result.
+Equal registers with equal lifetimes are one result of a partition.
 """
 
 from __future__ import annotations

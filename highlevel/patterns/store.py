@@ -1,4 +1,4 @@
-"""The memory of partial matches, which grows as kernels need it."""
+"""PartialMatches: the memory of entries and nodes, which grows as kernels need it."""
 
 from __future__ import annotations
 

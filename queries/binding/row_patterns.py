@@ -29,6 +29,9 @@ from queries.text.tree import Call, Name, Star, Word
 AGGREGATES = ("count", "sum", "avg", "min", "max")
 NAVIGATION = ("first", "last", "prev", "classifier", "match_number")
 
+CLASSIFIER = "classifier()"
+"""Field with the variable of the last row. Names of fields have parentheses, so they differ from those of columns."""
+
 MAX_OFFSET = 100
 """Largest offset of FIRST and LAST: LAST(x, n) keeps the values of n + 1 rows."""
 
@@ -68,14 +71,14 @@ class RowPatternBinder:
     @property
     def register(self) -> tuple[Field, ...]:
         """The fields."""
-        classifier = (Field("classifier", Literal(None, Type.TEXT)),) if self._reads_classifier else ()
+        classifier = (Field(CLASSIFIER, Literal(None, Type.TEXT)),) if self._reads_classifier else ()
         return (*(update.field for update in self._updates.values()), *classifier)
 
     def transfer(self, variable: str) -> Transfer:
         """Return the new values of fields after a row of a variable."""
         values = [(name, update.value) for name, update in self._updates.items() if update.variable in (None, variable)]
         if self._reads_classifier:
-            values.append(("classifier", Literal(variable, Type.TEXT)))
+            values.append((CLASSIFIER, Literal(variable, Type.TEXT)))
         return tuple(values)
 
     def condition(self, variable: str, condition: tree.Expression) -> Bound:
@@ -152,7 +155,7 @@ class RowPatternBinder:
             if clause != "MEASURES":
                 raise self._error("CLASSIFIER in DEFINE", call, "CLASSIFIER() in MEASURES, or count(A.*) > 0 in DEFINE")
             self._reads_classifier = True
-            return Column("classifier", Type.TEXT, nullable=True)
+            return Column(CLASSIFIER, Type.TEXT, nullable=True)
         if name not in (*AGGREGATES, *NAVIGATION):
             if not call.arguments:
                 choices = (*AGGREGATES, *NAVIGATION)
