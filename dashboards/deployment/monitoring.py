@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dashboards.alerts.metrics import FIRING, MESSAGES, WAITING
+from highlevel.metrics import SPOOL_NEWEST
 from queries.pipeline.alert_settings import AlertSettings
 
 PROMETHEUS_PORT, GRAFANA_PORT = 9090, 3000
@@ -84,7 +85,8 @@ def make_monitoring(targets: Sequence[str], uid: str, alerts: AlertSettings) -> 
 def make_rules(alerts: AlertSettings) -> str:
     """Return alerting rules for Prometheus; an empty text without alerts in the pipeline.
 
-    Two rules in addition to those of the pipeline detect messages that do not arrive.
+    Two rules in addition to those of the pipeline detect messages that do not arrive. If the pipeline has a rule with
+    `absent`, another rule detects a spool without new segments, because such a rule needs the watermark of a node.
     """
     rules = [
         (name, f'{FIRING.name}{{rule="{name}"}} > 0', "0s", f"{{{{ $value }}}} alerts of the rule {name}")
@@ -95,6 +97,9 @@ def make_rules(alerts: AlertSettings) -> str:
         rules.append(("WiretideMessagesWait", f"{WAITING.name} > 0", "15m", summary))
         lost = f'increase({MESSAGES.name}{{result=~"refused|dropped"}}[1h]) > 0'
         rules.append(("WiretideMessagesLost", lost, "0s", "messages about alerts are lost: {{ $labels.receiver }}"))
+    if any(rule.absent is not None for rule in alerts.rules):
+        summary = "the spool of {{ $labels.link }} has no new segment: its node has stopped, or the link is silent"
+        rules.append(("WiretideSpoolWithoutSegments", f"time() - {SPOOL_NEWEST.name} > 600", "0s", summary))
     texts = [
         _RULE.format(name=json.dumps(name), expression=json.dumps(expression), hold=hold, summary=json.dumps(summary))
         for name, expression, hold, summary in rules

@@ -57,6 +57,11 @@ groups:
         for: 0s
         annotations:
           summary: "messages about alerts are lost: {{ $labels.receiver }}"
+      - alert: "WiretideSpoolWithoutSegments"
+        expr: "time() - wiretide_spool_newest_segment_seconds > 600"
+        for: 0s
+        annotations:
+          summary: "the spool of {{ $labels.link }} has no new segment: its node has stopped, or the link is silent"
 """
 
 UNIT_TESTS = """\
@@ -73,6 +78,8 @@ tests:
         values: 0 0 2x20
       - series: wiretide_alerts_messages_total{receiver="log",result="sent"}
         values: 0 9x20
+      - series: wiretide_spool_newest_segment_seconds{link="eth0"}
+        values: 0 60 120x20
     alert_rule_test:
       - {eval_time: 1m, alertname: scan, exp_alerts: []}
       - eval_time: 3m
@@ -92,6 +99,13 @@ tests:
         exp_alerts:
           - exp_labels: {receiver: log, result: dropped}
             exp_annotations: {summary: "messages about alerts are lost: log"}
+      - {eval_time: 12m, alertname: WiretideSpoolWithoutSegments, exp_alerts: []}
+      - eval_time: 13m
+        alertname: WiretideSpoolWithoutSegments
+        exp_alerts:
+          - exp_labels: {link: eth0}
+            exp_annotations:
+              summary: "the spool of eth0 has no new segment: its node has stopped, or the link is silent"
 """
 
 
@@ -126,7 +140,10 @@ def test_without_alerts_and_without_receivers_the_rules_are_left_out(tmp_path: P
     assert "prometheus/rules.yml" not in made
     assert "rule_files" not in made["prometheus/prometheus.yml"]
     made = files_of(pipeline(ALERTS.partition("[receivers")[0], tmp_path))
-    assert made["prometheus/rules.yml"] == RULES.partition('      - alert: "Wire')[0]
+    first, separator, _ = RULES.partition('      - alert: "WiretideMessages')
+    _, spool, last = RULES.partition('      - alert: "WiretideSpool')
+    assert separator
+    assert made["prometheus/rules.yml"] == first + spool + last
 
 
 def test_panels_of_alerts_are_only_in_dashboards_of_pipelines_with_rules(tmp_path: Path) -> None:
@@ -144,8 +161,8 @@ def test_a_wrong_rule_is_an_error_of_wiretide_dashboards(tmp_path: Path) -> None
 
 def test_promtool_accepts_the_files(tmp_path: Path) -> None:
     folder = write_files(tmp_path, ALERTS)
-    assert "SUCCESS: 4 rules found" in promtool(folder, "check", "rules", "rules.yml")
-    assert "SUCCESS: 4 rules found" in promtool(folder, "check", "config", "prometheus.yml")
+    assert "SUCCESS: 5 rules found" in promtool(folder, "check", "rules", "rules.yml")
+    assert "SUCCESS: 5 rules found" in promtool(folder, "check", "config", "prometheus.yml")
 
 
 def test_rules_fire_as_promtool_evaluates_them(tmp_path: Path) -> None:
