@@ -2,6 +2,8 @@
 
     three feeders ──► named pipes ──► wiretide capture ──► spools ──► wiretide run
 
+The node flushes tables at once, because gradual policies delay watermarks (`lowlevel.table.flushing`).
+
 A feeder writes packets in real time, with silences and bursts (`bench.link_feeder`). A window closes when all links
 have sent a packet after it, or are declared silent. Latency is the time from this moment to the line that the run
 prints for the window. The first windows are left out, because the JVM compiles its code then.
