@@ -51,7 +51,10 @@ def index_folder(path: Path) -> Path:
     """
     status = path.stat()
     identity = f"{path.absolute()}\0{status.st_size}\0{status.st_mtime_ns}"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # no HOME and no such user, as in some containers: a folder that cannot be made
+        cache = Path(os.devnull)
     return cache / "wiretide" / "times" / hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
 
 

@@ -79,6 +79,17 @@ def test_an_incomplete_or_damaged_index_is_not_used(tmp_path: Path) -> None:
     assert read(path, where) == (expected, size), "other users can write to the folder"
 
 
+def test_without_a_home_folder_captures_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def raise_error() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", raise_error)
+    path = write_links(tmp_path, 3)[0].path
+    rows, size = read(path, None)
+    assert read(path, f"ts <= {rows[0]['ts']}")[1] == size
+
+
 def test_a_capture_that_changes_has_another_index(tmp_path: Path) -> None:
     path = write_links(tmp_path, 3)[0].path
     rows, _ = read(path, None)
