@@ -100,6 +100,9 @@ def main() -> None:
     The exit status is 0 for success, 1 for an error of the input or the run, and 2 for an error in the command line or
     the query. It is 130 after Ctrl-C and 143 after SIGTERM.
     """
+    # Each thread of numpy's library for matrices waits in a loop for work when it starts. Nothing here multiplies
+    # matrices, and these loops took more processor time than everything else that a short query does after its imports.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(OBJECTS_BEFORE_COLLECTION)
     atexit.register(gc.freeze)  # else Python searches all objects for cycles when it ends: a quarter of a short query
     from dashboards.commands.app import run_command_line

@@ -1,4 +1,8 @@
-"""The start-up time of commands without work, compared with the imports of numpy and pyarrow, which queries need."""
+"""The start-up time of commands without work, compared with the imports of numpy and pyarrow, which queries need.
+
+A plain `import numpy` starts threads for matrices, which wait in a loop for their first work. Wiretide starts none. The
+imports without these threads are measured too, and printed as information.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from bench.command import wiretide
-from bench.figure import figure
+from bench.figure import figure, quotient
 from bench.process import timed
 from bench.query_text import PAIRS
 from bench.report import Report
@@ -22,6 +26,10 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYT
 IMPORTS = "python -c 'import numpy, pyarrow'"
 """The command with which the others are compared."""
 
+WITHOUT_THREADS = f"OPENBLAS_NUM_THREADS=1 {IMPORTS}"
+
+QUERY = "wiretide query, 10 packets"
+
 
 def run(setting: Setting) -> Report:
     """Measure the commands in turns, so that a disturbance affects all of them."""
@@ -31,9 +39,10 @@ def run(setting: Setting) -> Report:
         commands: dict[str, list[str | Path]] = {
             "python -c pass": [sys.executable, "-c", "pass"],
             IMPORTS: [sys.executable, "-c", "import numpy, pyarrow"],
+            WITHOUT_THREADS: ["env", "OPENBLAS_NUM_THREADS=1", sys.executable, "-c", "import numpy, pyarrow"],
             "wiretide --help": wiretide("--help"),
             "wiretide explain": wiretide("explain", PAIRS),
-            "wiretide query, 10 packets": wiretide("query", path, PAIRS, "--format", "csv"),
+            QUERY: wiretide("query", path, PAIRS, "--format", "csv"),
         }
         for command in commands.values():
             timed(command, environment=ENVIRONMENT)
@@ -51,4 +60,8 @@ def run(setting: Setting) -> Report:
             for name, measured in figures.items()
         ],
     )
+    ratio = quotient(figures[QUERY], figures[IMPORTS]).median
+    report.require("a query of 10 packets / the imports, CPU seconds", ratio, "<= 1.5", judged=not setting.quick)
+    against = quotient(figures[QUERY], figures[WITHOUT_THREADS])
+    report.inform("a query of 10 packets / the imports without threads of numpy, CPU seconds", against)
     return report

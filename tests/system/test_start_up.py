@@ -1,8 +1,10 @@
 """Modules that the command line imports: before it has parsed its arguments, and for a plain query.
 
-It can catch an import at the top of a module that makes every `--help`, or every short query, slow.
+It can catch an import at the top of a module that makes every `--help`, or every short query, slow. It can also catch
+threads of numpy that no query uses.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +27,11 @@ except SystemExit:
 print("\\n" + " ".join(sorted(sys.modules)))
 """
 
+COUNT_THREADS = SCRIPT + """
+import os
+print("numpy" in sys.modules, len(os.listdir("/proc/self/task")))
+"""
+
 RARE = {
     *("numba", "llvmlite", "pandas", "pyarrow.compute", "queries.catalogue", "queries.text.script", "queries.explain"),
     *("queries.plans.joins", "queries.plans.correlated", "queries.plans.set_operations", "queries.plans.sample"),
@@ -40,8 +47,26 @@ def modules(*words: str | Path) -> set[str]:
     return set(run.stdout.splitlines()[-1].split())
 
 
+def count_threads(of_numpy: str | None) -> int:
+    """Return the threads of a process that has imported numpy. `of_numpy` is their number in its environment."""
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    environment |= {"OPENBLAS_NUM_THREADS": of_numpy} if of_numpy else {}
+    command = [sys.executable, "-c", COUNT_THREADS, "explain", "SELECT count(*) FROM packets"]
+    folder = Path(wiretide.__file__).parent
+    run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder, env=environment)
+    imported_numpy, threads = run.stdout.splitlines()[-1].split()
+    assert imported_numpy == "True"
+    return int(threads)
+
+
 def imported(*words: str) -> set[str]:
     return {name.split(".")[0] for name in modules(*words)}
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the system does not list the threads of a process")
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2, reason="numpy starts a thread per core")
+def test_numpy_starts_no_threads_unless_the_environment_states_their_number() -> None:
+    assert count_threads(None) == count_threads("1") == count_threads("2") - 1
 
 
 @pytest.mark.parametrize(
