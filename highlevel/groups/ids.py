@@ -7,6 +7,8 @@ equal. Rows are processed in groups of PREFETCH_ROWS: prefetch their slots, then
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from capture.native import kernel
@@ -100,8 +102,13 @@ def move_slots(slots, slot_count, wider, wider_count):  # type: ignore[no-untype
     return moved
 
 
+GROWTH = ((16_384, 6), (65_536, 2), (sys.maxsize, 1))
+"""Limits in groups, and the number of halves by which the room of a smaller table grows. Copies cost more than unused
+memory if a table is small."""
+
+
 class GroupIds:
-    """The ids of groups of `width` words. Memory grows by a factor of two, or of 1.5 if it is large."""
+    """The ids of groups of `width` words. Memory grows by the factors 4, 2 and 1.5, the larger it is (`GROWTH`)."""
 
     def __init__(self, width: int) -> None:
         """Create an empty table for keys of `width` words."""
@@ -140,15 +147,14 @@ class GroupIds:
 
     def _grow(self) -> None:
         capacity = len(self.keys)
-        capacity += capacity if capacity < LARGE else capacity // 2
+        capacity = next(capacity + capacity * grown // 2 for limit, grown in GROWTH if capacity < limit)
         keys = np.empty((capacity, self.keys.shape[1]), np.int64)
         keys[: self.count] = self.keys[: self.count]
         self.keys = keys
-        if 4 * capacity > 3 * len(self.slots):
-            wider = np.full(2 * len(self.slots), NOBODY, np.int64)
+        slot_count = len(self.slots)
+        while 4 * capacity > 3 * slot_count:
+            slot_count *= 2
+        if slot_count > len(self.slots):
+            wider = np.full(slot_count, NOBODY, np.int64)
             move_slots(self.slots, len(self.slots), wider, len(wider))
             self.slots = wider
-
-
-LARGE = 65_536
-"""Number of groups above which the room for them grows by half, to limit unused memory."""

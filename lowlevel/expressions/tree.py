@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar
 
-from capture.lazy_dataclasses import dataclass
+from capture.lazy_dataclasses import dataclass, field_names
 from lowlevel.expressions.address_constants import Address, Prefix
 from lowlevel.expressions.types import (
     COMPARISON,
@@ -558,8 +558,8 @@ def parts_of(expression: Expression) -> Iterator[Expression]:
         for argument in expression.arguments:
             yield from parts_of(argument)
         return
-    for field in fields(expression):
-        child = getattr(expression, field.name)
+    for name in field_names(type(expression)):
+        child = getattr(expression, name)
         if isinstance(child, Expression):
             yield from parts_of(child)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
+from capture.lazy_dataclasses import field_names
 from capture.metrics import Samples
 from lowlevel.expressions.tree import Literal
 from lowlevel.metrics import WATCHLIST_ENTRIES, WATCHLIST_FAILED, WATCHLIST_RELOADS
@@ -37,17 +38,6 @@ def find_instances(value: object, kind: type[Instance]) -> Iterator[Instance]:
         elif (names := field_names(type(part))) and id(part) not in searched:
             searched.add(id(part))
             waiting.extend(getattr(part, name) for name in reversed(names))
-
-
-def field_names(kind: type) -> tuple[str, ...]:
-    """Return the names of the fields of a dataclass. Return () for other types."""
-    if kind not in _FIELD_NAMES:
-        _FIELD_NAMES[kind] = tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
-    return _FIELD_NAMES[kind]
-
-
-_FIELD_NAMES: dict[type, tuple[str, ...]] = {}
-"""The names of the fields of the types so far: a run searches its plans once for each file."""
 
 
 def bind_watchlists(plans: Plans, lists: Watchlists) -> Plans:

@@ -30,9 +30,11 @@ from lowlevel.table.entries import (
     find_first,
     has_key,
     hash_keys,
+    hash_pane,
     home_of,
     mark_of,
     match_tags,
+    mix,
     tag_of,
     update_entries,
     write_tag,
@@ -78,7 +80,7 @@ def update_table(table: TableMemory, rows: TableRows, out_rows, tally):  # type:
                     pane_end = pane_start + pane_length
                 chunk[PANES_OFFSET + index] = pane
         for index in range(count):
-            hashes[index] = np.uint64(chunk[PANES_OFFSET + index]) * np.uint64(0x9E3779B97F4A7C15)
+            hashes[index] = hash_pane(chunk[PANES_OFFSET + index])
         hash_keys(table, rows, count, begin)
         find_by_tag(table, bucket_mask, count)
         first_pending = 0  # packets before this one have updated their entries
@@ -151,6 +153,33 @@ def flush_table(table: TableMemory, end_pane, out_capacity, progress):  # type: 
     return rows
 
 
+@kernel("i64(TableMemory, TableMemory)")
+def move_entries(table: TableMemory, larger: TableMemory):  # type: ignore[no-untyped-def]
+    """Move all entries into an empty table with more buckets, a power of two. Return their number.
+
+    The entries of a bucket of `larger` come from one bucket of `table`, so no bucket is too small.
+    """
+    slots, tags, width = table.slots, table.tags, table.width
+    bucket_mask = np.uint64(larger.slot_count // BUCKET - 1)
+    moved = 0
+    for bucket in range(table.slot_count // BUCKET):
+        full = tags[bucket] & np.uint64(ALL_MARKS)
+        while full != np.uint64(0):
+            offset = (bucket * BUCKET + np.int64(find_first(full))) * width
+            full &= full - np.uint64(1)
+            hash_value = hash_pane(slots[offset])
+            for word in range(table.key_words):
+                hash_value = mix(hash_value, slots[offset + 1 + word])
+            new_bucket = np.int64(hash_value & bucket_mask)
+            bucket_slot = find_first(choose_slots(larger.tags[new_bucket], home_of(hash_value)))
+            new_offset = (new_bucket * BUCKET + np.int64(bucket_slot)) * width
+            for word in range(width):
+                larger.slots[new_offset + word] = slots[offset + word]
+            write_tag(larger.tags, new_bucket, bucket_slot, tag_of(hash_value))
+            moved += 1
+    return moved
+
+
 class TaggedTable(Table):
     """The bucket table. Memory: `slots * (width * 8 + 1)` bytes, and buffers for evicted and flushed entries."""
 
@@ -180,6 +209,26 @@ class TaggedTable(Table):
         self.evicted_rows = update_table.at(
             self.record, self.rows(times, chosen, pane, origin), self.evicted_rows, self._insertion_counts
         )
+
+    @property
+    def entry_count(self) -> int:
+        """Number of entries in the table."""
+        return int(self.insertion_counts[1]) - self.flushed_count
+
+    @property
+    def evicted_count(self) -> int:
+        """Number of entries that others have replaced so far."""
+        return self.taken_count + self.evicted_rows
+
+    def replace(self, table: TaggedTable) -> None:
+        """Take over the entries and counters of a table with fewer slots, whose evicted entries were taken.
+
+        This table must be empty.
+        """
+        move_entries(table.record, self.record)
+        self.insertion_counts[:] = table.insertion_counts
+        self.taken_count, self.flushed_count = table.taken_count, table.flushed_count
+        self.burst, self.oldest_pane = table.burst, table.oldest_pane
 
     def take_evicted(self) -> npt.NDArray[np.int64]:
         """Return the evicted entries, one row of words per entry. They are valid until the next update or flush."""
@@ -211,14 +260,13 @@ class TaggedTable(Table):
     @property
     def tally(self) -> Tally:
         """Return the counters. This reads all slots, to find their panes."""
-        collisions, inserted = self.insertion_counts.tolist()
         panes = self.slots[:, 0][self.tags.view(np.uint8) != 0]
         has_several_panes = len(panes) > 0 and panes.min() != panes.max()  # usually not, and `unique` sorts
         return Tally(
-            collisions=collisions,
-            evicted=self.taken_count + self.evicted_rows,
+            collisions=int(self.insertion_counts[0]),
+            evicted=self.evicted_count,
             flushed=self.flushed_count,
             burst=self.burst,
-            resident=inserted - self.flushed_count,
+            resident=self.entry_count,
             panes=len(np.unique(panes)) if has_several_panes else min(1, len(panes)),
         )

@@ -1,10 +1,13 @@
 """The memory that all tables of a process share, and the growth of tables with collisions.
 
-    new table         at most 1/SHARE of the free memory, and at most the default number of slots
-    many evictions    the table is flushed, and replaced by one with twice the slots, if the memory is free
+    new table         INITIAL_SLOTS, and at most 1/SHARE of the free memory
+    a quarter full    GROWTH times the slots, up to the default number of slots, if the memory is free
+    many evictions    twice the slots, if the memory is free
 
-Most tables have few groups and stay small. A table whose groups do not fit evicts entries, each of which the high level
-must merge again. So it takes a larger part of the memory, as long as memory is free. Results do not depend on sizes.
+Growth moves the entries into a larger table. Most tables have few groups and stay small. This saves time, because the
+system must clear each page of memory before its first use. A table whose groups do not fit evicts entries, each of
+which the high level must merge again. So it takes a larger part of the memory, as long as memory is free. Results do
+not depend on sizes.
 """
 
 from __future__ import annotations
@@ -19,6 +22,12 @@ TABLE_MEMORY = 1 << 30
 
 SHARE = 8
 """A new table receives at most this part of the free memory."""
+
+INITIAL_SLOTS = 1 << 15
+"""Maximum number of slots of a new table: so many that the first batch of 16,384 new groups evicts few entries."""
+
+GROWTH = 4
+"""Factor of the slots of a table of which more than 1/GROWTH is full."""
 
 MIN_SLOTS = 1 << 10
 """Minimum number of slots of a table, also if the memory is used up."""
@@ -54,9 +63,9 @@ class TableBudget:
         """Return whether a table, which is not counted yet, is at most its part of the free memory."""
         return table.bytes * SHARE <= self.limit - self.used
 
-    def allows_growth(self, table: Table) -> bool:
-        """Return whether a table may be replaced by one with twice the slots: both exist for a moment."""
-        return 2 * table.bytes <= self.limit - self.used
+    def allows_growth(self, table: Table, factor: int) -> bool:
+        """Return whether a table may be replaced by one with `factor` times the slots: both exist for a moment."""
+        return factor * table.bytes <= self.limit - self.used
 
 
 PROCESS_BUDGET = TableBudget()

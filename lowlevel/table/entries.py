@@ -207,6 +207,12 @@ class TableRows(NamedTuple):
 
 
 @helper
+def hash_pane(pane):  # type: ignore[no-untyped-def]
+    """Return the hash of a pane, into which `mix` mixes the words of the key."""
+    return np.uint64(pane) * np.uint64(0x9E3779B97F4A7C15)
+
+
+@helper
 def mix(hash_value, word):  # type: ignore[no-untyped-def]
     """Mix a further word of a key into a hash, and return the new hash."""
     hash_value = (hash_value ^ np.uint64(word)) * np.uint64(0xFF51AFD7ED558CCD)

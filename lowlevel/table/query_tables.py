@@ -19,8 +19,7 @@ from lowlevel.punctuation import BEGINNING, END
 from lowlevel.rows.readers import Rows
 from lowlevel.subaggregates import INT_MAX, INT_MIN
 from lowlevel.table.bucket_table import TaggedTable
-from lowlevel.table.budget import EVICTIONS_PER_ROW, MAX_SLOTS, MIN_SLOTS, TableBudget
-from lowlevel.table.entries import BUCKET
+from lowlevel.table.budget import EVICTIONS_PER_ROW, GROWTH, INITIAL_SLOTS, MAX_SLOTS, MIN_SLOTS, TableBudget
 from lowlevel.table.feeding import Projection
 from lowlevel.table.flushing import AT_ONCE, Flushing, Policy
 from lowlevel.table.flushing_table import FlushingTable, make_table
@@ -56,14 +55,13 @@ class QueryTables:
     ) -> None:
         """Create no table yet. Each table will have `slots` slots. Batches have up to `capacity` rows.
 
-        With a `budget` tables may have fewer slots, and grow if they evict many entries. Raises ValueError for a budget
-        with gradual flushes, whose tables have a fixed size.
+        With a `budget` tables begin with fewer slots, and grow (`lowlevel.table.budget`). Raises ValueError for a
+        budget with gradual flushes, whose tables have a fixed size.
         """
         if budget is not None and flushing.policy is not Policy.AT_ONCE:
             raise ValueError(f"got a budget with the flush policy {flushing.policy}, expected {Policy.AT_ONCE}")
         self.budget = budget
         self._counts: dict[Versions, tuple[int, int]] = {}  # rows and evictions since the last check of a table
-        self._replaced: list[Tally] = []  # the counters of tables that have been replaced by larger ones
         self.link = link
         self.plan = plan
         self.slots = slots
@@ -99,7 +97,7 @@ class QueryTables:
     @property
     def tally(self) -> Tally:
         """The sums of the counters of the tables so far."""
-        return add_tallies([*self._replaced, *(table.tally for _, table in self.tables.values())])
+        return add_tallies(table.tally for _, table in self.tables.values())
 
     def feed(self, other: QueryTables) -> None:
         """Update the tables of `other` with the entries that leave these tables. Then `other.add` only counts.
@@ -205,7 +203,9 @@ class QueryTables:
     def _table_for(self, versions: Versions) -> tuple[KeyLayout, Table]:
         """Return the table for IP versions, and the layout of its keys. Create the table if it is new."""
         if versions not in self.tables:
-            layout, slots = KeyLayout(self.plan.keys, versions), self.slots
+            layout = KeyLayout(self.plan.keys, versions)
+            # Entries of other tables come in large batches, and do not let a table grow.
+            slots = self.slots if self.budget is None or self.is_fed else min(self.slots, INITIAL_SLOTS)
             table = self._make_table(layout, slots)
             while self.budget is not None and slots > MIN_SLOTS and not self.budget.fits_new(table):
                 slots //= 2
@@ -226,30 +226,37 @@ class QueryTables:
         self.inlets[versions] = Inlet(self.plan, layout, table)
 
     def _check_size(self, versions: Versions, row_count: int) -> None:
-        """Replace a table by a larger one if many of its rows evict entries, and the budget has the memory.
+        """Replace a table by a larger one if it is rather full or evicts many entries, and the budget has the memory.
 
-        A table is checked after as many rows as it has slots, so growing costs at most one flush per that many rows.
+        Evictions are counted until a table has received as many rows as it has slots.
         """
         layout, table = self.tables[versions]
+        assert isinstance(table, TaggedTable), "tables with a budget are not flushed gradually"
+        slots = len(table.slots)
+        if GROWTH * table.entry_count > slots and slots < self.slots:
+            self._grow(versions, layout, table, min(GROWTH, self.slots // slots))
+            return
         rows, evicted_before = self._counts.get(versions, (0, 0))
         rows += row_count
-        slots = len(table.tags) * BUCKET
         if rows < slots:
             self._counts[versions] = rows, evicted_before
             return
-        evicted = table.tally.evicted
+        evicted = table.evicted_count
         self._counts[versions] = 0, evicted
+        if (evicted - evicted_before) > rows * EVICTIONS_PER_ROW and 2 * slots <= MAX_SLOTS:
+            self._grow(versions, layout, table, 2)
+
+    def _grow(self, versions: Versions, layout: KeyLayout, table: TaggedTable, factor: int) -> None:
+        """Move the entries of a table into one with `factor` times the slots, if the budget has the memory."""
         assert self.budget is not None, "only tables with a budget grow"
-        has_many_evictions = (evicted - evicted_before) > rows * EVICTIONS_PER_ROW
-        if not has_many_evictions or 2 * slots > MAX_SLOTS or not self.budget.allows_growth(table):
+        if not self.budget.allows_growth(table, factor):
             return
         self.waiting_partials += self._to_partials(layout, table, table.take_evicted())
-        for entries in table.flush(INT_MAX):
-            self.waiting_partials += self._to_partials(layout, table, entries)
-        self._replaced.append(table.tally)
-        self._counts[versions] = 0, 0
+        larger = self._make_table(layout, factor * len(table.slots))
+        assert isinstance(larger, TaggedTable)
+        larger.replace(table)
         self.projections.clear()  # they refer to the old table
-        self._use_table(versions, layout, self._make_table(layout, 2 * slots))
+        self._use_table(versions, layout, larger)
 
     def add_entries(self, finer: LowLevelPlan, layout: KeyLayout, entries: npt.NDArray[np.int64]) -> None:
         """Add entries of a finer table. The partials of evicted entries wait until the next `add` or `complete`."""

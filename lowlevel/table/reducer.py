@@ -134,6 +134,6 @@ def make_reducer(
 ) -> QueryReducer:
     """Return the reducer of a plan. Its tables have `slots` slots. A batch has up to `capacity` rows.
 
-    With a `budget` tables may have fewer slots, and grow if they evict many entries.
+    With a `budget` tables begin with fewer slots, and grow.
     """
     return QueryTables(link, plan, slots, capacity, flushing, budget) if plan.reduced else QueryRows(link, plan)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass
 
+from capture.lazy_dataclasses import field_names
 from highlevel.plan.nodes import Leaf, Windowed
 from highlevel.plan.plan import Plan
 from lowlevel.durations import parse_duration
@@ -53,7 +53,9 @@ def refuse_above(sql: str, plan: Plan) -> None:
     """Raise QueryError if a `seen_within` is not over rows of a link: only links store keys for it."""
     for node in plan.nodes:
         below = node.merges_partials if isinstance(node, Windowed) else isinstance(node, Leaf)
-        if not below and _contains_seen_within(tuple(getattr(node, field.name) for field in fields(node)), node.inputs):
+        if not below and _contains_seen_within(
+            tuple(getattr(node, name) for name in field_names(type(node))), node.inputs
+        ):
             at = max(0, sql.lower().find(SEEN_WITHIN))
             expected = "seen_within in a condition on one stream of links"
             raise QueryError(f"{SEEN_WITHIN} over pairs of a join, or over results of a query", sql, at, expected)
@@ -65,9 +67,9 @@ def _contains_seen_within(value: object, inputs: tuple[object, ...]) -> bool:
         return True
     if isinstance(value, tuple):
         return any(_contains_seen_within(each, inputs) for each in value)
-    if not is_dataclass(value) or any(value is each for each in inputs):
+    if any(value is each for each in inputs):
         return False
-    return any(_contains_seen_within(getattr(value, field.name), inputs) for field in fields(value))
+    return any(_contains_seen_within(getattr(value, name), inputs) for name in field_names(type(value)))
 
 
 def _duration(operand: Operand) -> int:

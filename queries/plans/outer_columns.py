@@ -9,9 +9,9 @@ is in WHERE of the sub-query itself, not in a query within the sub-query.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from typing import Any
 
+from capture.lazy_dataclasses import field_names
 from lowlevel.kinds import KINDS
 from lowlevel.layers import Layer
 from queries.text import tree
@@ -28,8 +28,8 @@ def parts_of(root: Any, skip: type | None = None) -> Iterator[Any]:
             continue
         if isinstance(node, tuple):
             pending += node
-        elif is_dataclass(node):
-            pending += [getattr(node, part.name) for part in fields(node)]
+        else:
+            pending += [getattr(node, name) for name in field_names(type(node))]
 
 
 def subqueries_of(query: tree.Query) -> list[tree.ScalarQuery | tree.Exists]:

@@ -15,10 +15,10 @@ only in blanks, comments and redundant parentheses have equal trees.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, fields, is_dataclass
+from dataclasses import field, fields
 from enum import StrEnum
 
-from capture.lazy_dataclasses import dataclass
+from capture.lazy_dataclasses import dataclass, field_names
 from lowlevel.expressions.types import Op
 from queries.text.lexer import Kind
 
@@ -704,8 +704,8 @@ def has_names(expression: Expression) -> bool:
             return True
         if isinstance(node, tuple):
             pending += node
-        elif is_dataclass(node):
-            pending += [getattr(node, part.name) for part in fields(node)]
+        else:
+            pending += [getattr(node, name) for name in field_names(type(node))]
     return False
 
 

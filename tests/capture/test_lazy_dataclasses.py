@@ -139,6 +139,24 @@ class Plain(C):
     assert compared == expected
 
 
+def test_a_frozen_value_with_slots_computes_its_hash_once_in_each_process() -> None:
+    computed = []
+
+    class Part:
+        def __hash__(self) -> int:
+            computed.append(self)
+            return 7
+
+    source = "@dataclass(frozen=True, slots=True)\nclass C:\n    a: object\n    b: int = 1\n"
+    with module_with(source, lazy_dataclasses.dataclass) as module:
+        value = module.C(Part())
+        assert hash(value) == hash(value) == hash((value.a, 1))
+        assert len(computed) == 2, "once for the value, once for the tuple"
+        restored = pickle.loads(pickle.dumps(module.C("a")))
+        assert hash(restored) == hash(("a", 1))
+        assert hash(dataclasses.replace(value, b=2)) == hash((value.a, 2)) != hash(value)
+
+
 def test_a_derived_class_that_is_used_first_does_not_compile_the_init_of_its_base_for_itself() -> None:
     source = """
 @dataclass(frozen=True)

@@ -27,10 +27,13 @@ except SystemExit:
 print("\\n" + " ".join(sorted(sys.modules)))
 """
 
-COUNT_THREADS = SCRIPT + """
+COUNT_THREADS = (
+    SCRIPT
+    + """
 import os
 print("numpy" in sys.modules, len(os.listdir("/proc/self/task")))
 """
+)
 
 RARE = {
     *("numba", "llvmlite", "pandas", "pyarrow.compute", "queries.catalogue", "queries.text.script", "queries.explain"),

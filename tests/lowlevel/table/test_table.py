@@ -97,6 +97,30 @@ def test_partials_of_any_table_merge_to_the_groups_of_a_dictionary(slots: int, k
     assert {key: merged(parts) for key, parts in found.items()} == expected
 
 
+@pytest.mark.parametrize("growth", [2, 4, 32])
+@pytest.mark.parametrize("key_words", [0, 1, 3])
+def test_a_larger_table_has_the_entries_and_counters_of_the_one_that_it_replaces(growth: int, key_words: int) -> None:
+    seed = growth * 10 + key_words
+    random = Random(seed)
+    table = TaggedTable(key_words, SUBS, 16, CAPACITY)
+    packets = fill(table, random, CAPACITY, 3)
+    times = np.array([ts for ts, *_ in packets], np.int64)
+    table.update(times, None, 7, -3)
+    table.take_evicted()
+    larger = TaggedTable(key_words, SUBS, 16 * growth, CAPACITY)
+    larger.replace(table)
+    assert sorted(larger.residents.tolist()) == sorted(table.residents.tolist()), seed
+    assert larger.tally == table.tally, seed
+    for column, source in ((larger.words, table.words), (larger.args, table.args)):
+        column[:] = source
+    entries = {tuple(entry[: 1 + key_words]) for entry in table.residents.tolist()}
+    keys = [((ts + 3) // 7, *words) for ts, words, *_ in packets]
+    known = np.array([key in entries for key in keys], np.uint8)
+    larger.update(times, known, 7, -3)
+    assert {tuple(entry[: 1 + key_words]) for entry in larger.residents.tolist()} == entries, "no group has two entries"
+    assert len(larger.residents) == larger.entry_count == len(entries), seed
+
+
 def test_an_entry_that_is_a_word_short_of_a_cache_line_has_one_of_its_own() -> None:
     assert [entry_width(key_words, SUBS[:4]) for key_words in range(5)] == [5, 6, 8, 8, 9]
     table = TaggedTable(2, SUBS[:4], 8, CAPACITY)

@@ -86,7 +86,7 @@ def test_memory_that_is_used_up_limits_new_tables_and_growth(tmp_path: Path, mon
 
 def test_a_new_table_has_a_part_of_the_free_memory() -> None:
     plan = compile_query(QUERIES[0]).leaves[0].low
-    budget = TableBudget(64 << 20)
+    budget = TableBudget(8 << 20)
     kept, sizes = [], []
     for _ in range(12):
         tables = QueryTables("p", plan, TABLE_SLOTS, 1000, budget=budget)
