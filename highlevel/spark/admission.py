@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import numpy as np
 
-from capture.files.blocks import Block, Index
+from capture.files.blocks import Index
 from capture.units import SECOND
 from lowlevel.punctuation import BEGINNING, END
 
@@ -139,8 +139,27 @@ def due_time(index: Index, position: int) -> int:
     return block.max_ts if block.max_ts <= block.watermark else max(block.min_ts, block.watermark)
 
 
-def split_blocks(blocks: Sequence[Block], task_count: int) -> list[Sequence[Block]]:
-    """Divide consecutive blocks into up to `task_count` ranges of about the same number of blocks."""
-    task_count = max(1, min(task_count, len(blocks)))
-    bounds = [len(blocks) * task // task_count for task in range(task_count + 1)]
-    return [blocks[start:end] for start, end in pairwise(bounds)]
+def divide_blocks(block_counts: Sequence[int], task_count: int) -> list[list[tuple[int, int, int]]]:
+    """Divide the blocks of several inputs among tasks with similar numbers of blocks.
+
+    Return the ranges of each input: the number of the task, the first block, and the block after the last one. An input
+    without blocks has one empty range.
+
+    >>> divide_blocks([4, 4, 4], 2)
+    [[(0, 0, 4)], [(0, 0, 2), (1, 2, 4)], [(1, 0, 4)]]
+    """
+    total = sum(block_counts)
+    ends = [total * (task + 1) // task_count for task in range(task_count)]
+    task = position = 0
+    ranges = []
+    for block_count in block_counts:
+        input_ranges: list[tuple[int, int, int]] = []
+        begin = 0
+        while not input_ranges or begin < block_count:
+            while ends[task] <= position and task < task_count - 1:
+                task += 1
+            size = min(block_count - begin, ends[task] - position)
+            input_ranges.append((task, begin, begin + size))
+            begin, position = begin + size, position + size
+        ranges.append(input_ranges)
+    return ranges

@@ -35,6 +35,7 @@ from highlevel.inline.engine import files_of
 from highlevel.inline.table_files import FileStream
 from highlevel.plan.measurement import Measurement
 from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.python_worker import run_task
 from highlevel.spark.reading import COUNTERS, ArrivalRow, LeafOutput, leaf_figures, leaf_rows, make_batch
 from highlevel.spark.table_reading import read_table
 from lowlevel.node.node import Node, budget_of
@@ -253,6 +254,9 @@ class RangeReader:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield packed partials (`reading`), and for part COUNTERS the bounds of the walk and the counters as JSON."""
+        return run_task(self._read_all(batches))
+
+    def _read_all(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for task_number in batch.column(0).to_pylist():
                 for rows in self._read(self.tasks[task_number]):

@@ -22,6 +22,7 @@ from highlevel.spark.fragment_task import Arrival, FragmentTask
 from highlevel.spark.host import ARRIVAL_COLUMNS, RESULTS, SPARK_SCHEMA, make_result_batch
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import pack
+from highlevel.spark.python_worker import run_task
 from highlevel.spark.reading import COUNTERS, ArrivalRow, make_batch
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from lowlevel.punctuation import BEGINNING
@@ -52,6 +53,9 @@ class FiniteLevelTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process all rows of some partitions, then the end of the input."""
+        return run_task(self._process(batches))
+
+    def _process(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         arrivals: dict[int, dict[int, list[Arrival]]] = {}  # by partition and query
         output_rows: list[ArrivalRow] = []
         for batch in batches:

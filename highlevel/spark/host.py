@@ -21,6 +21,7 @@ from highlevel.spark.counters import collect_counts
 from highlevel.spark.fragment_task import Arrival, FragmentTask
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import pack
+from highlevel.spark.python_worker import run_task
 from highlevel.spark.reading import COUNTERS, ArrivalRow, make_batch
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from highlevel.spark.state import PartState
@@ -77,6 +78,9 @@ class LevelTask:
 
         Yield (part, query, payload): packed results and counters; before the last level also repartitioned rows.
         """
+        return run_task(self._process(batches))
+
+    def _process(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         arrivals: dict[int, list[Arrival]] = {}
         output_rows: list[ArrivalRow] = []
         for batch in batches:

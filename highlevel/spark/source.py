@@ -9,8 +9,9 @@ contains their results.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -26,10 +27,11 @@ from capture.files.formats import FileFormat
 from capture.files.scan import scan
 from capture.lazy_dataclasses import dataclass
 from capture.open import open_mapped
-from highlevel.spark.admission import UNREAD, BlockSelector, split_blocks, watermark_after
+from highlevel.spark.admission import UNREAD, BlockSelector, divide_blocks, watermark_after
 from highlevel.spark.decompressed_inputs import add_damage
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.link_times import LinkTimes, read_link_times
+from highlevel.spark.python_worker import run_task
 from highlevel.spark.reading import SPARK_SCHEMA, BlockRange, read_block_range
 from highlevel.spark.spool_backlog import select_segments
 from highlevel.spark.spool_planner import SpoolPlanner
@@ -50,7 +52,7 @@ Otherwise a short file would have no watermark before its end.
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """Parameters of the source. One input's share of a micro-batch is divided into `task_count` tasks.
+    """Parameters of the source. The data of a micro-batch are divided into at most `task_count` tasks.
 
     A micro-batch takes up to `max_blocks` blocks of a capture, and `max_bytes` bytes of a spool. `measure`: measure the
     leaves of the only query.
@@ -66,12 +68,16 @@ class StreamSpec:
     measure: bool = False
 
 
-class RangePartition(InputPartition):
-    """Input of a task."""
+InputRange = BlockRange | SpoolRange | TableRange
+"""A part of one input."""
 
-    def __init__(self, input_range: BlockRange | SpoolRange | TableRange) -> None:
-        """`input_range` is the input."""
-        self.input_range = input_range
+
+class RangePartition(InputPartition):
+    """Input of a task: parts of one or several inputs."""
+
+    def __init__(self, input_ranges: Sequence[InputRange]) -> None:
+        """The task reads `input_ranges` one after another."""
+        self.input_ranges = tuple(input_ranges)
 
 
 class CaptureSource(DataSource):
@@ -204,45 +210,64 @@ class CaptureReader(DataSourceStreamReader):
         return end_positions
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """Divide the data between two offsets into tasks."""
-        partitions: list[InputPartition] = []
-        start = self._add_new_inputs(start)
-        for number, key in enumerate(self._keys()):
-            start_position = start[key]
-            end_position = end.get(key, start_position)  # planned before a query read the input
-            if start_position == end_position:
-                continue
-            input_ranges: Iterable[BlockRange | SpoolRange | TableRange]
-            if number in self.spools:
-                input_ranges = self.spools[number].plan_ranges(start_position, end_position, self.spec.task_count)
-            elif number in self.tables:
-                first = max(start_position, 0)
-                input_ranges = self.tables[number].ranges(number, first, end_position, self.spec.task_count)
-            else:
-                input_ranges = self._block_ranges(number, start_position, end_position)
-            partitions += [RangePartition(input_range) for input_range in input_ranges]
-        return partitions
+        """Divide the data between two offsets into tasks.
 
-    def _block_ranges(self, input_number: int, start_position: int, end_position: int) -> Iterator[BlockRange]:
-        file = self.files[input_number]
-        index = file.index
-        position = max(start_position, 0)
-        for blocks in split_blocks(index.blocks[position:end_position], self.spec.task_count):
-            watermark = watermark_after(index, 0) if start_position == UNREAD and position == 0 else BEGINNING
-            is_last = position + len(blocks) == len(index.blocks)
-            damage = index.damage if is_last else None
-            yield BlockRange(
-                *(input_number, position, len(index.blocks), watermark, tuple(blocks), file.size, damage),
-                file_format=file.file_format,
-                link_times=file.link_times.before(position),
-                newest={kind: time.newest for kind, time in file.link_times.before(position + len(blocks)).items()},
-            )
-            position += len(blocks)
+        A task costs time of its own, and a core without a task waits. So there is one task per core, which reads parts
+        of several captures. The ranges of other inputs are given to the tasks in turn.
+        """
+        start = self._add_new_inputs(start)
+        keys, task_count = self._keys(), self.spec.task_count
+        positions = {
+            number: (start[key], end[key])
+            for number, key in enumerate(keys)
+            if end.get(key, start[key]) != start[key]  # no end: planned before a query read the input
+        }
+        tasks: list[list[InputRange]] = [[] for _ in range(task_count)]
+        for task, block_range in self._block_ranges({n: positions[n] for n in positions if n in self.files}):
+            tasks[task].append(block_range)
+        others = [number for number in positions if number not in self.files]
+        input_ranges = itertools.chain.from_iterable(
+            self._ranges(number, *positions[number], max(1, task_count // len(others))) for number in others
+        )
+        for position, input_range in enumerate(input_ranges):
+            tasks[position % task_count].append(input_range)
+        return [RangePartition(ranges) for ranges in tasks if ranges]
+
+    def _ranges(self, number: int, start: int, end: int, range_count: int) -> Iterable[InputRange]:
+        """Divide the data of a spool or table between two positions into at most `range_count` ranges."""
+        if number in self.spools:
+            return self.spools[number].plan_ranges(start, end, range_count)
+        return self.tables[number].ranges(number, max(start, 0), end, range_count)
+
+    def _block_ranges(self, positions: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, BlockRange]]:
+        """Yield the number of a task and a block range, for the captures between two positions each."""
+        block_counts = [end - max(start, 0) for start, end in positions.values()]
+        divided = divide_blocks(block_counts, self.spec.task_count)
+        for (number, (start, _)), input_ranges in zip(positions.items(), divided, strict=True):
+            file = self.files[number]
+            index = file.index
+            for task, begin, end in input_ranges:
+                first, last = max(start, 0) + begin, max(start, 0) + end
+                watermark = watermark_after(index, 0) if start == UNREAD and first == 0 else BEGINNING
+                damage = index.damage if last == len(index.blocks) else None
+                blocks = tuple(index.blocks[first:last])
+                yield (
+                    task,
+                    BlockRange(
+                        *(number, first, len(index.blocks), watermark, blocks, file.size, damage),
+                        file_format=file.file_format,
+                        link_times=file.link_times.before(first),
+                        newest={kind: time.newest for kind, time in file.link_times.before(last).items()},
+                    ),
+                )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run one task."""
         assert isinstance(partition, RangePartition)
-        spec, input_range = self.spec, partition.input_range
+        return run_task(itertools.chain.from_iterable(map(self._read_range, partition.input_ranges)))
+
+    def _read_range(self, input_range: InputRange) -> Iterator[pa.RecordBatch]:
+        spec = self.spec
         if isinstance(input_range, SpoolRange):
             return read_spool_range(spec.assignment, input_range)
         if isinstance(input_range, TableRange):

@@ -369,14 +369,13 @@ class StreamRun:
             # The node that writes a spool compiles the kernels for its link.
             if any(input_.feeds(leaf) and input_.is_capture for input_ in self.assignment.inputs):
                 compile_kernels(leaf.low.kind)
-        task_count = max(1, spark.sparkContext.defaultParallelism // max(1, len(self.assignment.inputs)))
         spec = StreamSpec(
             assignment=self.assignment,
             slots=self.slots,
             block_records=self.block_records,
             max_blocks=self.max_blocks,
             speed=self.speed,
-            task_count=task_count,
+            task_count=spark.sparkContext.defaultParallelism,
             max_bytes=self.max_bytes,
             measure=self._measure,
         )

@@ -26,8 +26,8 @@ from highlevel.spark.admission import (
     UNREAD,
     BlockSelector,
     compute_moments,
+    divide_blocks,
     due_time,
-    split_blocks,
     watermark_after,
 )
 from highlevel.spark.checked_files import checksum
@@ -127,12 +127,34 @@ def test_the_low_watermark_of_a_place_is_that_of_the_block_before() -> None:
     assert [watermark_after(made, place) for place in range(3)] == [5 * NS, 7 * NS, END_OF_FILE]
 
 
-@pytest.mark.parametrize(("blocks", "tasks", "expected"), [(5, 2, [2, 3]), (1, 4, [1]), (4, 4, [1] * 4), (0, 2, [0])])
-def test_a_run_is_cut_into_even_runs(blocks: int, tasks: int, expected: list[int]) -> None:
-    run = index(*((n, n) for n in range(blocks))).blocks
-    cut = split_blocks(run, tasks)
-    assert [len(each) for each in cut] == expected
-    assert [block for each in cut for block in each] == run
+@pytest.mark.parametrize(
+    ("blocks", "tasks", "expected"),
+    [
+        ([5], 2, [[(0, 0, 2), (1, 2, 5)]]),
+        ([1], 4, [[(3, 0, 1)]]),
+        ([0], 2, [[(1, 0, 0)]]),
+        ([4, 4, 4], 2, [[(0, 0, 4)], [(0, 0, 2), (1, 2, 4)], [(1, 0, 4)]]),
+        ([0, 3, 0], 3, [[(0, 0, 0)], [(0, 0, 1), (1, 1, 2), (2, 2, 3)], [(2, 0, 0)]]),
+    ],
+)
+def test_blocks_of_inputs_are_divided_evenly_among_tasks(
+    blocks: list[int], tasks: int, expected: list[list[tuple[int, int, int]]]
+) -> None:
+    assert divide_blocks(blocks, tasks) == expected
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_block_of_every_input_is_in_one_task_and_no_task_has_more_than_its_share(seed: int) -> None:
+    random = Random(seed)
+    blocks = [random.choice([0, 1, random.randrange(40)]) for _ in range(random.randrange(1, 6))]
+    tasks = random.randrange(1, 8)
+    divided = divide_blocks(blocks, tasks)
+    for block_count, ranges in zip(blocks, divided, strict=True):
+        assert [begin for _, begin, _ in ranges] == [0, *(end for *_, end in ranges[:-1])], (seed, divided)
+        assert ranges[-1][2] == block_count, (seed, divided)
+    for task in range(tasks):
+        size = sum(end - begin for ranges in divided for number, begin, end in ranges if number == task)
+        assert size <= -(-sum(blocks) // tasks), (seed, divided)
 
 
 def keys(seed: int, rows: int) -> pa.RecordBatch:
