@@ -29,6 +29,8 @@ BENCHES = {
     "threads": "the inline engine with two threads against one, on one big file",
     "peers": "the installed tools that answer the same question, side by side",
     "spark": "Spark batch on two cores against the inline engine on one; the streaming engine",
+    "spark_stream": "a replay of three captures through the streaming engine; the start of a session",
+    "spark_sql": "Spark batch against plain Spark SQL over Parquet; the cost of more groups and more queries",
     "ring": "a live interface at rising rates through a veth pair: packets counted, dropped, and neither",
     "collector": "the UDP collector on loopback: bursts, losses, and whether they are counted",
     "X1": "WID, and panes, against a buffer of tuples that is scanned for each window, in order, on one core",
