@@ -1,0 +1,44 @@
+"""Python workers exclude the objects of imported modules from garbage collections, and no other process does.
+
+The tests find a process of a user whose objects are never freed, and workers that search all objects again and again.
+"""
+
+import gc
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+
+from highlevel.spark.python_worker import run_task
+
+ROWS = [pa.record_batch({"n": [1, 2]}), pa.record_batch({"n": [3]})]
+
+
+@pytest.fixture(autouse=True)
+def _no_excluded_objects() -> Iterator[None]:
+    gc.unfreeze()  # other tests may have excluded objects
+    yield
+    gc.unfreeze()
+
+
+def test_a_process_without_a_task_excludes_nothing() -> None:
+    assert list(run_task(iter(ROWS))) == ROWS
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_worker_excludes_objects_after_a_task_that_imported_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TaskContext, "_taskContext", TaskContext())
+    task = run_task(iter(ROWS))
+    assert next(task) == ROWS[0]
+    assert gc.get_freeze_count() == 0, "the task has not ended"
+    assert list(task) == ROWS[1:]
+    assert gc.get_freeze_count() > 1000
+    gc.unfreeze()
+    list(run_task(iter(ROWS)))
+    assert gc.get_freeze_count() == 0, "no module was imported"
+    monkeypatch.setitem(sys.modules, "module_of_a_test", ModuleType("module_of_a_test"))
+    list(run_task(iter(ROWS)))
+    assert gc.get_freeze_count() > 1000
