@@ -35,7 +35,8 @@ from capture.open import open_mapped
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import SPOOL_SEGMENTS_READ
 from highlevel.plan.plan import Plan
-from highlevel.spark.result_files import batches_of, list_files, read_results
+from highlevel.results.stored_files import list_files
+from highlevel.spark.result_files import batches_of, read_results
 from highlevel.spark.totals import TotalsFiles
 from lowlevel.node.node import Node
 from lowlevel.spool.fingerprint import fingerprint

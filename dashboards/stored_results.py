@@ -1,6 +1,6 @@
 """Results of `wiretide run` as the tables of queries: the result files in a folder, or the stored windows of the page.
 
-    state/                      a table for each query, all of its rows:   output/talkers/part-00000007.parquet
+    state/                      a table for each query, all of its rows:   output/talkers/date=…/part-00000007.parquet
     state/history.sqlite        a table for each query, its newest windows
 
 The name of a table is that of the query. `-s today=state` makes it `today.talkers`. A hyphen in a name may be written
@@ -32,7 +32,7 @@ from highlevel.inline.tables import BATCH_ROWS, Stream, convert_column, rows_of_
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.nodes import Leaf, Node
 from highlevel.results.stored_columns import COLUMNS_KEY, decode_columns, key_of_rows, times_of
-from highlevel.spark.result_files import stored_batches
+from highlevel.results.stored_files import list_files, stored_batches
 from highlevel.speculation.consistency import FINAL, WEIGHT
 from lowlevel.expressions.tree import Column
 from lowlevel.kinds import TABLE
@@ -81,7 +81,7 @@ def open_results(path: Path, group: str | None, progress: list[Progress]) -> dic
 def _files_of(folder: Path, progress: list[Progress]) -> list[Stream]:
     streams: list[Stream] = []
     for query in sorted((folder / OUTPUT).glob("*/")):
-        files = sorted(query.glob("part-*.parquet"))
+        files = list_files(query)
         if files:
             streams.append(ResultFiles.make(unquote(query.name), files, progress))
     if not streams:
@@ -123,7 +123,7 @@ class StoredStream(Stream):
 
 @dataclass(frozen=True)
 class ResultFiles(Stream):
-    """The result files of a query, in the order of their micro-batches."""
+    """The result files of a query, by date, and in the order of their micro-batches."""
 
     files: tuple[Path, ...]
     progress: list[Progress]

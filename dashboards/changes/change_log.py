@@ -13,14 +13,8 @@ from capture import arrow_compute as pc
 from capture.errors import InputError
 from highlevel.operators.window_operator import WINDOW_END
 from highlevel.results.stored_columns import time_of
-from highlevel.spark.result_files import (
-    deleted_until,
-    first_batch,
-    largest_time,
-    list_files,
-    query_folder,
-    stored_batches,
-)
+from highlevel.results.stored_files import first_batch, list_files, query_folder, stored_batches
+from highlevel.spark.result_files import deleted_until, largest_time
 from lowlevel.punctuation import BEGINNING, END
 
 

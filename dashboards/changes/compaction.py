@@ -3,7 +3,7 @@
 A change has a weight: positive if it adds a row, negative if it withdraws it. The table contains a row if the sum of
 its weights is positive.
 
-    output/talkers/part-*.parquet   columns, weight, final   ──►   compact/talkers.parquet   columns, final
+    output/talkers/date=*/*         columns, weight, final   ──►   compact/talkers.parquet   columns, final
 
 A run writes the totals of a micro-batch (counters and watermarks) after its changes. Only changes of micro-batches with
 totals are read, so the run may continue meanwhile. The table depends only on these changes, so a second call

@@ -28,8 +28,8 @@ def checkpoint(
 ) -> None:
     """Inspect the folder of `wiretide run`. Nothing is changed.
 
-    show: micro-batches, inputs, queries with their watermarks, and the sizes of state and results. The folder may be
-    in use.
+    show: micro-batches, inputs, queries with their watermarks, the sizes of state and results, and damaged inputs. The
+    folder may be in use.
 
     verify: every file that a restart or a reader of results needs is read and compared with its checksum. The exit
     status is 1 if a file is damaged or missing. No process may use the folder meanwhile.
@@ -74,11 +74,13 @@ def describe(summary: RunSummary) -> str:
         final = known[watermark] if watermark in known else time_texts(pa.array([watermark]))[0].as_py()
         count, size = summary.results.get(name, (0, 0))
         queries.append([name, final, f"{count:,}", f"{size:,}"])
+    damages = [[damage.path, damage.place, damage.reason, damage.copy or "-"] for damage in summary.totals.damages]
     folders = [[name, f"{count:,}", f"{size:,}"] for name, (count, size) in summary.files.items()]
     tables = [
         align_table(["input", "read", "known"], inputs),
         align_table(["query", "final until", "files", "bytes"], queries),
         align_table(["folder", "files", "bytes"], folders),
+        *([align_table(["damaged input", "place", "reason", "copy"], damages)] if damages else []),
     ]
     return "\n\n".join([state, *tables])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,10 +44,13 @@ from dashboards.prometheus.access import read_access
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.health import Health
 from dashboards.prometheus.server import OPTION, Server, serve
+from dashboards.sinks.metrics import METRICS as SINK_METRICS
 from dashboards.wire_text import escape
+from highlevel.aggregation import LATE
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.plan.plan import Plan
+from highlevel.results.row_limit import RowLimit, select_rows
 from lowlevel.integer_ranges import Ranges
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.punctuation import BEGINNING
@@ -54,6 +58,7 @@ from queries.pipeline.file import PipelineFile
 from queries.pipeline.sections import PipelineError
 
 if TYPE_CHECKING:
+    from dashboards.sinks.sinks import Sinks
     from highlevel.spark.stream import StreamRun
 
 Say = Callable[[str], None]
@@ -85,7 +90,7 @@ class Monitor:
             else:
                 file.table.check()
         try:
-            metrics = (*CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS, *CHANGES_METRICS)
+            metrics = (*CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS, *CHANGES_METRICS, *SINK_METRICS)
             self.exporter = Exporter(
                 self.plans, metrics, pipeline.top, pipeline.ranks, pipeline.counters, pipeline.histograms
             )
@@ -104,12 +109,14 @@ class Monitor:
         self._unseen_windows: dict[str, dict[tuple[int, int], pa.Table]] = {}
         """By query: windows that the last micro-batches changed before a restart. The page may lack the changes."""
         self.samples = Samples()
+        self._row_limits: Mapping[str, RowLimit] = {}
         self._shown_figures: dict[LabelledName, float] = {}
         self.last_shown_batch = -1  # the last micro-batch whose results were shown
         self._show_lock = threading.Lock()
         self.server: Server | None = None
         self.history: History | None = None
         self.alerts: Alerts | None = None
+        self.sinks: Sinks | None = None
         self.run: StreamRun | None = None
         self.health = Health()
         self._stop = threading.Event()
@@ -119,6 +126,7 @@ class Monitor:
         try:
             access = read_access(self.pipeline.web_config, self.pipeline.token_file)
             self._prepare()
+            self._open_sinks()
             self._open_alerts()
             site = self._open_page()
             self._continue_changes()
@@ -151,6 +159,14 @@ class Monitor:
         from highlevel.spark.stream import StreamRun
 
         pipeline = self.pipeline
+        needs_all_rows = {*pipeline.histograms, *(rule.plan.name for rule in self._evaluation.rules)}
+        limits = {plan.name: RowLimit() for plan in self.plans if plan.name not in needs_all_rows}
+        for series in self.exporter.series:
+            if series.plan.name in limits:
+                folds = {value.column: value.fold for value in series.values if value.fold is not None}
+                ignored = LATE if series.aggregation.emit_late else None
+                limits[series.plan.name] = RowLimit(series.rank, folds, ignored)
+        self._row_limits = limits
         partitions = pipeline.partitions or self._choose_partitions()
         self.run = StreamRun(
             lambda: start_session(
@@ -167,10 +183,25 @@ class Monitor:
             speed=pipeline.speed,
             keep_results=pipeline.keep_results,
             on_batch=self._on_batch,
+            row_limits=limits,
             say=self.say,
             on_restart=lambda: self.health.set_obstacle("Spark restarts after a failure"),
         )
         self.run.prepare()
+
+    def _open_sinks(self) -> None:
+        """Check all sinks. Raises SinkError."""
+        if not self.pipeline.sinks:
+            return
+        from dashboards.sinks.sinks import Sinks, stored_query
+
+        spools = [input_ for input_ in self.inputs if input_.spool]
+        queries = [
+            stored_query(plan, reads_spool=any(spool.feeds(leaf) for leaf in plan.leaves for spool in spools))
+            for plan in self.plans
+        ]
+        self.sinks = Sinks(self.pipeline.sinks, queries, self.say)
+        self.sinks.prepare()
 
     def _choose_partitions(self) -> int:
         """Return the number of partitions of the run in the folder, or for a new run the cores of the master."""
@@ -271,6 +302,8 @@ class Monitor:
         assert self.run is not None, "call _prepare() before"
         self._shown_figures = dict(self.run.figures)
         samples = Samples({**self.samples, **self._shown_figures})
+        if self.sinks is not None:
+            self.sinks.add_samples(samples)
         for name, changes in self._changes.items():
             changes.add_samples(samples, self._newest())
             if self.history is not None:
@@ -331,15 +364,27 @@ class Monitor:
             for plan in self.plans:
                 if plan.name not in totals.watermarks:  # a query that begins now
                     continue
-                is_read = plan.windowed and not plan.has_changes
-                rows = read_newest_batch(self.pipeline.folder / "output", plan, last) if is_read else None
-                if rows is not None:
-                    newest = pc.max(rows["window_end"])
-                    self.exporter.add_results(plan.name, rows.filter(pc.equal(rows["window_end"], newest)))
+                if plan.windowed and not plan.has_changes:
+                    limit = self._row_limits.get(plan.name, RowLimit(rows=sys.maxsize))
+                    tables = read_newest_batch(self.pipeline.folder / "output", plan, last)
+                    self._show_newest_window(plan.name, [select_rows(rows, limit) for rows in tables])
                 self.exporter.set_watermark(plan.name, totals.watermarks[plan.name])
+
+    def _show_newest_window(self, query: str, selected: Sequence[tuple[pa.Table, pa.Table | None]]) -> None:
+        """Show the rows of the newest window of a previous run. `selected`: rows, and other rows added up."""
+        if selected:
+            rows = pa.concat_tables([rows for rows, _ in selected])
+            rests = [rest for _, rest in selected if rest is not None]
+            rows = rows.filter(pc.equal(rows["window_end"], pc.max(rows["window_end"])))
+            self.exporter.add_results(query, rows, pa.concat_tables(rests) if rests else None)
 
     def _on_batch(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
         """Show the windows that a micro-batch closed. A repeated call with the same ID, after a failure, is ignored."""
+        if self.sinks is not None:
+            from highlevel.spark.checkpoint import read_run_id
+
+            folder = self.pipeline.folder
+            self.sinks.write(read_run_id(folder), batch_id, folder / "output")
         with self._show_lock:
             assert self.run is not None, "batches come from a started run"
             watermarks = self.run.totals.watermarks
@@ -355,15 +400,17 @@ class Monitor:
         assert self.run is not None, "batches come from a started run"
         self.last_shown_batch = batch_id
         self.samples = samples
+        rests = self.run.rests
         self._publish_samples()
         for name, table in results.items():
             if name in updates:
                 self._show_changes(batch_id, name, updates[name])
             elif table.num_rows:
-                self.exporter.add_results(name, table)
+                rest = rests.get(name)
+                self.exporter.add_results(name, table, rest)
                 if self.history is not None:
-                    self.history.add(batch_id, name, table)
-                for line in window_lines(self.plans_by_name[name], table):
+                    self.history.add(batch_id, name, table, rest)
+                for line in window_lines(self.plans_by_name[name], table, rest=rest):
                     self.say(line)
             # A window without rows may have closed. Then the window shown so far is no longer the last one.
             self.exporter.set_watermark(name, self.run.totals.watermarks[name])
@@ -442,6 +489,9 @@ class Monitor:
             if self.server is not None:
                 self.server.close()
                 self.server = None
+            if self.sinks is not None:
+                self.sinks.close()
+                self.sinks = None
             if self.alerts is not None:
                 self.alerts.close()
                 self.alerts = None

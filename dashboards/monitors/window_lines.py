@@ -11,6 +11,7 @@ from capture.units import SECOND
 from dashboards.wire_text import escape
 from highlevel.aggregation import Aggregation
 from highlevel.plan.plan import Plan
+from highlevel.results.row_limit import REST_ROWS
 from highlevel.results.user_types import readable
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
@@ -21,10 +22,12 @@ MAX_WINDOWS = 3
 """Largest number of windows of a query that are printed together. For earlier windows only their number is printed."""
 
 
-def window_lines(plan: Plan, table: pa.Table, max_windows: int = MAX_WINDOWS) -> Iterator[str]:
+def window_lines(
+    plan: Plan, table: pa.Table, max_windows: int = MAX_WINDOWS, rest: pa.Table | None = None
+) -> Iterator[str]:
     """Yield a line for each of the newest windows: its end, its number of rows, and the row with the largest value.
 
-    Rows without windows have one line: their number and the last row.
+    Rows without windows have one line: their number and the last row. `rest`: other rows, counted by window.
     """
     if plan.aggregation is None:
         if table.num_rows:
@@ -32,7 +35,7 @@ def window_lines(plan: Plan, table: pa.Table, max_windows: int = MAX_WINDOWS) ->
             rows_text = "1 row, " if table.num_rows == 1 else f"{table.num_rows:,} rows, the last "
             yield f"{'':20}  {plan.name}: {rows_text}{_row_text(last_row, plan.times, ())}"
         return
-    yield from _result_window_lines(plan, plan.aggregation, table, max_windows)
+    yield from _result_window_lines(plan, plan.aggregation, table, max_windows, rest)
 
 
 def change_lines(
@@ -53,7 +56,7 @@ def change_lines(
         text = "no row any more"
         if rows.num_rows:
             shown = rows.drop_columns(["window_start", "window_end"])
-            text = f"{_count_rows(shown)}{_largest_row_text(plan.aggregation, shown)}"
+            text = f"{_count_rows(shown.num_rows)}{_largest_row_text(plan.aggregation, shown)}"
         yield f"{_format_time(end)}  {plan.name}{mark}: {text}"
 
 
@@ -69,7 +72,9 @@ def row_change_lines(plan: Plan, returned: int, withdrawn: int, closed: pa.Table
     yield f"{'':20}  {plan.name}: rows: {', '.join(texts)}"
 
 
-def _result_window_lines(plan: Plan, aggregation: Aggregation, table: pa.Table, max_windows: int) -> Iterator[str]:
+def _result_window_lines(
+    plan: Plan, aggregation: Aggregation, table: pa.Table, max_windows: int, rest: pa.Table | None
+) -> Iterator[str]:
     ends = sorted(pc.unique(table["window_end"]).to_pylist())
     if len(ends) > max_windows:
         earlier_text = (
@@ -79,7 +84,11 @@ def _result_window_lines(plan: Plan, aggregation: Aggregation, table: pa.Table, 
     for end in ends[-max_windows:]:
         rows = table.filter(pc.equal(table["window_end"], end)).drop_columns(["window_start", "window_end"])
         end_text = _format_time(end) if aggregation.window.timed else _format_row_number(end)
-        yield f"{end_text}  {plan.name}: {_count_rows(rows)}{_largest_row_text(aggregation, rows)}"
+        others = 0
+        if rest is not None:
+            own = rest.filter(pc.equal(rest["window_end"], end))
+            others = pc.sum(own[REST_ROWS], min_count=0).as_py()
+        yield f"{end_text}  {plan.name}: {_count_rows(rows.num_rows + others)}{_largest_row_text(aggregation, rows)}"
 
 
 def _format_time(time: int) -> str:
@@ -91,8 +100,8 @@ def _format_row_number(number: int) -> str:
     return f"row {number:,}".rjust(20)
 
 
-def _count_rows(rows: pa.Table) -> str:
-    return "1 row, " if rows.num_rows == 1 else f"{rows.num_rows:,} rows, the largest "
+def _count_rows(count: int) -> str:
+    return "1 row, " if count == 1 else f"{count:,} rows, the largest "
 
 
 def _largest_row_text(aggregation: Aggregation, rows: pa.Table) -> str:

@@ -33,6 +33,7 @@ from dashboards.page.stored_windows import HEAD_ROWS, KEPT_ROWS, TABLES, VERSION
 from dashboards.prometheus.query_series import SUM, QuerySeries
 from highlevel.aggregation import LATE
 from highlevel.plan.plan import Plan
+from highlevel.results.row_limit import REST_ROWS
 from highlevel.results.stored_columns import encode_columns
 from highlevel.windows.kind import LifetimeWindow, SessionWindow, TupleWindow
 from lowlevel.punctuation import END
@@ -139,9 +140,12 @@ class History:
             self._writer.execute("DELETE FROM windows WHERE batch > ?", (batch,))
             self._count()
 
-    def add(self, batch: int, query: str, table: pa.Table) -> None:
-        """Add the rows of windows that the micro-batch `batch` closed. A repeated micro-batch must not be added."""
-        self._store(query, list(self._encode_windows(batch, query, table)) if batch > self._continued else [])
+    def add(self, batch: int, query: str, table: pa.Table, rest: pa.Table | None = None) -> None:
+        """Add the rows of windows that the micro-batch `batch` closed. A repeated micro-batch must not be added.
+
+        `rest`: other rows of these windows, added up. They are part of the totals of their windows.
+        """
+        self._store(query, list(self._encode_windows(batch, query, table, rest)) if batch > self._continued else [])
 
     def replace(self, batch: int, query: str, windows: Mapping[tuple[int, int], pa.Table]) -> None:
         """Replace windows of a query with changes.
@@ -183,7 +187,9 @@ class History:
                 self.newest = newest
                 self.added.notify_all()
 
-    def _encode_windows(self, batch: int, query: str, table: pa.Table) -> Iterator[_Stored]:
+    def _encode_windows(
+        self, batch: int, query: str, table: pa.Table, rest: pa.Table | None = None
+    ) -> Iterator[_Stored]:
         """Yield a row of the table `windows` for each window. Windows that would be deleted at once are left out."""
         plan, series = self.plans[query], self.series.get(query)
         table = table.select(plan.schema.names).cast(plan.schema)
@@ -204,22 +210,32 @@ class History:
         for begin, end in pairwise(starts.tolist()):
             window = table.slice(begin, end - begin)
             bounds = window["window_start"][0].as_py(), window["window_end"][0].as_py()
-            yield self._window(batch, query, *bounds, window.slice(0, KEPT_ROWS), window)
+            own_rest = None if rest is None else rest.filter(pc.equal(rest["window_end"], bounds[1]))
+            yield self._window(batch, query, *bounds, window.slice(0, KEPT_ROWS), window, own_rest)
 
     def _window(
-        self, batch: int, query: str, start: int | None, end: int | None, kept: pa.Table, window: pa.Table
+        self,
+        batch: int,
+        query: str,
+        start: int | None,
+        end: int | None,
+        kept: pa.Table,
+        window: pa.Table,
+        rest: pa.Table | None = None,
     ) -> _Stored:
-        self._rows_cut += window.num_rows - kept.num_rows
+        row_count = window.num_rows + (0 if rest is None else pc.sum(rest[REST_ROWS], min_count=0).as_py())
+        self._rows_cut += row_count - kept.num_rows
         series = self.series.get(query)
         totals = {}
         for value in series.values if series is not None else ():
             if value.fold == SUM:
-                total = pc.sum(window[value.column]).as_py()
+                numbers = [window[value.column], *([] if rest is None else [rest[value.column]])]
+                total = pc.sum(pa.chunked_array([chunk for column in numbers for chunk in column.chunks])).as_py()
                 totals[value.column] = None if total is None else float(total)
         head = pack(kept.slice(0, HEAD_ROWS))
         rows = pack(kept) if kept.num_rows > HEAD_ROWS else None
         size = len(head) + len(rows or b"")
-        return batch, query, start, end, window.num_rows, size, json.dumps(totals), head, rows
+        return batch, query, start, end, row_count, size, json.dumps(totals), head, rows
 
     def _delete_old(self) -> None:
         """Delete windows that are too old, then the oldest ones beyond the size."""

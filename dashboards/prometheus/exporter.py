@@ -42,6 +42,8 @@ class ClosedWindow:
     tables: tuple[pa.Table, ...]
     series: QuerySeries
     stable: StableGroups
+    rests: tuple[pa.Table, ...] = ()
+    """Other rows of the window, added up."""
     texts: dict[str, bytes] = field(default_factory=dict, compare=False)
     """The exposition of the window by content type."""
 
@@ -52,7 +54,8 @@ class ClosedWindow:
         So the selection of groups is stable over the windows that are scraped. The caller must hold a lock.
         """
         rows = pa.concat_tables([self.series.plan.schema.empty_table(), *self.tables])
-        return self.series.select_series(rows, self.stable, self.end)
+        rest = pa.concat_tables(self.rests) if self.rests else None
+        return self.series.select_series(rows, self.stable, self.end, rest=rest)
 
     @cached_property
     def families(self) -> tuple[GaugeMetricFamily, ...]:
@@ -81,8 +84,8 @@ class LastWindow:
         self._stable = StableGroups(series.top)
         self.current: ClosedWindow | None = None
 
-    def add_rows(self, table: pa.Table) -> None:
-        """Add rows of closed windows. Raises ValueError if a column of the plan is missing."""
+    def add_rows(self, table: pa.Table, rest: pa.Table | None = None) -> None:
+        """Add rows of closed windows, and other rows added up. Raises ValueError if a column of the plan is missing."""
         plan = self.series.plan
         if missing := [name for name in plan.schema.names if name not in table.schema.names]:
             raise ValueError(
@@ -102,7 +105,7 @@ class LastWindow:
             end = pc.max(table["window_end"]).as_py()
             table = table.filter(pc.equal(table["window_end"], end))
             start = table["window_start"][0].as_py()
-        self._show(start, end, (table,))
+        self._show(start, end, (table,), () if rest is None else (rest.filter(pc.equal(rest["window_end"], end)),))
 
     def correct(self, start: int, end: int, rows: pa.Table) -> None:
         """Show these rows as all rows of the window `[start, end)` in ns, unless a newer window is shown."""
@@ -120,12 +123,13 @@ class LastWindow:
             start, end = last
             self._show(start, end, ())
 
-    def _show(self, start: int, end: int, tables: tuple[pa.Table, ...]) -> None:
+    def _show(self, start: int, end: int, tables: tuple[pa.Table, ...], rests: tuple[pa.Table, ...] = ()) -> None:
         previous = self.current
         if previous is None or previous.end < end:
-            self.current = ClosedWindow(start, end, tables, self.series, self._stable)
+            self.current = ClosedWindow(start, end, tables, self.series, self._stable, rests)
         elif previous.end == end and tables:
-            self.current = ClosedWindow(start, end, previous.tables + tables, self.series, self._stable)
+            tables, rests = previous.tables + tables, previous.rests + rests
+            self.current = ClosedWindow(start, end, tables, self.series, self._stable, rests)
 
 
 # Metrics of the shown windows and of the HTTP server.
@@ -225,15 +229,16 @@ class Exporter:
         self.registry = Registry()
         self.registry.register(self)
 
-    def add_results(self, query: str, table: pa.Table) -> None:
+    def add_results(self, query: str, table: pa.Table, rest: pa.Table | None = None) -> None:
         """Add rows of closed windows: `window_start, window_end` (ns), then the select list.
 
-        The window with the largest end is shown. Rows of the same window add up, so no call may be repeated.
+        The window with the largest end is shown. Rows of the same window add up, so no call may be repeated. `rest`:
+        other rows of these windows, added up (`highlevel.spark.staged_results`).
         """
         if last := self._window(query):
             with self._lock:
-                last.add_rows(table)
-            self.count(query, table)
+                last.add_rows(table, rest)
+            self.count(query, table, rest)
 
     def correct(self, query: str, windows: Mapping[tuple[int, int], pa.Table]) -> None:
         """Show the newest of these windows of a query with changes, unless a newer window is shown.
@@ -246,17 +251,20 @@ class Exporter:
             with self._lock:
                 last.correct(start, end, windows[start, end])
 
-    def count(self, query: str, table: pa.Table) -> None:
-        """Add final rows of windows to the counters and the histogram of a query. No call may be repeated."""
-        both: tuple[QueryCounters | QueryHistogram | None, ...]
-        both = (self._counters.get(query), self._histograms.get(query))
-        cumulative = [counters for counters in both if counters is not None]
-        if cumulative:
+    def count(self, query: str, table: pa.Table, rest: pa.Table | None = None) -> None:
+        """Add final rows of windows to the counters and the histogram of a query. No call may be repeated.
+
+        `rest`: other rows, added up. A query with a histogram has none.
+        """
+        counters, histogram = self._counters.get(query), self._histograms.get(query)
+        if counters is not None or histogram is not None:
             schema = self._windows[query].series.plan.schema
             rows = table.select(schema.names).cast(schema)
             with self._computing:
-                for counters in cumulative:
-                    counters.add(rows)
+                if counters is not None:
+                    counters.add(rows, rest)
+                if histogram is not None:
+                    histogram.add(rows)
 
     def set_watermark(self, query: str, watermark: int) -> None:
         """Record that all windows that end by `watermark` (ns) are closed, and that their rows have been added.

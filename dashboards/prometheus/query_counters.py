@@ -52,12 +52,15 @@ class QueryCounters:
         self._calls = 0
         self._sums: dict[Labels, list[float]] = {}
 
-    def add(self, rows: pa.Table) -> None:
-        """Add rows of closed windows, with the schema of the plan. Rows may be of several windows, in any order."""
+    def add(self, rows: pa.Table, rest: pa.Table | None = None) -> None:
+        """Add rows of closed windows, with the schema of the plan. Rows may be of several windows, in any order.
+
+        `rest`: other rows, added up: part of `other`.
+        """
         if not self.values or rows.num_rows == 0:
             return
         self._calls += 1
-        shown = self.series.select_series(rows, self._stable, self._calls, rank=self.values[0].column)
+        shown = self.series.select_series(rows, self._stable, self._calls, rank=self.values[0].column, rest=rest)
         columns = {value.column: series for value, series in zip(self.series.values, shown.series, strict=True)}
         for index, value in enumerate(self.values):
             for labels, number in columns[value.column]:

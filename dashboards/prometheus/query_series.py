@@ -24,6 +24,7 @@ from dashboards.prometheus.names import Names, label_name, prometheus_name
 from dashboards.prometheus.stable_groups import StableGroups
 from highlevel.aggregation import Output
 from highlevel.plan.plan import Plan
+from highlevel.results.row_limit import REST_ROWS
 from lowlevel.expressions.arrow import to_text
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, Present, Unary, WideSum, columns_of
 from lowlevel.expressions.types import Op, Type
@@ -199,7 +200,12 @@ class QuerySeries:
         return f"Column {column} of {shown} {where}; {other_rule}. SQL: {sql}"
 
     def select_series(
-        self, rows: pa.Table, stable: StableGroups | None = None, time: int = 0, rank: str | None = None
+        self,
+        rows: pa.Table,
+        stable: StableGroups | None = None,
+        time: int = 0,
+        rank: str | None = None,
+        rest: pa.Table | None = None,
     ) -> ShownSeries:
         """Return the series of the result rows of one window.
 
@@ -207,7 +213,8 @@ class QuerySeries:
         over the windows of several calls, and `time` identifies the window. Without `stable`, the groups with the
         largest values of the window are shown. Groups with equal values are in the order of their keys (addresses by
         their bytes, NULL last). A NULL value has no series. Values are float64, as all values in Prometheus. `rank`:
-        another rank column.
+        another rank column. `rest`: other rows of the result, added up (`highlevel.spark.staged_results`): part of
+        `other`.
         """
         groups = self._by_labels(rows)
         names = [value.column for value in self.values]
@@ -227,10 +234,17 @@ class QuerySeries:
             named = zip(labels, top[f"v{index}"].to_pylist(), strict=True)
             shown = [(texts, number) for texts, number in named if number is not None]
             if value.fold is not None:
-                folded = pc.call_function(value.fold, [remaining[f"v{index}"]]).as_py()
+                numbers = remaining[f"v{index}"]
+                if rest is not None:
+                    numbers = pa.chunked_array(
+                        [*numbers.chunks, *rest[value.column].cast(pa.float64(), safe=False).chunks]
+                    )
+                folded = pc.call_function(value.fold, [numbers]).as_py()
                 shown += [] if folded is None else [(other, folded)]
             series.append(tuple(shown))
-        return ShownSeries(tuple(series), rows.num_rows, pc.sum(remaining["rows"], min_count=0).as_py())
+        rest_rows = 0 if rest is None else pc.sum(rest[REST_ROWS], min_count=0).as_py()
+        folded_rows = pc.sum(remaining["rows"], min_count=0).as_py()
+        return ShownSeries(tuple(series), rows.num_rows + rest_rows, folded_rows + rest_rows)
 
     def _stable_groups(
         self, groups: pa.Table, order: list[tuple[str, str]], stable: StableGroups, time: int

@@ -15,6 +15,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from highlevel.results.stored_files import first_batch, list_files
 from highlevel.spark.checked_files import REMEDY, checksum, read_bytes
 from highlevel.spark.errors import FolderError
 from highlevel.spark.totals import TotalsFiles
@@ -23,6 +24,11 @@ from highlevel.spark.totals import TotalsFiles
 def offsets_checksum(checkpoint: Path, batch_id: int) -> str:
     """Return the checksum of the planned offsets of a micro-batch, which Spark writes before it runs."""
     return checksum(read_bytes(checkpoint / "offsets" / str(batch_id)))
+
+
+def read_run_id(folder: Path) -> str:
+    """Return the ID that Spark has given to the run of a folder. Another folder has another ID."""
+    return str(_parse(folder / "checkpoint" / "metadata", 1)["id"])
 
 
 def newest_planned(folder: Path) -> int:
@@ -74,7 +80,7 @@ def _batch_ids(folder: Path) -> list[int]:
 
 
 def _result_batch_ids(output: Path) -> list[int]:
-    return [int(path.stem[5:]) for path in output.glob("*/part-*.parquet") if path.stem[5:].isdigit()]
+    return [first_batch(path) for folder in output.glob("*/") for path in list_files(folder)]
 
 
 def _parse(path: Path, line_count: int) -> dict[str, object]:

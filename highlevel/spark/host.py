@@ -24,6 +24,7 @@ from highlevel.spark.packing import pack
 from highlevel.spark.python_worker import run_task
 from highlevel.spark.reading import COUNTERS, ArrivalRow, make_batch
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
+from highlevel.spark.staged_results import ResultWriter, encode_written
 from highlevel.spark.state import PartState
 from lowlevel.punctuation import BEGINNING
 
@@ -50,7 +51,8 @@ class LevelTask:
 
     `ended_inputs` are the IDs of the inputs that earlier micro-batches have read to their ends. These inputs send no
     more watermarks, so a query that begins with this micro-batch receives their last watermark here. With `measure` the
-    counters also contain `measured`: the measurements of each plan node.
+    counters also contain `measured`: the measurements of each plan node. `writer` writes the results of partitions with
+    many rows.
     """
 
     assignment: InputAssignment
@@ -59,6 +61,7 @@ class LevelTask:
     level: int = 0
     ended_inputs: frozenset[int] = frozenset()
     measure: bool = False
+    writer: ResultWriter | None = None
 
     @property
     def schema(self) -> str:
@@ -132,7 +135,12 @@ class LevelTask:
             if not task.is_last:
                 yield from task.repartition(output, self.batch_id)
             elif output.batches:
-                payload = pack(pa.Table.from_batches(output.batches))
+                rows = pa.Table.from_batches(output.batches)
+                if self.writer is not None:
+                    rows, rest, files = self.writer.write(task.fragments.plan, part, rows)
+                    if files:
+                        counts[-1]["written"] = encode_written(part, files, rest)
+                payload = pack(rows)
                 yield part, task.query, RESULTS, 0, BEGINNING, BEGINNING, payload
             snapshots[task.state_key] = task.pipeline.snapshot()
         state.save(self.batch_id, snapshots)

@@ -34,6 +34,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from capture.open import open_mapped
 from highlevel.spark.input_assignment import InputAssignment, SourcePort
+from highlevel.spark.quarantine import Damage
 from highlevel.spark.repartition import make_repartition
 from lowlevel.integer_ranges import Ranges
 from lowlevel.metrics import TABLE_BYTES
@@ -138,6 +139,7 @@ def read_block_range(
         position=block_range.first_block + len(block_range.blocks),
         input_size=block_range.block_count,
         warnings=() if block_range.damage is None else (describe_damage(input_.path, block_range),),
+        damages=() if block_range.damage is None else (damage_of(input_.path, block_range),),
     )
     if measure:
         figures = []
@@ -156,9 +158,18 @@ def leaf_figures(
     return assignment.plans[0].nodes.index(assignment.leaf(reader)), (rows, bytes_, 0.0, int(table_bytes))
 
 
+def damage_of(path: Path, block_range: BlockRange) -> Damage:
+    """Return the damage of a capture and its place."""
+    return Damage(str(path), f"byte {_damaged_byte(block_range):,}", (block_range.damage or "").replace("_", " "))
+
+
+def _damaged_byte(block_range: BlockRange) -> int:
+    return block_range.blocks[-1].end if block_range.blocks else block_range.file_format.first_record
+
+
 def describe_damage(path: Path, block_range: BlockRange) -> str:
     """Return the warning for a damaged capture, with the position of the damage."""
-    position = block_range.blocks[-1].end if block_range.blocks else block_range.file_format.first_record
+    position = _damaged_byte(block_range)
     unread = block_range.file_size - position
     rest = f"the last {unread:,} bytes are not read" if unread else "the rest of the compressed file cannot be read"
     return f"{path}: damaged ({(block_range.damage or '').replace('_', ' ')}) at byte {position:,}; {rest}"
@@ -188,9 +199,9 @@ class TaskOutput:
 
     `sequence` is the order of the block ranges of one input. `newest_time` is the largest packet time in ns, or None.
     `position` is the position after the range, and `input_size` the size of the input; both are equal at the end of the
-    input. `warnings` are for the user. `sampled_ranges` contains the times of the sampled partials of each leaf
-    (`highlevel.spark.estimates`). `measured` and `seconds`: the figures of leaves and the time of the task, in a
-    measured run.
+    input. `warnings` are for the user, and `damages` for the quarantine. `sampled_ranges` contains the times of the
+    sampled partials of each leaf (`highlevel.spark.estimates`). `measured` and `seconds`: the figures of leaves and the
+    time of the task, in a measured run.
     """
 
     input_number: int
@@ -201,6 +212,7 @@ class TaskOutput:
     position: int
     input_size: int
     warnings: tuple[str, ...] = ()
+    damages: tuple[Damage, ...] = ()
     sampled_ranges: Mapping[int, Ranges] = field(default_factory=dict)
     measured: Sequence[tuple[int, tuple[int, int, float, int]]] = ()
     seconds: float = 0.0
@@ -224,6 +236,7 @@ def pack_output(assignment: InputAssignment, output: TaskOutput) -> pa.RecordBat
         "done": output.position,
         "total": output.input_size,
         "warnings": output.warnings,
+        "damages": [[damage.path, damage.place, damage.reason, damage.link] for damage in output.damages],
         "measured": output.measured,
         "seconds": output.seconds,
         "sampled": [[assignment.leaves[reader][0], ranges] for reader, ranges in output.sampled_ranges.items()],

@@ -1,31 +1,46 @@
 """Results as files, exactly once: Parquet files of each query, each with the rows of several micro-batches.
 
-    output/<query>/part-<first batch id>.parquet
+`highlevel.results.stored_files` contains the names of files. The rows of a micro-batch are appended to the newest file
+of their date: the file is written again, under a temporary name that is then renamed. So a reader of the folder sees no
+row twice, at any time, and no later job has to merge small files. A file is complete when it has the rows of
+MAX_BATCHES micro-batches, or MAX_BYTES. Its metadata contain the ID and the number of rows of each micro-batch.
+The columns are the same as for `wiretide query --format parquet`: addresses are text, times `timestamp[ns, UTC]`.
 
-The rows of a micro-batch are appended to the newest file: the file is written again, under a temporary name that is
-then renamed. So a reader of the folder sees every row once, at any time, and no later job has to merge small files. A
-file is complete when it has the rows of MAX_BATCHES micro-batches, or MAX_BYTES. Its metadata contain the ID and the
-number of rows of each micro-batch. A repeated micro-batch replaces its own rows. The columns are the same as for
-`wiretide query --format parquet`: addresses are text, times `timestamp[ns, UTC]`.
+A repeated micro-batch replaces its own rows in these files. Its rows in other files, of an attempt with other settings,
+are removed before.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
-from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from capture.private_files import make_private_folder, replace_file, replacing
 from highlevel.operators.window_operator import WINDOW_END
 from highlevel.plan.plan import Plan
 from highlevel.results.stored_columns import COLUMNS_KEY, decode_columns, time_of
+from highlevel.results.stored_files import (
+    Batches,
+    batch_ids,
+    by_date,
+    date_column,
+    file_name,
+    first_batch,
+    list_files,
+    merge_counts,
+    newest_file,
+    newest_files,
+    query_folder,
+    stored_batches,
+    write_file,
+)
 from highlevel.results.user_types import internal
 from highlevel.spark.checked_files import REMEDY
 from highlevel.spark.errors import FolderError
@@ -34,57 +49,33 @@ from lowlevel.expressions.types import Type
 from lowlevel.punctuation import BEGINNING, END
 
 MAX_BATCHES = 64
-"""Maximum number of micro-batches in a file: a day of windows of 10 s has 135 files."""
+"""Maximum number of micro-batches in a file: a day of windows of 10 s has 136 files."""
 
 MAX_BYTES = 8 << 20
 """Size from which a file is complete. Each micro-batch with results writes less than this again."""
 
-BATCHES = b"wiretide.batches"
-"""The key of the micro-batches in the metadata of a file: a JSON list of (ID, number of rows), in their order."""
-
-DELETED = "deleted-until"
+DELETED = "_deleted-until"
 """The file with the time of the newest row of which a file was deleted. Changes up to this time are incomplete."""
 
-Batches = list[tuple[int, int]]
-
-
-def query_folder(output: Path, query: str) -> Path:
-    """Return the folder of one query's results. Characters that are not allowed in file names become %XX."""
-    return output / quote(query, safe=" ")
-
-
-def first_batch(path: Path) -> int:
-    """Return the ID in the name of a result file."""
-    return int(path.stem.removeprefix("part-"))
-
-
-def list_files(folder: Path) -> list[Path]:
-    """Return the result files in the folder of a query, in the order of their micro-batches."""
-    return sorted(folder.glob("part-*.parquet"), key=first_batch)
+DELETED_BEFORE = "deleted-until"
+"""Its name in folders of earlier versions, which programs such as Spark would read as results."""
 
 
 def batches_of(path: Path) -> Batches:
     """Return the micro-batches of a result file. Raises FolderError for a damaged file."""
-    with _convert_damage(path):
+    with convert_damage(path):
         return stored_batches(path, pq.read_metadata(path))
 
 
-def stored_batches(path: Path, metadata: pq.FileMetaData) -> Batches:
-    """Return the micro-batches in the metadata of a result file."""
-    stored = (metadata.metadata or {}).get(BATCHES)
-    return (
-        [(first_batch(path), metadata.num_rows)] if stored is None else [tuple(entry) for entry in json.loads(stored)]
-    )
-
-
-def _read_rows(path: Path) -> pa.Table:
+def read_rows(path: Path) -> pa.Table:
     """Return all rows of a file, verified. Raises FolderError for a damaged file."""
-    with _convert_damage(path):
+    with convert_damage(path):
         return pq.ParquetFile(path, page_checksum_verification=True).read()
 
 
 @contextmanager
-def _convert_damage(path: Path) -> Iterator[None]:
+def convert_damage(path: Path) -> Iterator[None]:
+    """Raise FolderError for a file that cannot be read."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -94,82 +85,99 @@ def _convert_damage(path: Path) -> Iterator[None]:
 def write_results(
     output: Path,
     batch_id: int,
-    results: dict[str, pa.Table],
+    results: Mapping[str, pa.Table],
     keep: int | None = None,
     final_until: Mapping[str, int] | None = None,
+    repeated: Mapping[str, Collection[Path]] | None = None,
 ) -> None:
-    """Write the readable results of a micro-batch in place of those that an earlier attempt wrote.
+    """Write the readable results of a micro-batch.
+
+    `repeated`: for a micro-batch that an earlier attempt may have written: by query, the files that tasks write again.
+    Its rows in other files are replaced or removed. None: the micro-batch is new.
 
     With `keep`, complete files are deleted when all their rows are more than `keep` ns older than the newest one, by
-    the end of the window or the time column of changes. A file of changes stays until its rows cannot change any more:
+    the end of the window or the time of the row. A file of changes stays until its rows cannot change any more:
     `final_until` contains for each query with changes the time (ns) up to which rows were final before the micro-batch.
     """
     for query, table in results.items():
         folder = query_folder(output, query)
-        discard_batches(folder, batch_id)
-        if table.num_rows:
-            make_private_folder(folder)
-            _append(folder, batch_id, table)
-            if keep is not None:
-                _delete_old(folder, table, keep, (final_until or {}).get(query, END))
+        files = [*appended_files(folder, batch_id, table)] if table.num_rows else []
+        if repeated is not None:
+            discard_batches(folder, batch_id, {*repeated.get(query, ()), *(path for path, _, _ in files)})
+        for path, rows, batches in files:
+            make_private_folder(path.parent)
+            with replacing(path) as (_, temporary):
+                write_file(temporary, rows, batches)
+        if table.num_rows and keep is not None:
+            time = kept_by(table.schema)
+            newest = None if time is None else pc.max(table[time].cast(pa.int64())).as_py()
+            if time is not None and newest is not None:  # lifetimes without an end have none
+                delete_old(folder, time, newest - keep, (final_until or {}).get(query, END))
 
 
-def discard_batches(folder: Path, batch_id: int) -> None:
-    """Remove the rows of a micro-batch and of all later ones from the files of a query."""
-    for path in reversed(list_files(folder)):
-        if first_batch(path) >= batch_id:
-            path.unlink(missing_ok=True)
-            continue
-        batches = batches_of(path)
-        kept = [entry for entry in batches if entry[0] < batch_id]
-        if len(kept) < len(batches):
-            _write(path, _read_rows(path).slice(0, sum(count for _, count in kept)), kept)
-        return
+def appended_files(
+    folder: Path, batch_id: int, table: pa.Table, part: int | None = None
+) -> Iterator[tuple[Path, pa.Table, Batches]]:
+    """Yield each file that contains rows of a micro-batch afterwards: its path, all its rows, its micro-batches.
 
-
-def _append(folder: Path, batch_id: int, table: pa.Table) -> None:
-    """Append rows to the newest file, or begin a new file if it is complete or has other columns."""
-    path = max(folder.glob("part-*.parquet"), key=first_batch, default=None)
-    if path is not None and path.stat().st_size < MAX_BYTES:
-        batches = batches_of(path)
-        if len(batches) < MAX_BATCHES and _columns(pq.read_schema(path)) == _columns(table.schema):
-            stored = _read_rows(path)
-            rows = pa.concat_tables([stored.replace_schema_metadata(table.schema.metadata), table])
-            _write(path, rows, [*batches, (batch_id, table.num_rows)])
-            return
-    _write(folder / f"part-{batch_id:08d}.parquet", table, [(batch_id, table.num_rows)])
+    The rows are appended to the newest file of `part`, or begin a new file if it is complete or has other columns. They
+    replace rows of the same micro-batch.
+    """
+    for date, positions in by_date(table):
+        target = folder / date
+        rows = table if len(positions) == table.num_rows else table.take(array_of(positions))
+        path, new = newest_file(target, part), [(batch_id, rows.num_rows)]
+        if path is not None and path.stat().st_size < MAX_BYTES:
+            batches = [entry for entry in batches_of(path) if entry[0] < batch_id]
+            if 0 < len(batches) < MAX_BATCHES and _columns(pq.read_schema(path)) == _columns(rows.schema):
+                stored = read_rows(path).slice(0, sum(count for _, count in batches))
+                stored = stored.replace_schema_metadata(rows.schema.metadata)
+                yield path, pa.concat_tables([stored, rows]), [*batches, *new]
+                continue
+        yield target / file_name(batch_id, part), rows, new
 
 
 def _columns(schema: pa.Schema) -> tuple[pa.Schema, bytes | None]:
     return schema.remove_metadata(), (schema.metadata or {}).get(COLUMNS_KEY)
 
 
-def _write(path: Path, rows: pa.Table, batches: Batches) -> None:
-    metadata = {**(rows.schema.metadata or {}), BATCHES: json.dumps(batches).encode()}
-    with replacing(path) as (_, temporary):
-        pq.write_table(rows.replace_schema_metadata(metadata), temporary, write_page_checksum=True)
+def discard_batches(folder: Path, batch_id: int, kept_files: Collection[Path] = ()) -> None:
+    """Remove the rows of a micro-batch and of all later ones from the files of a query, except from `kept_files`."""
+    paths = [path for path in list_files(folder) if path not in kept_files]
+    for path in paths:
+        if first_batch(path) >= batch_id:
+            path.unlink(missing_ok=True)
+    for path in newest_files(folder):
+        if path in kept_files:
+            continue
+        batches = batches_of(path)
+        kept = [entry for entry in batches if entry[0] < batch_id]
+        if len(kept) < len(batches):
+            rows = read_rows(path).slice(0, sum(count for _, count in kept))
+            with replacing(path) as (_, temporary):
+                write_file(temporary, rows, kept)
 
 
-def _delete_old(folder: Path, newest_rows: pa.Table, keep: int, final_until: int) -> None:
-    """Delete the oldest files whose rows are all final and more than `keep` ns older than the newest one.
+def kept_by(schema: pa.Schema) -> str | None:
+    """Return the time column that decides how long stored rows are kept; None if they are kept for ever."""
+    time = date_column(schema) or time_of(schema)
+    is_time = time in schema.names and (time == WINDOW_END or pa.types.is_timestamp(schema.field(time).type))
+    return time if is_time else None  # otherwise it is a number of an interval
+
+
+def delete_old(folder: Path, time: str, bound: int, final_until: int = END) -> None:
+    """Delete the oldest files whose rows are all final and older than `bound` (ns), by their column `time`.
 
     The newest file is never deleted.
     """
-    time = time_of(newest_rows.schema)
-    if time not in newest_rows.column_names:
-        return
-    if time != WINDOW_END and not pa.types.is_timestamp(newest_rows.schema.field(time).type):
-        return  # a number of an interval
-    newest = pc.max(newest_rows[time].cast(pa.int64())).as_py()
-    if newest is None:
-        return  # lifetimes without an end
-    bound = newest - keep
     for path in list_files(folder)[:-1]:
         end = largest_time(path, time)
         if end >= bound or end > final_until:
             return
         replace_file(folder / DELETED, str(max(end, deleted_until(folder))).encode())
         path.unlink(missing_ok=True)
+        if path.parent != folder and not any(path.parent.iterdir()):
+            path.parent.rmdir()
 
 
 def deleted_until(folder: Path) -> int:
@@ -190,25 +198,32 @@ def largest_time(path: Path, time: str = WINDOW_END) -> int:
 
 def read_batch(output: Path, plan: Plan, batch_id: int) -> pa.Table | None:
     """Return the rows of a micro-batch in the plan's schema, None if it has no results."""
-    return _read(output, plan, batch_id, batch_id)
+    tables = list(tables_of_batch(output, plan, batch_id))
+    return pa.concat_tables(tables) if tables else None
 
 
-def read_newest_batch(output: Path, plan: Plan, last: int) -> pa.Table | None:
-    """Return the rows of the newest micro-batch with results, up to `last`; None if there is none."""
-    return _read(output, plan, 0, last)
+def read_newest_batch(output: Path, plan: Plan, last: int) -> Iterator[pa.Table]:
+    """Yield the rows of the newest micro-batch with results, up to `last`, file by file."""
+    files = newest_files(query_folder(output, plan.name), until=last)
+    numbers = [number for path in files for number, _ in batches_of(path) if number <= last]
+    if numbers:
+        yield from tables_of_batch(output, plan, max(numbers))
 
 
-def _read(output: Path, plan: Plan, first: int, last: int) -> pa.Table | None:
-    """Return the rows of the newest micro-batch from `first` to `last`."""
-    files = [path for path in list_files(query_folder(output, plan.name)) if first_batch(path) <= last]
-    if not files:
-        return None
-    batches = batches_of(files[-1])
-    starts = accumulate((count for _, count in batches), initial=0)
-    found = [(start, count) for start, (number, count) in zip(starts, batches, strict=False) if first <= number <= last]
-    if not found:
-        return None
-    return internal(_read_rows(files[-1]).slice(*found[-1]), plan.schema)
+def tables_of_batch(output: Path, plan: Plan, batch_id: int) -> Iterator[pa.Table]:
+    """Yield the rows of a micro-batch in the plan's schema, file by file."""
+    for path, start, count in parts_of_batch(query_folder(output, plan.name), batch_id):
+        yield internal(read_rows(path).slice(start, count), plan.schema)
+
+
+def parts_of_batch(folder: Path, batch_id: int) -> Iterator[tuple[Path, int, int]]:
+    """Yield each file with rows of a micro-batch: its path, the position of the first row, and their number."""
+    for path in newest_files(folder, until=batch_id):
+        batches = batches_of(path)
+        starts = accumulate((count for _, count in batches), initial=0)
+        for start, (number, count) in zip(starts, batches, strict=False):
+            if number == batch_id:
+                yield path, start, count
 
 
 def remove_results(output: Path, batch_id: int) -> None:
@@ -224,16 +239,16 @@ def set_aside_results(output: Path, plan: Plan, *, always: bool = False) -> Path
     or changes of two queries, whose sums have no meaning.
     """
     folder = query_folder(output, plan.name)
-    files = list_files(folder)
-    if not files:
+    numbers = {path: batches_of(path)[-1][0] for path in newest_files(folder)}
+    if not numbers:
         return None
-    stored = (pq.read_schema(files[-1]).metadata or {}).get(COLUMNS_KEY)
+    newest = max(numbers, key=lambda path: numbers[path])
+    stored = (pq.read_schema(newest).metadata or {}).get(COLUMNS_KEY)
     columns = plan.root.columns
     is_equal = stored is not None and stored_types(decode_columns(stored))[: len(columns)] == stored_types(columns)
     if is_equal and not always:
         return None
-    newest, _ = batches_of(files[-1])[-1]
-    target = query_folder(output, f"{plan.name} until {newest}")
+    target = query_folder(output, f"{plan.name} until {numbers[newest]}")
     folder.rename(target)
     return target
 
@@ -252,5 +267,29 @@ def stored_types(columns: Iterable[Column]) -> list[tuple[str, Type]]:
 def read_results(output: Path, plan: Plan) -> pa.Table:
     """Return the rows of all result files of a query in the plan's schema."""
     files = list_files(query_folder(output, plan.name))
-    tables = [internal(_read_rows(path), plan.schema) for path in files]
+    tables = [internal(read_rows(path), plan.schema) for path in files]
     return pa.concat_tables([plan.schema.empty_table(), *tables])
+
+
+def move_to_dates(output: Path, aside: Path) -> None:
+    """Move the result files of an earlier version, which have no date in their path, to the folders of their dates.
+
+    The files are first moved to `aside`, so that a reader sees no row twice. An interrupted move continues at the next
+    call.
+    """
+    for folder in output.glob("*/"):
+        if (folder / DELETED_BEFORE).exists():
+            (folder / DELETED_BEFORE).rename(folder / DELETED)
+        for path in folder.glob("part-*.parquet"):
+            if date_column(pq.read_schema(path)) is not None:
+                make_private_folder(aside / folder.name)
+                path.rename(aside / folder.name / path.name)
+    for path in aside.glob("*/part-*.parquet"):
+        rows, numbers = read_rows(path), batch_ids(batches_of(path))
+        for date, positions in by_date(rows):
+            target = output / path.parent.name / date
+            make_private_folder(target)
+            batches = merge_counts(numbers[positions])
+            with replacing(target / file_name(batches[0][0])) as (_, temporary):
+                write_file(temporary, rows.take(array_of(positions)), batches)
+        path.unlink()

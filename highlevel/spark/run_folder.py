@@ -110,7 +110,7 @@ def verify(folder: Path) -> Iterator[tuple[Path, str | None]]:
         for batch in sorted(batches):
             path = part / f"{batch}.json"
             yield path, _problem_of(path, partial(_load_state, part, batch))
-    for path in sorted((folder / "output").glob("*/part-*.parquet")):
+    for path in sorted((folder / "output").rglob("part-*.parquet")):
         yield path, _problem_of(path, partial(_read_rows, path))
 
 

@@ -34,6 +34,7 @@ from highlevel.metrics import (
 from highlevel.plan.nodes import Leaf
 from highlevel.spark.estimates import merge_pane_times, merge_ranges
 from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.quarantine import Damage
 from highlevel.spark.reading import LeafOutput, TaskOutput, pack_output
 from highlevel.spark.spool_backlog import SegmentRange
 from highlevel.spark.spool_plans import OfferedPlan, PlanMatches, SpoolQuery, describe_missing_plan, match_plans
@@ -88,6 +89,7 @@ class _SpoolRangeReader:
         link = self.input.link
         read_count = 0
         damage_messages = []
+        damages = []
         reader = SpoolReader(path)
         for number in numbers(path):
             if not segments.first <= number < segments.end:
@@ -97,6 +99,8 @@ class _SpoolRangeReader:
             except SegmentLostError as error:
                 if segment_path(path, number).exists():
                     damage_messages.append(str(error))
+                    segment_file = str(segment_path(path, number).absolute())
+                    damages.append(Damage(segment_file, f"segment {number}", str(error), link=link))
                 continue
             if segment.link != link:
                 raise SpoolError(f"{path}: got the spool of the link {segment.link}, expected that of {link}")
@@ -113,6 +117,7 @@ class _SpoolRangeReader:
             position=segments.end,
             input_size=segments.end if self.has_ended else segments.end + 1,
             warnings=tuple(self.warnings),
+            damages=tuple(damages),
             sampled_ranges=self.sampled_ranges,
         )
 

@@ -6,7 +6,9 @@
     folder/checkpoint    written by Spark: planned offsets and committed micro-batches
     folder/state         the operators, by partition and batch id
     folder/totals        counters, by batch id
-    folder/output        results, by query and batch id
+    folder/output        results, by query, date and batch id
+    folder/staged        results of tasks whose micro-batch is not finished
+    folder/quarantine    damaged segments of spools, and the places of all damages
     folder/watched       copies of watchlists and settings
 
 A spool is also locked, by a file `.run.lock` in its folder, because one run would delete segments that another must
@@ -41,24 +43,29 @@ from capture.metrics import Samples
 from capture.open import open_finite
 from capture.private_files import check_private_folder, make_private_folder, open_private
 from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
-from highlevel.plan.keys import stored_key
 from highlevel.plan.measurement import Measurement, sum_measurements
 from highlevel.plan.plan import Plan, leaves_of
-from highlevel.results.stored_columns import with_columns
-from highlevel.results.user_types import readable
+from highlevel.results.row_limit import RowLimit
 from highlevel.spark.checkpoint import check_checkpoint, newest_planned, offsets_checksum
 from highlevel.spark.decompressed_inputs import Say, map_inputs
 from highlevel.spark.errors import FolderError, RunError, make_report
-from highlevel.spark.estimates import ESTIMATED, mark_estimates
 from highlevel.spark.host import LevelTask
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.kernel_compilation import compile_kernels
 from highlevel.spark.packing import unpack
 from highlevel.spark.preflight import check_executors
+from highlevel.spark.quarantine import FOLDER as QUARANTINE
+from highlevel.spark.quarantine import keep_damages
 from highlevel.spark.query_figures import QueryFigures
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.restarts import Restarts
-from highlevel.spark.result_files import remove_results, rename_results, set_aside_results, write_results
+from highlevel.spark.result_files import (
+    move_to_dates,
+    remove_results,
+    rename_results,
+    set_aside_results,
+    write_results,
+)
 from highlevel.spark.run_identity import (
     QueryChanges,
     RunIdentity,
@@ -71,12 +78,16 @@ from highlevel.spark.run_identity import (
 from highlevel.spark.session import JVM_END_SECONDS, convert_jvm_failures, make_jvm_error, read_jvm_end
 from highlevel.spark.source import MAX_BYTES, StreamSpec, open_stream
 from highlevel.spark.spool_planner import report_earlier_runs
+from highlevel.spark.staged_results import (
+    ResultWriter,
+    commit_files,
+    decode_written,
+    remove_staged,
+    stored_form,
+)
 from highlevel.spark.state_partitions import divide_state, finish_division
 from highlevel.spark.totals import Totals, TotalsFiles
 from highlevel.spark.watched_copies import FOLDER, WatchedCopies
-from lowlevel.expressions.tree import Column
-from lowlevel.expressions.types import Type
-from lowlevel.integer_ranges import Ranges
 from lowlevel.kinds import RECORD_KINDS, TABLE
 from lowlevel.node.node import TABLE_SLOTS
 from lowlevel.punctuation import BEGINNING
@@ -117,7 +128,8 @@ class Locks:
 OnBatch = Callable[[int, dict[str, pa.Table], Samples], None]
 """Called with the batch ID, the new final rows of each query, and the sums of all counters.
 
-After a crash it may be called again with the last batch ID and the same rows.
+After a crash it may be called again with the last batch ID and the same rows. Of a query with a RowLimit a partition
+sends at most this number of rows; the rest is in `StreamRun.rests`.
 """
 
 PACED_BLOCK_RECORDS = 1024
@@ -151,6 +163,7 @@ class StreamRun:
         max_bytes: int = MAX_BYTES,
         keep_results: int | None = None,
         on_batch: OnBatch | None = None,
+        row_limits: Mapping[str, RowLimit] | None = None,
         say: Say = print,
         on_restart: Callable[[], None] = lambda: None,
         measure: bool = False,
@@ -159,6 +172,8 @@ class StreamRun:
 
         `spark` is a session, or a function that starts one after all other checks. `say` receives messages for the
         user: progress before a start, and warnings about spools, each once. `on_restart` is called before each restart.
+        `row_limits`: by query, the result rows that `on_batch` needs; of other queries it receives all rows. Changes
+        have no limit. By default every other query has one, if nothing receives rows.
         With `measure` the nodes of the only query are measured (`measurements`), and the counters of a leaf have its
         name in the plan in place of the query.
         """
@@ -197,6 +212,13 @@ class StreamRun:
         self.on_batch = on_batch
         self.say = say
         self._on_restart = on_restart
+        limits = row_limits or (dict.fromkeys(names, RowLimit()) if on_batch is None else {})
+        self._row_limits = {
+            plan.name: limits[plan.name] for plan in plans if plan.name in limits and not plan.has_changes
+        }
+        self.rests: dict[str, pa.Table] = {}
+        """Of the last micro-batch: the rows that the driver has not received, added up by window, by query."""
+        self._repeats_batch = True
         self.totals = Totals()
         self.changes = QueryChanges()
         """Differences between the queries of the folder and of this object; known after `prepare`."""
@@ -283,6 +305,8 @@ class StreamRun:
         stored = read_identity(self.folder)
         known = new if stored is None else stored
         remove_temporary_files(self.folder)
+        remove_staged(self.folder / "staged")
+        move_to_dates(self.folder / "output", self.folder / "staged" / "undated")
         finish_division(self.folder, known.partitions)
         next_batch = check_checkpoint(self.folder, {input_.offset_key: input_.since for input_ in known.inputs})
         self._totals_files.load(next_batch - 1)
@@ -384,6 +408,7 @@ class StreamRun:
 
     def _start_query(self, spark: SparkSession, spec: StreamSpec) -> StreamingQuery:
         """Start the query from its checkpoint. Try again if Spark fails to start a process."""
+        self._repeats_batch = True
         while True:
             try:
                 writer = open_stream(spark, spec).writeStream.foreachBatch(self._on_micro_batch)
@@ -417,35 +442,63 @@ class StreamRun:
         self._copies.refresh(batch_id)
         totals = self._totals_files.load(batch_id - 1)
         totals.rename_queries(self._query_names)
+        spooled = [plan.name for query, plan in enumerate(self.assignment.plans) if self._reads_spool(query)]
+        writer = ResultWriter(
+            self.folder / "output",
+            self.folder / "staged",
+            batch_id,
+            self._row_limits,
+            {name: totals.sampled_ranges.get(name, []) for name in spooled},
+        )
         for level in range(self.assignment.levels):
             host = LevelTask(
-                self.assignment, self.folder / "state", batch_id, level, totals.ended_inputs, measure=self._measure
+                self.assignment,
+                self.folder / "state",
+                batch_id,
+                level,
+                totals.ended_inputs,
+                measure=self._measure,
+                writer=writer,
             )
             rows = rows.repartitionById(self.partitions, "part").mapInArrow(host, host.schema)
         job_output = rows.toArrow()
-        tables: dict[int, list[pa.Table]] = {}
+        tables: dict[int, dict[int, pa.Table]] = {}  # by query and partition
         task_counters: list[bytes] = []
         host_counters: list[bytes] = []
         for part, query, payload in zip(*(job_output.column(name) for name in job_output.column_names), strict=True):
             if query.as_py() != COUNTERS:
-                tables.setdefault(query.as_py(), []).append(unpack(payload.as_buffer()))
+                tables.setdefault(query.as_py(), {})[part.as_py()] = unpack(payload.as_buffer())
             else:
                 (task_counters if part.as_py() == COUNTERS else host_counters).append(payload.as_py())
-        results = {
-            plan.name: pa.concat_tables(tables[query]) if query in tables else plan.schema.empty_table()
-            for query, plan in enumerate(self.assignment.plans)
-        }
+        written = decode_written(counts for counters in host_counters for counts in json.loads(counters))
+        results, unwritten = {}, {}
+        for query, plan in enumerate(self.assignment.plans):
+            parts, empty = tables.get(query, {}), plan.schema.empty_table()
+            own = written[query].parts if query in written else ()
+            results[plan.name] = pa.concat_tables([*parts.values()]) if parts else empty
+            remaining = [table for part, table in parts.items() if part not in own]
+            unwritten[plan.name] = pa.concat_tables(remaining) if remaining else empty
         final_until = {
             plan.name: totals.watermarks.get(plan.name, BEGINNING) for plan in self.assignment.plans if plan.has_changes
         }
-        totals.add(self.assignment, task_counters, host_counters)
+        totals.add(self.assignment, task_counters, host_counters, batch_id)
+        keep_damages(self.folder, totals.damages, batch_id)
         if self._measure:
             self._add_measurements(batch_id, task_counters, host_counters)
-        readable_results = {
-            plan.name: self._make_readable(query, results[plan.name], totals.sampled_ranges)
-            for query, plan in enumerate(self.assignment.plans)
+        sampled = {name: totals.sampled_ranges.get(name, []) for name in spooled}
+        stored = {
+            plan.name: stored_form(plan, unwritten[plan.name], sampled.get(plan.name)) for plan in self.assignment.plans
         }
-        write_results(self.folder / "output", batch_id, readable_results, self.keep_results, final_until)
+        names = [plan.name for plan in self.assignment.plans]
+        files = {names[query]: one.files for query, one in written.items()}
+        repeated = None
+        if self._repeats_batch:
+            repeated = {name: [writer.output / file.path for file in staged] for name, staged in files.items()}
+        write_results(writer.output, batch_id, stored, self.keep_results, final_until, repeated)
+        commit_files(writer, files, sampled, self.keep_results)
+        self._repeats_batch = False
+        remove_staged(self.folder / "staged")
+        self.rests = {names[query]: pa.concat_tables(one.rests) for query, one in written.items() if one.rests}
         totals.offsets = offsets_checksum(self.folder / "checkpoint", batch_id)
         self._totals_files.save(batch_id, totals)
         self.totals = totals
@@ -465,16 +518,8 @@ class StreamRun:
         measurements = sum_measurements(len(self.assignment.plans[0].nodes), (*tasks, *fragments))
         self._measured_batches[batch_id] = measurements, [counts["seconds"] for counts in tasks]
 
-    def _make_readable(self, query: int, results: pa.Table, sampled: Mapping[str, Ranges]) -> pa.Table:
-        """Return results in the form of their file. For a spool, mark the windows that contain estimates."""
-        plan = self.assignment.plans[query]
-        columns = plan.root.columns
-        if any(self.assignment.inputs[number].spool for number in self.assignment.inputs_of(query)):
-            results = mark_estimates(results, sampled.get(plan.name, []))
-            if results.num_columns > len(columns):
-                columns = (*columns, Column(ESTIMATED, Type.BOOL))
-        time_column = plan.time_column if plan.has_changes else None
-        return with_columns(readable(results, plan.times), columns, time_column, stored_key(plan.root))
+    def _reads_spool(self, query: int) -> bool:
+        return any(self.assignment.inputs[number].spool for number in self.assignment.inputs_of(query))
 
     @property
     def finished(self) -> bool:
@@ -556,7 +601,7 @@ class StreamRun:
 
     def _check_subfolders(self) -> None:
         """Raise UnsafeFolderError if another user can write to a folder in the run's folder."""
-        for name in ("inputs", "checkpoint", "state", "totals", "output", FOLDER):
+        for name in ("inputs", "checkpoint", "state", "totals", "output", "staged", QUARANTINE, FOLDER):
             if (self.folder / name).exists():
                 check_private_folder(self.folder / name)
 
@@ -576,7 +621,7 @@ class StreamRun:
 
 def remove_temporary_files(folder: Path) -> None:
     """Remove temporary files of a killed process (names with a leading dot), except Spark's files."""
-    for subfolder in ("inputs", "state", "totals", "output", FOLDER):
+    for subfolder in ("inputs", "state", "totals", "output", QUARANTINE, FOLDER):
         for path in (folder / subfolder).rglob(".*"):
             if path.is_file():  # not the folder of a query with a leading dot in its name
                 path.unlink(missing_ok=True)

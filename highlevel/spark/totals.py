@@ -23,6 +23,7 @@ from highlevel.spark.counters import Counts, add_counts
 from highlevel.spark.errors import FolderError
 from highlevel.spark.estimates import merge_ranges
 from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.quarantine import MAX_DAMAGES, Damage
 from highlevel.spark.state import KEPT_VERSIONS
 from lowlevel.integer_ranges import Ranges
 from lowlevel.metrics import TABLE_BYTES
@@ -39,7 +40,8 @@ class Totals:
     than its position. `warnings` are the warnings of the last micro-batch's tasks. `watermarks` contains the watermark
     of each query in ns: results that end at or below the watermark are final. The memory of tables is counted for the
     last micro-batch's tasks, because each task has separate tables. `offsets` is the checksum of the offsets of the
-    micro-batch. `sampled_ranges` contains for each query the times at which a node sampled the packets.
+    micro-batch. `sampled_ranges` contains for each query the times at which a node sampled the packets. `damages` are
+    the newest damages of inputs, at most MAX_DAMAGES (`highlevel.spark.quarantine`).
     """
 
     samples: Samples = field(default_factory=Samples)
@@ -50,6 +52,7 @@ class Totals:
     offsets: str = ""
     sampled_ranges: dict[str, Ranges] = field(default_factory=dict)
     query_ids: dict[str, int] = field(default_factory=dict)
+    damages: list[Damage] = field(default_factory=list)
 
     @property
     def ended_inputs(self) -> frozenset[int]:
@@ -86,7 +89,13 @@ class Totals:
         self.sampled_ranges = {new: value for old, value in self.sampled_ranges.items() if (new := present_name(old))}
         self.query_ids = {new: number for old, number in self.query_ids.items() if (new := renamed[old])}
 
-    def add(self, assignment: InputAssignment, task_counters: Sequence[bytes], host_counters: Sequence[bytes]) -> None:
+    def add(
+        self,
+        assignment: InputAssignment,
+        task_counters: Sequence[bytes],
+        host_counters: Sequence[bytes],
+        batch_id: int = 0,
+    ) -> None:
         """Add the counters of one micro-batch, from the tasks of the source and of the operators."""
         table_bytes = Samples()  # of this micro-batch, because each task has separate tables
         self.warnings = []
@@ -96,6 +105,8 @@ class Totals:
         # Sorted, because the last task of an input determines its gauges.
         for counts in sorted(map(json.loads, task_counters), key=lambda counts: (counts["input"], counts["done"])):
             self.warnings += [line for line in counts["warnings"] if line not in self.warnings]
+            for path, place, reason, link in counts["damages"]:
+                self.damages.append(Damage(path, place, reason, batch_id, link))
             task_samples = Samples({(name, tuple(labels)): value for name, labels, value in counts["samples"]})
             for key in [key for key in task_samples if key[0] == TABLE_BYTES.name]:
                 table_bytes[key] = table_bytes.get(key, 0) + task_samples.pop(key)
@@ -109,6 +120,7 @@ class Totals:
                 self.sampled_ranges[name] = merge_ranges(
                     self.sampled_ranges.get(name, []), [(start, end) for start, end in ranges]
                 )
+        del self.damages[:-MAX_DAMAGES]
         self.samples.merge(table_bytes, ALL_METRICS)
         counts_by_query: dict[int, list[Counts]] = {}
         for partition_counts in map(json.loads, host_counters):
@@ -176,6 +188,7 @@ class TotalsFiles:
             offsets=stored["offsets"],
             sampled_ranges=sampled_ranges,
             query_ids=stored["queries"],
+            damages=[Damage(*damage) for damage in stored.get("damages", [])],  # earlier versions have none
         )
 
     def save(self, batch_id: int, totals: Totals) -> None:
@@ -189,6 +202,9 @@ class TotalsFiles:
             "offsets": totals.offsets,
             "sampled": totals.sampled_ranges,
             "queries": totals.query_ids,
+            "damages": [
+                [damage.path, damage.place, damage.reason, damage.batch, damage.link] for damage in totals.damages
+            ],
         }
         write_document(self.folder / f"{batch_id}.json", stored)
         for path in self.folder.glob("*.json"):

@@ -43,6 +43,8 @@ partitions = 2                # parts of the operators' state; left out: as in t
 [spark.conf]                  # settings of Spark
 "spark.executor.memory" = "4g"
 
+`[sinks]` are described in `queries.pipeline.sink_settings`.
+
 `[alerts]` and `[receivers]` are described in `queries.pipeline.alert_settings`.
 
 A link may also be a TOML table. `queries.pipeline.table_settings` describes links to files with a schema. The packets
@@ -89,7 +91,8 @@ from queries.pipeline.node_settings import (
     spooled_link,
 )
 from queries.pipeline.sections import PipelineError, Section
-from queries.pipeline.sinks import check_sinks
+from queries.pipeline.sink_settings import SinkSettings, sink_settings
+from queries.pipeline.sinks import check_row_keys, check_sinks
 from queries.pipeline.spark_settings import MASTER_FORMS, is_master, settings_of
 from queries.pipeline.table_settings import TABLE_KEYS, TableLink, readable_tables, table_link
 from queries.plans.known_queries import NamedQuery
@@ -193,6 +196,7 @@ class PipelineFile:
     page: PageSettings = field(default_factory=PageSettings)
     keep_results: int | None = None
     alerts: AlertSettings = field(default_factory=AlertSettings)
+    sinks: tuple[SinkSettings, ...] = ()
 
     @property
     def link_names(self) -> list[str]:
@@ -236,6 +240,7 @@ class PipelineFile:
         plans = [query.plan(name, named, self.link_names, tables) for name, query in self.queries.items()]
         plans = [plan.with_row_counts().with_filled_lulls() for plan in plans] if self.spooled else plans
         check_sinks(plans)
+        check_row_keys(plans, self.sinks)
         for plan in plans:
             if self.spooled and any(leaf.low.slack == FOREVER for leaf in plan.leaves):
                 raise PipelineError(
@@ -301,6 +306,7 @@ _TOP_LEVEL_KEYS = (
     "results",
     "alerts",
     "receivers",
+    "sinks",
     "spark",
     "node",
 )
@@ -366,6 +372,7 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
         ),
         keep_results=_keep_results(top.section("results", ("keep",))),
         alerts=alert_settings(top, queries, base),
+        sinks=sink_settings(top, queries, base),
     )
 
 

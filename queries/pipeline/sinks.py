@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from capture.lazy_dataclasses import dataclass
+from highlevel.plan.keys import stored_key
 from highlevel.plan.plan import Plan
 from queries.pipeline.sections import PipelineError
+from queries.pipeline.sink_settings import SinkSettings
 
 
 class SinkKey(StrEnum):
@@ -24,6 +26,8 @@ class SinkKey(StrEnum):
     """The time column of the results: the end of the window, or the time of a row."""
     WINDOW = "window"
     """The window and the columns of the group."""
+    ROW = "row"
+    """The columns that identify a row (`highlevel.plan.keys`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,9 @@ SINKS = (
     Sink("live page", SinkKey.WINDOW, "the window is replaced", "none: final rows are shown"),
     Sink("console", SinkKey.WINDOW, "a line with the window", "a line with the numbers of rows"),
     Sink("alerts", SinkKey.WINDOW, "messages are updated or withdrawn", "refused"),
+    Sink("sinks of kind `sql`", SinkKey.ROW, "the row is replaced or deleted"),
+    Sink("sinks of kind `delta`", SinkKey.NONE, "the change is appended"),
+    Sink("sinks of kind `kafka`", SinkKey.NONE, "a message with the change"),
 )
 """All sinks of a pipeline. docs/guide/consistency.md contains this table."""
 
@@ -59,3 +66,21 @@ def check_sinks(plans: Sequence[Plan]) -> None:
                 f"queries.{plan.name}.sql: got EMIT CHANGES of results without a time ({columns}): {names} would not "
                 "find the rows of a correction; expected window_end or the time of the rows in the select list"
             )
+
+
+def key_of_sink(plan: Plan) -> tuple[str, ...] | None:
+    """Return the columns that identify a row of a query in another system; None if two rows may be equal."""
+    aggregation = plan.aggregation
+    has_second_rows = aggregation is not None and aggregation.emit_late
+    return None if has_second_rows else stored_key(plan.root) or None
+
+
+def check_row_keys(plans: Sequence[Plan], sinks: Sequence[SinkSettings]) -> None:
+    """Raise PipelineError for a query with changes that a SQL database cannot correct, because rows have no key."""
+    for sink in sinks:
+        for plan in plans:
+            if sink.kind == "sql" and sink.receives(plan.name) and plan.has_changes and key_of_sink(plan) is None:
+                raise PipelineError(
+                    f"sinks.{sink.name}: got changes of the query {plan.name}, whose select list does not identify a "
+                    "row; expected window_end and all columns of the groups in it, or `queries` without this query"
+                )

@@ -437,3 +437,24 @@ SRC_IP = plan("srcIP, destIP AS src_ip, count(*) AS c", "srcIP, destIP")
 def test_wrong_names_options_and_feeds_are_refused_with_a_reason(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("top", [1, 2])
+def test_rows_that_the_driver_did_not_receive_are_part_of_other(top: int) -> None:
+    """Two partitions send one row of three each, with the sums of the others; the series equal those of all rows."""
+    groups = [(f"10.0.0.{number}", 100 - number) for number in range(1, 7)]
+    query = plan("srcIP, count(*) AS packets", "srcIP")
+    whole, limited = (Exporter([query], [], top=top, counters=True) for _ in range(2))
+    whole.add_results("talkers", rows(query, 60, *groups))
+    for part in (0, 1):
+        sent, others = groups[part::2][:1], groups[part::2][1:]
+        rest = {"window_start": [0], "window_end": [60 * SECOND], "rest_rows": [len(others)]}
+        rest["packets"] = [sum(packets for _, packets in others)]
+        limited.add_results("talkers", rows(query, 60, *sent), pa.table(rest))
+    assert samples(limited, PACKETS) == samples(whole, PACKETS)
+    for name in ("wiretide_query_groups", "wiretide_query_series_folded"):
+        assert samples(limited, name) == samples(whole, name)
+    totals = [
+        sum(float(line.split()[-1]) for line in samples(one, f"{PACKETS}_added_total")) for one in (limited, whole)
+    ]
+    assert totals[0] == totals[1] == sum(packets for _, packets in groups)

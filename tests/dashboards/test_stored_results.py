@@ -23,7 +23,8 @@ import pytest
 import wiretide
 from capture.units import SECOND
 from dashboards.page.stored_windows import VERSION
-from highlevel.results.stored_columns import COLUMNS_KEY, with_columns
+from highlevel.results.stored_columns import with_columns
+from highlevel.results.stored_files import list_files
 from highlevel.results.user_types import readable
 from highlevel.spark import result_files
 from highlevel.spark.result_files import write_results
@@ -120,7 +121,7 @@ def test_windows_close_before_all_results_are_read(state: Any, monkeypatch: pyte
     monkeypatch.setattr(pq, "read_table", lambda path, **options: (opened.append(path), read(path, **options))[1])
     with contextlib.closing(wiretide.watch("SELECT count(*) AS n FROM total [RANGE 20 s]", folder)) as batches:
         next(batches)
-    assert 0 < len(opened) < len(list((folder / "output" / "total").iterdir()))
+    assert 0 < len(opened) < len(list_files(folder / "output" / "total"))
 
 
 def test_runs_are_joined_by_their_names(state: Any, tmp_path: Path) -> None:
@@ -148,10 +149,10 @@ def test_a_hyphen_in_the_name_of_a_query_may_be_an_underscore(tmp_path: Path) ->
 def test_files_of_earlier_versions_have_types_by_the_names_of_their_columns(state: Any, tmp_path: Path) -> None:
     folder, _ = state
     old = tmp_path / "old"
-    for path in (folder / "output" / "talkers").iterdir():
+    for path in list_files(folder / "output" / "talkers"):
         target = old / "output" / "talkers" / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        table = pq.read_table(path)
+        table = pq.read_table(path, partitioning=None)
         assert COLUMNS_KEY in table.schema.metadata
         pq.write_table(table.replace_schema_metadata(None), target)
     (old / "run.json").touch()

@@ -11,6 +11,7 @@ from dashboards.changes.metrics import METRICS as CHANGES_METRICS
 from dashboards.page.metrics import METRICS as PAGE_METRICS
 from dashboards.prometheus.exporter import HTTP_METRICS, Exporter
 from dashboards.prometheus.exporter import METRICS as DASHBOARD_METRICS
+from dashboards.sinks.metrics import METRICS as SINK_METRICS
 from highlevel.metrics import METRICS as HIGH_METRICS
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.metrics import NODE_METRICS
@@ -20,6 +21,7 @@ TEXT = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "metrics.md").r
 DECLARED = (
     *DASHBOARD_METRICS,
     *CHANGES_METRICS,
+    *SINK_METRICS,
     *HTTP_METRICS,
     *PAGE_METRICS,
     *ALERT_METRICS,

@@ -21,6 +21,7 @@ from capture.units import SECOND
 from dashboards.monitors.pipeline import Monitor
 from highlevel.plan.keys import stored_key
 from highlevel.results.stored_columns import with_columns
+from highlevel.results.stored_files import list_files
 from highlevel.results.user_types import readable
 from highlevel.spark.result_files import write_results
 from highlevel.spark.run_identity import STATE_FORMAT, RunIdentity, write_identity
@@ -61,7 +62,7 @@ class EmptyRun:
     spark = None
 
     def __init__(self, totals: Totals, batch: int) -> None:
-        self.totals, self.continued_batch, self.figures = totals, batch, Samples()
+        self.totals, self.continued_batch, self.figures, self.rests = totals, batch, Samples(), {}
 
     def stop(self) -> None: ...
 
@@ -153,7 +154,7 @@ class ChangeRun:
 
     def final_rows(self) -> Counter[tuple[int, str, int]]:
         """The rows of the results `certain`, by number of window, address and value."""
-        return rows_of([pq.read_table(path) for path in (self.output / "certain").glob("*.parquet")])
+        return rows_of([pq.read_table(path) for path in list_files(self.output / "certain")])
 
     def close(self) -> None:
         self.monitor.close()

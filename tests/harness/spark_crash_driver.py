@@ -15,14 +15,16 @@ from typing import Any
 import pyarrow as pa
 
 from highlevel.inline.engine import Input
+from highlevel.results.row_limit import RowLimit
 from highlevel.spark import stream
 from highlevel.spark.host import LevelTask
 from highlevel.spark.session import close_session, start_session
+from highlevel.spark.staged_results import ResultWriter, StagedFile
 from highlevel.spark.state import PartState
 from queries.gsql import compile_query
 from tests.references.window_queries import QUERIES
 
-MOMENTS = ("planned", "half of the state", "results", "uncommitted")
+MOMENTS = ("planned", "half of the state", "results", "half of the files", "uncommitted")
 FINAL = QUERIES[0]
 CHANGES = {
     "at_once": "EMIT CHANGES",
@@ -35,7 +37,16 @@ PLANS = [
     *(compile_query(query.gsql, query.name) for query in QUERIES),
     *(compile_query(f"{FINAL.gsql} {clauses}", name) for name, clauses in CHANGES.items()),
 ]
-OPTIONS: dict[str, Any] = {"partitions": 2, "block_records": 100, "max_blocks": 2, "slots": 256}
+LIMITS = {plan.name: RowLimit(rows=2) for plan in PLANS}
+"""Tasks write the results of partitions with more rows; the driver writes the others."""
+
+OPTIONS: dict[str, Any] = {
+    "partitions": 2,
+    "block_records": 100,
+    "max_blocks": 2,
+    "slots": 256,
+    "row_limits": LIMITS,
+}
 
 
 def inputs_in(folder: Path) -> list[Input]:
@@ -84,11 +95,27 @@ def after(function: Callable[..., None], batch: int) -> Callable[..., None]:
     return and_die
 
 
+def die_between_files(commit: Callable[..., None], batch: int) -> Callable[..., None]:
+    """Return a function that renames the first staged file of micro-batch `batch`, and then dies."""
+
+    def commit_one(writer: ResultWriter, files: dict[str, list[StagedFile]], *arguments: Any) -> None:
+        if writer.batch_id != batch:
+            commit(writer, files, *arguments)
+            return
+        query = next((query for query in files if files[query]), "")
+        commit(writer, {query: files[query][:1]} if query else {}, *arguments)
+        die()
+
+    return commit_one
+
+
 def main(folder: Path, inputs: Path, moment: str, batch: int) -> None:
     DyingTask.at = batch if moment == "half of the state" else -1
     stream.LevelTask = DyingTask
     if moment == "results":
         stream.write_results = after(stream.write_results, batch)
+    if moment == "half of the files":
+        stream.commit_files = die_between_files(stream.commit_files, batch)
     if moment == "planned":
         do_batch = stream.StreamRun._process_batch
         stream.StreamRun._process_batch = lambda run, rows, number: (

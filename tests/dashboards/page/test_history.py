@@ -134,6 +134,21 @@ def test_a_large_window_has_its_largest_rows_and_counts_the_others(tmp_path: Pat
         assert counted(page.history).total(HISTORY_ROWS_CUT) == 500
 
 
+def test_rows_that_the_driver_did_not_receive_are_counted_and_part_of_the_totals(tmp_path: Path) -> None:
+    with live_page(tmp_path, served=False) as page:
+        name, plan = next(iter(page.plans.items()))
+        window = window_rows(plan, 1, drawn_rows(Random(1), plan, 5))
+        (end,), (start,) = (set(window[column].to_pylist()) for column in ("window_end", "window_start"))
+        rest = {"window_start": [start], "window_end": [end], "rest_rows": [7]}
+        rest |= {value.column: [1000] for value in page.history.series[name].values}
+        page.history.add(0, name, window, pa.table(rest))
+        (stored,) = page.history.stored.since(0, 10)
+        assert stored.groups == 12
+        for column, total in stored.totals.items():
+            assert total == sum(window[column].to_pylist()) + 1000
+        assert counted(page.history).total(HISTORY_ROWS_CUT) == 7
+
+
 def test_rows_without_windows_are_one_entry_for_each_batch(tmp_path: Path) -> None:
     with live_page(tmp_path, "rows", served=False) as page:
         plan = page.plans["rows"]

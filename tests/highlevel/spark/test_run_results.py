@@ -17,6 +17,7 @@ from highlevel.results.user_types import readable
 from highlevel.spark import result_files
 from highlevel.spark.errors import FolderError
 from highlevel.spark.result_files import (
+    batches_of,
     read_batch,
     read_newest_batch,
     read_results,
@@ -47,6 +48,11 @@ def starts(table: pa.Table | None) -> list[int] | None:
     return None if table is None else [start // (60 * SECOND) for start in table["window_start"].to_pylist()]
 
 
+def newest_starts(output: Path, last: int) -> list[int]:
+    """The minutes of the windows of the newest micro-batch with results."""
+    return [minute for table in read_newest_batch(output, PLAN, last) for minute in starts(table) or []]
+
+
 def names(output: Path) -> list[int]:
     return [int(path.stem.removeprefix("part-")) for path in sorted((output / "q").glob("*"))]
 
@@ -54,15 +60,15 @@ def names(output: Path) -> list[int]:
 def test_a_second_attempt_without_rows_takes_those_of_the_first_away(tmp_path: Path) -> None:
     write_results(tmp_path, 6, {"q": window(1)})
     write_results(tmp_path, 7, {"q": window(2)})
-    write_results(tmp_path, 7, {"q": window(2).slice(0, 0)})
+    write_results(tmp_path, 7, {"q": window(2).slice(0, 0)}, repeated={})
     write_results(tmp_path, 8, {"q": window(3), "other": window(1).slice(0, 0)})
     assert names(tmp_path) == [6]
     assert not (tmp_path / "other").exists()
-    assert [starts(read_newest_batch(tmp_path, PLAN, last)) for last in (5, 6, 7, 8)] == [None, [1], [1], [3]]
+    assert [newest_starts(tmp_path, last) for last in (5, 6, 7, 8)] == [[], [1], [1], [3]]
     assert [starts(read_batch(tmp_path, PLAN, batch)) for batch in (5, 6, 7, 8)] == [None, [1], None, [3]]
-    write_results(tmp_path, 6, {"q": window(9)})
+    write_results(tmp_path, 6, {"q": window(9)}, repeated={})
     assert starts(read_results(tmp_path, PLAN)) == [9]
-    write_results(tmp_path, 6, {"q": window(9).slice(0, 0)})
+    write_results(tmp_path, 6, {"q": window(9).slice(0, 0)}, repeated={})
     assert names(tmp_path) == []
 
 
@@ -78,8 +84,8 @@ def test_files_have_the_rows_of_each_micro_batch_once_through_repetitions(
     while batch < 40:
         rows = random.sample(range(1000), random.choice([0, 1, 5, 500]))
         table = pa.concat_tables([window(0).slice(0, 0), *(window(number) for number in rows)])
-        for _ in range(random.choice([1, 2])):
-            write_results(tmp_path, batch, {"q": table})
+        for attempt in range(random.choice([1, 2])):
+            write_results(tmp_path, batch, {"q": table}, repeated={} if attempt else None)
             names_before = names(tmp_path)
         written[batch] = rows
         assert starts(read_batch(tmp_path, PLAN, batch)) == (rows or None)
@@ -91,7 +97,7 @@ def test_files_have_the_rows_of_each_micro_batch_once_through_repetitions(
             remove_results(tmp_path, batch)
             del written[batch]
     for path in (tmp_path / "q").iterdir():
-        assert len(result_files.batches_of(path)) <= result_files.MAX_BATCHES
+        assert len(batches_of(path)) <= result_files.MAX_BATCHES
 
 
 def test_a_day_of_windows_of_ten_seconds_has_less_than_200_files(tmp_path: Path) -> None:
@@ -170,7 +176,7 @@ class Continued:
 
     def __init__(self, samples: Samples) -> None:
         self.totals = Totals(samples, watermarks={"q": 240 * SECOND})
-        self.continued_batch, self.figures = 3, Samples()
+        self.continued_batch, self.figures, self.rests = 3, Samples(), {}
 
 
 def test_a_micro_batch_that_is_done_again_after_a_restart_is_shown_once(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from capture.open import open_capture
 from dashboards.changes.compaction import compact
 from dashboards.monitors.pipeline import Monitor
 from highlevel.metrics import CORRECTIONS
+from highlevel.results.stored_files import list_files
 from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING
 from lowlevel.spool.writer import SpoolWriter
@@ -95,7 +96,7 @@ def rows_in(*tables: pa.Table) -> Counter[tuple[Any, ...]]:
 
 
 def tables_of(output: Path, name: str) -> list[pa.Table]:
-    return [pq.read_table(path, partitioning=None) for path in sorted((output / name).glob("*.parquet"))]
+    return [pq.read_table(path, partitioning=None) for path in list_files(output / name)]
 
 
 def test_a_pipeline_that_fails_at_any_moment_has_the_exact_answer_in_every_sink(

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 
 def rows(folder: Path) -> dict[str, pa.Table]:
     """Every result file by its name; the rows of a file have no order."""
-    files = {path.relative_to(folder).as_posix(): pq.read_table(path) for path in folder.glob("output/*/*.parquet")}
+    files = {path.relative_to(folder).as_posix(): pq.read_table(path) for path in folder.rglob("output/**/*.parquet")}
     return {name: table.sort_by([(each, "ascending") for each in table.column_names]) for name, table in files.items()}
 
 
@@ -72,7 +72,11 @@ def test_a_replay_killed_and_interrupted_again_and_again_leaves_what_an_undistur
     last = TotalsFiles(expected / "totals").last_batch_id()
     random = Random(11)
     # Without --soak, the test of spools alone kills at the other moments.
-    moments = [*MOMENTS, "anywhere", "interrupted"] if soak else ["half of the state", "results", "interrupted"]
+    moments = (
+        [*MOMENTS, "anywhere", "interrupted"]
+        if soak
+        else ["half of the state", "results", "half of the files", "interrupted"]
+    )
     random.shuffle(moments)
     batches = sorted(random.sample(range(last), len(moments)))
     sessions = []

@@ -11,6 +11,7 @@ from capture.errors import InputError
 from capture.metrics import RECORDS_READ, Samples
 from capture.private_files import UnsafeFolderError
 from highlevel.inline.engine import Input
+from highlevel.results.row_limit import REST_ROWS, RowLimit
 from highlevel.spark.errors import FolderError
 from highlevel.spark.result_files import read_results
 from queries.gsql import compile_query
@@ -64,6 +65,35 @@ def test_a_run_that_is_stopped_and_started_goes_on_where_it_was(spark, inputs, t
     assert seen[:4] == [0, 1, 2, 2]
     assert seen[3:] == list(range(2, seen[-1] + 1))
     assert again.samples.total(RECORDS_READ, link="main1") == 1800
+
+
+def test_tasks_write_many_rows_and_the_driver_receives_the_largest_ones(spark, inputs, tmp_path: Path) -> None:
+    received: dict[str, list[pa.Table]] = {plan.name: [] for plan in PLANS}
+    rests: dict[str, int] = dict.fromkeys(received, 0)
+
+    def take(batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
+        for name, table in results.items():
+            received[name].append(table)
+            rests[name] += sum(run.rests[name][REST_ROWS].to_pylist()) if name in run.rests else 0
+
+    limits = {plan.name: RowLimit(rows=3) for plan in PLANS}
+    run = make(spark, inputs, tmp_path / "run", on_batch=take, row_limits=limits)
+    run.start()
+    assert run.wait()
+    run.stop()
+    expected, _ = inline(PLANS, inputs)
+    spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+    for plan in PLANS:
+        found = read_results(tmp_path / "run" / "output", plan)
+        assert same_rows(found, expected[plan.name])
+        assert sum(table.num_rows for table in received[plan.name]) + rests[plan.name] == found.num_rows
+        folder = tmp_path / "run" / "output" / plan.name
+        assert any(path.stem.count("-") == 2 for path in folder.rglob("*.parquet")), "a task has written"
+        read = spark.read.parquet(str(folder))
+        assert read.count() == found.num_rows
+        assert "date" in read.columns
+    spark.conf.unset("spark.sql.legacy.parquet.nanosAsLong")
+    assert not list((tmp_path / "run" / "staged").rglob("*"))
 
 
 def test_a_run_continues_with_another_number_of_partitions_and_its_windows(spark, inputs, tmp_path: Path) -> None:

@@ -268,6 +268,9 @@ def test_a_damaged_segment_is_told_by_its_name_and_the_rest_is_read(captures: li
     (told,) = engine.warnings
     assert told.startswith(f"{path}: not whole: ")
     assert told.endswith("; its rows are missing in the results")
+    (damage,) = engine.totals.damages
+    assert (damage.path, damage.place, damage.link) == (str(path), "segment 3", "main1")
+    assert damage.copy == f"quarantine/main1/{path.name}"
 
 
 def test_a_damaged_last_segment_is_told_too(captures: list[Input], tmp_path: Path) -> None:

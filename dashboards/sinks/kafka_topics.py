@@ -1,0 +1,151 @@
+"""Topics of Kafka, with the package confluent-kafka.
+
+Each query has a topic with its name. A message is a row as JSON; its key contains the columns that identify the row, so
+a compacted topic keeps the newest row of each. Of changes each change is a message, with `weight` and `final`.
+
+All messages of a micro-batch and its ID are one transaction. The ID is a message in the topic `wiretide-batches`, whose
+key is the run and the query. So consumers with `isolation.level = read_committed`, the default, receive each row once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from dashboards.sinks.target import SinkError, StoredQuery, UnreachableError
+from lowlevel.times import time_texts
+
+BATCHES = "wiretide-batches"
+
+SECONDS = 10.0
+"""Time to wait for a broker."""
+
+
+class KafkaTopics:
+    """The topics of a cluster."""
+
+    def __init__(self, brokers: str, prefix: str, conf: Mapping[str, str]) -> None:
+        """Raises SinkError without the package confluent-kafka, and for wrong settings."""
+        try:
+            import confluent_kafka
+        except ImportError:
+            expected = "the package confluent-kafka: pip install 'wiretide[kafka]'"
+            raise SinkError(f"a sink for Kafka needs {expected}") from None
+        self._kafka: Any = confluent_kafka
+        self._conf = {"logger": _Silence(), **conf, "bootstrap.servers": brokers}
+        self._prefix = prefix
+        self._producers: dict[str, Any] = {}
+
+    def prepare(self, query: StoredQuery) -> None:
+        """Check that a broker answers."""
+        consumer = self._call(self._consumer)
+        try:
+            self._call(lambda: consumer.list_topics(timeout=SECONDS))
+        finally:
+            consumer.close()
+
+    def last_batch(self, run: str, query: StoredQuery) -> int:
+        """Return the last micro-batch of a run that is stored; -1 if there is none."""
+        consumer = self._call(self._consumer)
+        try:
+            return int(self._call(lambda: self._read_last(consumer, _key(run, query))))
+        finally:
+            consumer.close()
+
+    def _read_last(self, consumer: Any, key: bytes) -> int:
+        topic = self._prefix + BATCHES
+        metadata = consumer.list_topics(topic, timeout=SECONDS).topics[topic]
+        last, unread = -1, set(metadata.partitions if metadata.error is None else ())
+        begin = self._kafka.OFFSET_BEGINNING
+        consumer.assign([self._kafka.TopicPartition(topic, partition, begin) for partition in unread])
+        while unread:
+            message = consumer.poll(SECONDS)
+            if message is None:
+                raise UnreachableError(f"topic {topic}: no message within {SECONDS:g} s")
+            if message.error() is None:
+                last = max(last, int(message.value())) if message.key() == key else last
+            elif message.error().code() == self._kafka.KafkaError._PARTITION_EOF:
+                unread.discard(message.partition())
+            else:
+                raise self._kafka.KafkaException(message.error())
+        return last
+
+    def store(self, run: str, query: StoredQuery, batch: int, rows: Iterator[pa.RecordBatch]) -> None:
+        """Send the rows of a micro-batch and its ID in one transaction."""
+        self._call(lambda: self._send(run, query, batch, rows))
+
+    def _send(self, run: str, query: StoredQuery, batch: int, rows: Iterator[pa.RecordBatch]) -> None:
+        producer = self._producers.get(query.name)
+        if producer is None:
+            conf = {**self._conf, "transactional.id": f"wiretide-{run}-{query.name}"}
+            producer = self._kafka.Producer(conf)
+            producer.init_transactions(SECONDS)
+            self._producers[query.name] = producer
+        producer.begin_transaction()
+        try:
+            for chunk in rows:
+                for key, value in encode_rows(query, chunk):
+                    self._produce(producer, self._prefix + query.name, key, value)
+            self._produce(producer, self._prefix + BATCHES, _key(run, query), str(batch).encode())
+            producer.commit_transaction(SECONDS)
+        except BaseException:
+            # The next attempt begins with a new producer, which ends the transaction of this one.
+            del self._producers[query.name]
+            raise
+
+    def _produce(self, producer: Any, topic: str, key: bytes | None, value: bytes) -> None:
+        while True:
+            try:
+                producer.produce(topic, value, key)
+            except BufferError:  # the queue is full
+                producer.poll(0.1)
+            else:
+                producer.poll(0)
+                return
+
+    def _consumer(self) -> Any:
+        conf = {**self._conf, "group.id": "wiretide", "enable.auto.commit": False, "enable.partition.eof": True}
+        return self._kafka.Consumer({**conf, "fetch.wait.max.ms": 50})
+
+    def _call(self, action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except self._kafka.KafkaException as error:
+            reason = error.args[0]
+            is_wrong = reason.code() in (
+                self._kafka.KafkaError._INVALID_ARG,
+                self._kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
+            )
+            raise (SinkError if is_wrong else UnreachableError)(reason.str()) from error
+
+    def close(self) -> None:
+        """Forget the producers. A transaction that is not committed has no effect."""
+        self._producers.clear()
+
+
+class _Silence:
+    """A logger that drops the lines of librdkafka: the errors are raised."""
+
+    def log(self, *_: object) -> None:
+        """Drop a line."""
+
+
+def _key(run: str, query: StoredQuery) -> bytes:
+    return f"{run}/{query.name}".encode()
+
+
+def encode_rows(query: StoredQuery, rows: pa.RecordBatch) -> Iterator[tuple[bytes | None, bytes]]:
+    """Yield key and value of the message of each row. The key is None if rows may be equal."""
+    columns = {
+        name: time_texts(column.cast(pa.int64())).to_pylist()
+        if pa.types.is_timestamp(column.type)
+        else column.to_pylist()
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    }
+    for values in zip(*columns.values(), strict=True):
+        row = dict(zip(columns, values, strict=True))
+        key = None if query.key is None else json.dumps([row[name] for name in query.key]).encode()
+        yield key, json.dumps(row).encode()

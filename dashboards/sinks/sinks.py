@@ -1,0 +1,136 @@
+"""The sinks of a run: each micro-batch of its queries goes to each of them, once.
+
+    output/QUERY: rows of micro-batch n ──► chunks ──► transaction of the other system: rows and n
+
+The rows are read from the result files, after all of them are in place, so a sink needs memory for some rows only. A
+micro-batch ends when all sinks have stored it: a system that does not answer stops the run, which loses nothing. After
+RETRY_SECONDS the run ends with the reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from capture.metrics import Samples
+from dashboards.sinks.delta_tables import DeltaTables
+from dashboards.sinks.kafka_topics import KafkaTopics
+from dashboards.sinks.metrics import SINK_RETRIES, SINK_ROWS
+from dashboards.sinks.sql_tables import open_tables
+from dashboards.sinks.target import SinkError, StoredQuery, Target, UnreachableError
+from highlevel.plan.plan import Plan
+from highlevel.results.stored_files import query_folder
+from highlevel.spark.result_files import parts_of_batch
+from highlevel.spark.staged_results import stored_form
+from queries.pipeline.sink_settings import SinkSettings
+from queries.pipeline.sinks import key_of_sink
+
+READ_ROWS = 65_536
+"""Rows that are read at once."""
+
+RETRY_SECONDS = (1, 2, 4, 8, 16, 32, 60, 60)
+"""Waits after failed attempts."""
+
+
+def open_target(settings: SinkSettings) -> Target:
+    """Return the other system of a sink, without a connection. Raises SinkError if its package is missing."""
+    if settings.kind == "sql":
+        return open_tables(settings.target, settings.password)
+    if settings.kind == "delta":
+        return DeltaTables(Path(settings.target))
+    return KafkaTopics(settings.target, settings.prefix, settings.conf)
+
+
+def stored_query(plan: Plan, *, reads_spool: bool) -> StoredQuery:
+    """Return the form in which results of a query are stored."""
+    schema = stored_form(plan, plan.schema.empty_table(), [] if reads_spool else None).schema
+    return StoredQuery(plan.name, plan.root.columns, schema.remove_metadata(), key_of_sink(plan), plan.has_changes)
+
+
+def rows_of_batch(output: Path, query: StoredQuery, batch: int) -> Iterator[pa.RecordBatch]:
+    """Yield the stored rows of a micro-batch, some at a time."""
+    for path, start, count in parts_of_batch(query_folder(output, query.name), batch):
+        position, end = 0, start + count
+        for rows in pq.ParquetFile(path).iter_batches(READ_ROWS, columns=query.schema.names):
+            first, last = max(start, position), min(end, position + rows.num_rows)
+            if first < last:
+                yield rows.slice(first - position, last - first).cast(query.schema)
+            position += rows.num_rows
+
+
+class Sinks:
+    """All sinks of a run. Not thread safe."""
+
+    def __init__(
+        self,
+        settings: Sequence[SinkSettings],
+        queries: Sequence[StoredQuery],
+        say: Callable[[str], None],
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Raises SinkError if a package is missing. `wait`: waits for seconds before the next attempt."""
+        self._targets = {one.name: open_target(one) for one in settings}
+        self._queries = {one.name: [query for query in queries if one.receives(query.name)] for one in settings}
+        self._say, self._wait = say, wait
+        self._last: dict[tuple[str, str], int] = {}
+        self._samples = Samples()
+        for one in settings:
+            self._samples.add(SINK_RETRIES, 0, one.name)
+
+    def prepare(self) -> None:
+        """Check all sinks, once, before the run starts. Raises SinkError."""
+        for name, target in self._targets.items():
+            for query in self._queries[name]:
+                try:
+                    target.prepare(query)
+                except SinkError as error:
+                    raise SinkError(f"sinks.{name}: {error}") from error
+
+    def write(self, run: str, batch: int, output: Path) -> None:
+        """Store a micro-batch in all sinks that have not stored it. Raises SinkError after the last attempt."""
+        for name, target in self._targets.items():
+            for query in self._queries[name]:
+                self._repeat(name, target, lambda: self._write_query(run, batch, output, name, target, query))  # noqa: B023
+
+    def _write_query(self, run: str, batch: int, output: Path, name: str, target: Target, query: StoredQuery) -> None:
+        key = name, query.name
+        if key not in self._last:
+            self._last[key] = target.last_batch(run, query)
+        if batch <= self._last[key]:
+            return
+        count = sum(rows for _, _, rows in parts_of_batch(query_folder(output, query.name), batch))
+        if count:
+            target.store(run, query, batch, rows_of_batch(output, query, batch))
+            self._samples.add(SINK_ROWS, count, name, query.name)
+        self._last[key] = batch
+
+    def _repeat(self, name: str, target: Target, action: Callable[[], None]) -> None:
+        for seconds in (*RETRY_SECONDS, None):
+            try:
+                action()
+            except UnreachableError as error:
+                target.close()
+                for key in [key for key in self._last if key[0] == name]:
+                    del self._last[key]  # the attempt may have been stored
+                if seconds is None:
+                    raise SinkError(f"sinks.{name}: {error}; the last of {len(RETRY_SECONDS) + 1} attempts") from error
+                self._samples.add(SINK_RETRIES, 1, name)
+                self._say(f"warning: sinks.{name}: {error}; next attempt in {seconds} s")
+                self._wait(seconds)
+            except SinkError as error:
+                raise SinkError(f"sinks.{name}: {error}") from error
+            else:
+                return
+
+    def add_samples(self, samples: Samples) -> None:
+        """Set the metrics of the sinks."""
+        samples.update(self._samples)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for target in self._targets.values():
+            target.close()

@@ -1,0 +1,56 @@
+"""The contract of a sink, and its errors.
+
+Exactly once: a sink stores the ID of a micro-batch together with its rows, in one transaction of the other system. A
+micro-batch that is repeated after a crash is not stored again. The ID belongs to a run, because another folder of a run
+begins with micro-batch 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import pyarrow as pa
+
+from capture.errors import WiretideError
+from capture.lazy_dataclasses import dataclass
+from lowlevel.expressions.tree import Column
+
+
+class SinkError(WiretideError):
+    """Results cannot be stored in another system: correct its settings, or the system."""
+
+
+class UnreachableError(SinkError):
+    """The other system does not answer. The attempt may be repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuery:
+    """A query whose results are stored. `columns` are those of its result files, in their order.
+
+    `key`: the columns that identify a row; None if rows may be equal. `has_changes`: the rows are changes, with the
+    columns `weight` and `final`.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    schema: pa.Schema
+    key: tuple[str, ...] | None = None
+    has_changes: bool = False
+
+
+class Target(Protocol):
+    """The other system. Errors are SinkError; an UnreachableError is followed by another attempt."""
+
+    def prepare(self, query: StoredQuery) -> None:
+        """Create what is missing for the results of a query, and check what exists."""
+
+    def last_batch(self, run: str, query: StoredQuery) -> int:
+        """Return the last micro-batch of a run that is stored; -1 if there is none."""
+
+    def store(self, run: str, query: StoredQuery, batch: int, rows: Iterator[pa.RecordBatch]) -> None:
+        """Store the rows of a micro-batch and its ID, both or none. `rows` have the schema of the query."""
+
+    def close(self) -> None:
+        """Close all connections. A second call has no effect."""

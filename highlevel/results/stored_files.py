@@ -1,0 +1,150 @@
+"""The places of result files: a folder for each query and date, and the micro-batches that each file contains.
+
+    output/<query>/date=2026-11-28/part-<first batch id>.parquet               written by the driver
+    output/<query>/date=2026-11-28/part-<first batch id>-<partition>.parquet   written by the task of a partition
+    output/<query>/part-<first batch id>.parquet                               rows without a time
+
+The date of a row is that of its time column in UTC: the end of its window, or the first time of its columns. Spark,
+DuckDB and pandas read such folders as one table with a column `date`. A query that has a column of this name has
+folders `day_of_results=…`. Names with a leading underscore or dot are no results for these programs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from capture import arrow_compute as pc
+from highlevel.operators.window_operator import WINDOW_END
+from highlevel.results.stored_columns import COLUMNS_KEY, TIME_KEY, decode_columns, time_of, times_of
+
+BATCHES = b"wiretide.batches"
+"""The key of the micro-batches in the metadata of a file: a JSON list of (ID, number of rows), in their order."""
+
+DATE, OTHER_DATE = "date", "day_of_results"
+"""The names of the column that the folders add to results. The second one is for queries with a column `date`."""
+
+NO_DATE = "__HIVE_DEFAULT_PARTITION__"
+"""The date of rows whose time is NULL: lifetimes without an end."""
+
+MAX_BATCH = 2**63 - 1
+"""The largest ID of a micro-batch."""
+
+DAY = 86_400_000_000_000
+"""Nanoseconds of a day."""
+
+Batches = list[tuple[int, int]]
+
+
+def query_folder(output: Path, query: str) -> Path:
+    """Return the folder of one query's results. Characters that are not allowed in file names become %XX."""
+    return output / quote(query, safe=" ")
+
+
+def first_batch(path: Path) -> int:
+    """Return the ID in the name of a result file.
+
+    >>> first_batch(Path("part-00000012-3.parquet"))
+    12
+    """
+    return int(path.stem.split("-")[1])
+
+
+def file_name(batch_id: int, part: int | None = None) -> str:
+    """Return the name of a file that begins with a micro-batch. `part`: the partition that writes it."""
+    return f"part-{batch_id:08d}.parquet" if part is None else f"part-{batch_id:08d}-{part}.parquet"
+
+
+def _part_of(path: Path) -> int | None:
+    """Return the partition that writes a file; None for the driver."""
+    _, _, *part = path.stem.split("-")
+    return int(part[0]) if part else None
+
+
+def list_files(folder: Path) -> list[Path]:
+    """Return the result files in the folder of a query, by date, and those of a date in the order of their batches."""
+    paths = [*folder.glob("part-*.parquet"), *folder.glob("*=*/part-*.parquet")]
+    return sorted(paths, key=lambda path: (_date_of(path), first_batch(path), path.name))
+
+
+def newest_file(folder: Path, part: int | None) -> Path | None:
+    """Return the file of a folder of one date that `part` continues; None if there is none."""
+    own = (path for path in folder.glob("part-*.parquet") if _part_of(path) == part)
+    return max(own, key=first_batch, default=None)
+
+
+def newest_files(folder: Path, until: int = MAX_BATCH) -> list[Path]:
+    """Return the newest file of each date and writer in the folder of a query that begins by micro-batch `until`."""
+    begun = (path for path in list_files(folder) if first_batch(path) <= until)
+    newest = {(path.parent, _part_of(path)): path for path in begun}
+    return list(newest.values())
+
+
+def _date_of(path: Path) -> str:
+    """Return the date of a file; the empty text for rows without a time."""
+    _, _, date = path.parent.name.partition("=")
+    return date if path.parent.name.startswith((f"{DATE}=", f"{OTHER_DATE}=")) else ""
+
+
+def stored_batches(path: Path, metadata: pq.FileMetaData) -> Batches:
+    """Return the micro-batches in the metadata of a result file."""
+    stored = (metadata.metadata or {}).get(BATCHES)
+    return (
+        [(first_batch(path), metadata.num_rows)] if stored is None else [tuple(entry) for entry in json.loads(stored)]
+    )
+
+
+def write_file(path: Path, rows: pa.Table, batches: Batches) -> None:
+    """Write rows with their micro-batches. The file must not be visible to readers yet."""
+    metadata = {**(rows.schema.metadata or {}), BATCHES: json.dumps(batches).encode()}
+    pq.write_table(rows.replace_schema_metadata(metadata), path, write_page_checksum=True)
+
+
+def date_column(schema: pa.Schema) -> str | None:
+    """Return the column of stored rows that determines their date; None if there is none.
+
+    >>> date_column(pa.schema({"window_end": pa.timestamp("ns", tz="UTC"), "n": pa.int64()}))
+    'window_end'
+    """
+    metadata = schema.metadata or {}
+    stored = [*times_of(decode_columns(metadata[COLUMNS_KEY]))] if COLUMNS_KEY in metadata else []
+    names = [time_of(schema)] if TIME_KEY in metadata else [WINDOW_END, *stored]
+    return next(
+        (name for name in names if name in schema.names and pa.types.is_timestamp(schema.field(name).type)), None
+    )
+
+
+def by_date(rows: pa.Table) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+    """Yield the name of the folder of each date of stored rows, in their order, and the positions of its rows."""
+    time = date_column(rows.schema)
+    if time is None:
+        yield "", np.arange(rows.num_rows)
+        return
+    name = OTHER_DATE if DATE in {column.lower() for column in rows.column_names} else DATE
+    times = rows[time].cast(pa.int64()).combine_chunks()
+    days = np.asarray(pc.fill_null(times, np.iinfo(np.int64).max).to_numpy()) // DAY
+    for day in np.unique(days).tolist():
+        date = NO_DATE if day == np.iinfo(np.int64).max // DAY else str(np.datetime64(day, "D"))
+        yield f"{name}={date}", np.flatnonzero(days == day)
+
+
+def merge_counts(numbers: Iterable[int]) -> Batches:
+    """Return the micro-batches of rows from the ID of each row, which does not fall.
+
+    >>> merge_counts([4, 4, 7])
+    [(4, 2), (7, 1)]
+    """
+    ids, counts = np.unique(np.fromiter(numbers, np.int64), return_counts=True)
+    return list(zip(ids.tolist(), counts.tolist(), strict=True))
+
+
+def batch_ids(batches: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
+    """Return the micro-batch of each row of a file."""
+    return np.repeat(np.array([number for number, _ in batches], np.int64), [count for _, count in batches])

@@ -1,0 +1,1 @@
+"""Sinks in other systems."""
