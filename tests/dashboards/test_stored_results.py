@@ -23,7 +23,7 @@ import pytest
 import wiretide
 from capture.units import SECOND
 from dashboards.page.stored_windows import VERSION
-from highlevel.results.stored_columns import with_columns
+from highlevel.results.stored_columns import COLUMNS_KEY, with_columns
 from highlevel.results.stored_files import list_files
 from highlevel.results.user_types import readable
 from highlevel.spark import result_files
