@@ -12,14 +12,18 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 
+from highlevel.spark import python_worker
 from highlevel.spark.python_worker import run_task
 
 ROWS = [pa.record_batch({"n": [1, 2]}), pa.record_batch({"n": [3]})]
 
 
 @pytest.fixture(autouse=True)
-def _no_excluded_objects() -> Iterator[None]:
-    gc.unfreeze()  # other tests may have excluded objects
+def _no_excluded_objects(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process in which no task ran: earlier tests may have left a task or excluded objects."""
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
+    monkeypatch.setattr(python_worker, "_excluded_modules", 0)
+    gc.unfreeze()
     yield
     gc.unfreeze()
 
@@ -30,7 +34,6 @@ def test_a_process_without_a_task_excludes_nothing() -> None:
 
 
 def test_a_worker_excludes_objects_after_a_task_that_imported_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TaskContext, "_taskContext", None)
     TaskContext()  # it stores itself, as in a worker
     task = run_task(iter(ROWS))
     assert next(task) == ROWS[0]
