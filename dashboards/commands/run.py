@@ -23,7 +23,10 @@ def run(
         Path, typer.Argument(metavar="PIPELINE.toml", help="The file with links, queries and folders for results.")
     ],
     until_done: Annotated[
-        bool, typer.Option("--until-done", help="Exit at the end of the inputs. Default: serve metrics until Ctrl-C.")
+        bool,
+        typer.Option(
+            "--until-done", help="Exit at the end of the inputs; interfaces have none. Default: continue until Ctrl-C."
+        ),
     ] = False,
     on: Annotated[
         str | None,
