@@ -11,6 +11,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from threading import Lock
 
@@ -196,7 +197,7 @@ class AlertStore:
             if group is None:
                 self._file.execute("DELETE FROM groups WHERE rule = ? AND labels = ?", (rule, key))
                 continue
-            state = {name: getattr(group, name) for name in Group.__slots__ if name != "labels"}
+            state = {one.name: getattr(group, one.name) for one in fields(Group) if one.name != "labels"}
             announcement = self.announcements.get((rule, labels))
             text = None if announcement is None else json.dumps([announcement.message, announcement.receivers])
             values = (rule, key, json.dumps(state), text)

@@ -12,7 +12,7 @@ import re
 import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -80,7 +80,7 @@ class UserFunction:
         """Pickle the text of the file instead of the function, if there is one."""
         if self.source is not None:
             return _reloaded, (self.source, self.location, self.name)
-        return UserFunction, tuple(getattr(self, name) for name in self.__slots__)
+        return UserFunction, tuple(getattr(self, one.name) for one in fields(self))
 
     def apply(self, arguments: Sequence[AnyVector]) -> AnyVector:
         """Return the results for columns or constants. Raises FunctionError."""

@@ -20,6 +20,7 @@ import pytest
 from capture.collector.collector import Collector
 from capture.collector.inspection import ExportInspector
 from capture.collector.metrics import DATAGRAMS
+from capture.lazy_dataclasses import STORED_HASH
 from capture.metrics import FLOW_DATAGRAMS, RECORDS_READ, Samples
 from capture.open import open_capture
 from highlevel.inline.engine import InlineRun, Input
@@ -94,7 +95,8 @@ def _parts(value: Any) -> dict[str, object]:
 
 def _slots(kind: type) -> list[str]:
     slots = vars(kind).get("__slots__", ())
-    return [name for name in ((slots,) if isinstance(slots, str) else slots) if not name.startswith("__")]
+    names = (slots,) if isinstance(slots, str) else slots
+    return [name for name in names if not name.startswith("__") and name != STORED_HASH]
 
 
 def check_reading(host: object, read: Callable[[], Samples]) -> Samples:

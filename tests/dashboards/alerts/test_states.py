@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from random import Random
 
 import pytest
@@ -169,8 +169,8 @@ def stored(states: RuleStates, rule: AlertRule, slide: int, origin: int) -> Rule
     restored = RuleStates(rule, slide, origin)
     restored.time = states.time
     for labels, group in states.groups.items():
-        fields = {name: getattr(group, name) for name in Group.__slots__ if name != "labels"}
-        restored.groups[labels] = Group(labels, **json.loads(json.dumps(fields)))
+        state = {one.name: getattr(group, one.name) for one in fields(Group) if one.name != "labels"}
+        restored.groups[labels] = Group(labels, **json.loads(json.dumps(state)))
     return restored
 
 
