@@ -67,6 +67,7 @@ class ResultsSoFar:
         self._changing = plan
         self._has_windows = plan.has_window_key
         self._output, self._final_name, self._keep = output, final_name, keep
+        self._repeats_batch = True
         self._written_until = BEGINNING
         self._current = CurrentResults(plan.name, self.plan.schema, self.time)
 
@@ -151,4 +152,7 @@ class ResultsSoFar:
             new = mark_estimates(new, sampled)
             columns = (*columns, Column(ESTIMATED, Type.BOOL)) if new.num_columns > len(columns) else columns
         stored = with_columns(readable(new, self.plan.times), columns, self.time, stored_key(self.plan.root))
-        write_results(self._output, batch, {self._final_name: stored}, self._keep)
+        # A start adds the last micro-batch again. Its rows may be in a file that is complete since.
+        repeated: dict[str, list[Path]] | None = {} if self._repeats_batch else None
+        write_results(self._output, batch, {self._final_name: stored}, self._keep, repeated=repeated)
+        self._repeats_batch = False

@@ -14,7 +14,9 @@ import pytest
 from capture.units import SECOND
 from dashboards.changes.compaction import compact
 from dashboards.changes.metrics import FINAL_WATERMARK, PROVISIONAL_AGE
+from highlevel.results.stored_files import list_files
 from highlevel.results.user_types import readable
+from highlevel.spark import result_files
 from tests.conftest import Rounds
 from tests.harness.change_runs import JOINED, LENGTH, PIPELINE, ChangeRun, ChangeStream, rows_of
 from tests.references.exporter_rows import samples
@@ -110,6 +112,23 @@ def test_rows_without_windows_are_final_once_after_every_crash(tmp_path: Path, r
                 texts += [f"{weights.count(-1)} withdrawn"] * (-1 in weights)
                 assert f"talkers: rows: {', '.join(texts)}" in run.lines[-1], place
         run.close()
+
+
+@pytest.mark.parametrize("text", [PIPELINE, JOINED], ids=["windows", "rows"])
+def test_final_rows_that_complete_a_file_are_stored_once_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    run, rows = ChangeRun(tmp_path, text=text), Counter[tuple[int, str, int]]()
+    for window in range(1, 7):
+        files = list_files(run.output / "certain")
+        if files:  # the next rows complete this file
+            monkeypatch.setattr(result_files, "MAX_BYTES", files[-1].stat().st_size + 1)
+        run.batch([(window, "10.0.0.1", window, 1)], window, window * LENGTH)
+        rows[window, "10.0.0.1", window] = 1
+        for _ in range(2):
+            run.crash()
+            assert run.final_rows() == rows, window
+    run.close()
 
 
 def test_the_page_shows_rows_without_windows_when_they_are_final(tmp_path: Path) -> None:
