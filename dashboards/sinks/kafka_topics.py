@@ -5,11 +5,16 @@ a compacted topic keeps the newest row of each. Of changes each change is a mess
 
 All messages of a micro-batch and its ID are one transaction. The ID is a message in the topic `wiretide-batches`, whose
 key is the run and the query. So consumers with `isolation.level = read_committed`, the default, receive each row once.
+
+A process that ends leaves an open transaction, which the broker may still commit. So the last ID is read after a new
+producer has ended it, and up to the end that the topic has then: transactions of other runs may hide later messages.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -22,6 +27,21 @@ BATCHES = "wiretide-batches"
 
 SECONDS = 10.0
 """Time to wait for a broker."""
+
+TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+PERMANENT_ERRORS = (
+    "_INVALID_ARG",
+    "UNKNOWN_TOPIC_OR_PART",
+    "TOPIC_EXCEPTION",
+    "MSG_SIZE_TOO_LARGE",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "GROUP_AUTHORIZATION_FAILED",
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    "INVALID_TRANSACTION_TIMEOUT",
+)
+"""Names of errors that another attempt does not solve."""
 
 
 class KafkaTopics:
@@ -37,10 +57,15 @@ class KafkaTopics:
         self._kafka: Any = confluent_kafka
         self._conf = {"logger": _Silence(), **conf, "bootstrap.servers": brokers}
         self._prefix = prefix
+        self._permanent = [getattr(confluent_kafka.KafkaError, name) for name in PERMANENT_ERRORS]
         self._producers: dict[str, Any] = {}
 
     def prepare(self, query: StoredQuery) -> None:
-        """Check that a broker answers."""
+        """Check the name of the topic, and that a broker answers."""
+        topic = self._prefix + query.name
+        if not TOPIC.fullmatch(topic) or topic in (".", ".."):
+            expected = "1 to 249 letters of ASCII, digits, `.`, `_` and `-`; rename the query"
+            raise SinkError(f"topic {topic!r}: expected {expected}")
         consumer = self._call(self._consumer)
         try:
             self._call(lambda: consumer.list_topics(timeout=SECONDS))
@@ -49,28 +74,50 @@ class KafkaTopics:
 
     def last_batch(self, run: str, query: StoredQuery) -> int:
         """Return the last micro-batch of a run that is stored; -1 if there is none."""
-        consumer = self._call(self._consumer)
+        return int(self._call(lambda: self._last_batch(run, query)))
+
+    def _last_batch(self, run: str, query: StoredQuery) -> int:
+        self._producer(run, query)
+        ends = self._find_ends(self._prefix + BATCHES)
+        consumer = self._consumer()
         try:
-            return int(self._call(lambda: self._read_last(consumer, _key(run, query))))
+            return self._read_last(consumer, _key(run, query), ends)
         finally:
             consumer.close()
 
-    def _read_last(self, consumer: Any, key: bytes) -> int:
+    def _find_ends(self, topic: str) -> dict[int, int]:
+        """Return the end of each partition that is not empty, open transactions included."""
+        consumer = self._consumer("read_uncommitted")
+        try:
+            metadata = consumer.list_topics(topic, timeout=SECONDS).topics[topic]
+            ends = {}
+            for partition in metadata.partitions if metadata.error is None else ():
+                place = self._kafka.TopicPartition(topic, partition)
+                first, end = consumer.get_watermark_offsets(place, timeout=SECONDS)
+                if first < end:
+                    ends[partition] = end
+            return ends
+        finally:
+            consumer.close()
+
+    def _read_last(self, consumer: Any, key: bytes, ends: dict[int, int]) -> int:
+        """Return the number in the last message with a key before the ends of the partitions."""
         topic = self._prefix + BATCHES
-        metadata = consumer.list_topics(topic, timeout=SECONDS).topics[topic]
-        last, unread = -1, set(metadata.partitions if metadata.error is None else ())
+        last, unread = -1, dict(ends)
         begin = self._kafka.OFFSET_BEGINNING
         consumer.assign([self._kafka.TopicPartition(topic, partition, begin) for partition in unread])
+        deadline = time.monotonic() + SECONDS
         while unread:
-            message = consumer.poll(SECONDS)
+            message = consumer.poll(max(deadline - time.monotonic(), 0))
             if message is None:
-                raise UnreachableError(f"topic {topic}: no message within {SECONDS:g} s")
+                raise UnreachableError(f"topic {topic}: its end cannot be read, another run's transaction may be open")
             if message.error() is None:
                 last = max(last, int(message.value())) if message.key() == key else last
-            elif message.error().code() == self._kafka.KafkaError._PARTITION_EOF:
-                unread.discard(message.partition())
-            else:
+                deadline = time.monotonic() + SECONDS
+            elif message.error().code() != self._kafka.KafkaError._PARTITION_EOF:
                 raise self._kafka.KafkaException(message.error())
+            elif message.offset() >= unread[message.partition()]:
+                del unread[message.partition()]
         return last
 
     def store(self, run: str, query: StoredQuery, batch: int, rows: Iterator[pa.RecordBatch]) -> None:
@@ -78,12 +125,7 @@ class KafkaTopics:
         self._call(lambda: self._send(run, query, batch, rows))
 
     def _send(self, run: str, query: StoredQuery, batch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        producer = self._producers.get(query.name)
-        if producer is None:
-            conf = {**self._conf, "transactional.id": f"wiretide-{run}-{query.name}"}
-            producer = self._kafka.Producer(conf)
-            producer.init_transactions(SECONDS)
-            self._producers[query.name] = producer
+        producer = self._producer(run, query)
         producer.begin_transaction()
         try:
             for chunk in rows:
@@ -96,6 +138,15 @@ class KafkaTopics:
             del self._producers[query.name]
             raise
 
+    def _producer(self, run: str, query: StoredQuery) -> Any:
+        """Return the producer of a query. A new one ends the transaction of an earlier process."""
+        if query.name not in self._producers:
+            conf = {**self._conf, "transactional.id": f"wiretide-{run}-{query.name}"}
+            producer = self._kafka.Producer(conf)
+            producer.init_transactions(SECONDS)
+            self._producers[query.name] = producer
+        return self._producers[query.name]
+
     def _produce(self, producer: Any, topic: str, key: bytes | None, value: bytes) -> None:
         while True:
             try:
@@ -106,19 +157,16 @@ class KafkaTopics:
                 producer.poll(0)
                 return
 
-    def _consumer(self) -> Any:
+    def _consumer(self, isolation: str = "read_committed") -> Any:
         conf = {**self._conf, "group.id": "wiretide", "enable.auto.commit": False, "enable.partition.eof": True}
-        return self._kafka.Consumer({**conf, "fetch.wait.max.ms": 50})
+        return self._kafka.Consumer({**conf, "fetch.wait.max.ms": 50, "isolation.level": isolation})
 
     def _call(self, action: Callable[[], Any]) -> Any:
         try:
             return action()
         except self._kafka.KafkaException as error:
             reason = error.args[0]
-            is_wrong = reason.code() in (
-                self._kafka.KafkaError._INVALID_ARG,
-                self._kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
-            )
+            is_wrong = reason.code() in self._permanent
             raise (SinkError if is_wrong else UnreachableError)(reason.str()) from error
 
     def close(self) -> None:

@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from capture.metrics import Samples
+from dashboards.sinks.kafka_topics import KafkaTopics
 from dashboards.sinks.metrics import SINK_RETRIES, SINK_ROWS
 from dashboards.sinks.sinks import RETRY_SECONDS, Sinks, stored_query
 from dashboards.sinks.target import SinkError
@@ -272,6 +274,83 @@ def test_kafka_topics_have_each_row_once_with_the_key_of_its_group(brokers: str,
         for key, n in ((1, 5), (3, 7))
     ]
     assert all(key == [row["window_end"], row["srcIP"], row["destPort"]] for key, row in rows)
+
+
+def test_a_transaction_of_an_earlier_process_ends_before_the_last_micro_batch_is_read(
+    brokers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker could commit it afterwards: a micro-batch would be in the topic twice.
+
+    A real broker ends it when another producer begins; the broker for tests does not, so the test sees the order.
+    """
+    import confluent_kafka
+
+    calls: list[str] = []
+
+    class Producer(confluent_kafka.Producer):  # type: ignore[misc]
+        def init_transactions(self, *arguments: Any) -> None:
+            calls.append("end the earlier transaction")
+            super().init_transactions(*arguments)
+
+    class Consumer(confluent_kafka.Consumer):  # type: ignore[misc]
+        def assign(self, *arguments: Any) -> None:
+            calls.append("read")
+            super().assign(*arguments)
+
+    monkeypatch.setattr(confluent_kafka, "Producer", Producer)
+    monkeypatch.setattr(confluent_kafka, "Consumer", Consumer)
+    topics = KafkaTopics(brokers, "ended-", {"log_level": "0"})
+    query = stored_query(FINAL, reads_spool=False)
+    for batch in (-1, 7):
+        assert topics.last_batch("run", query) == batch
+        assert calls == ["end the earlier transaction", "read"]
+        topics.store("run", query, 7, iter(()))
+        topics.close()
+        calls.clear()
+
+
+class HiddenEnd:
+    """A consumer of committed messages: an open transaction hides the end of the partition for some time."""
+
+    def __init__(self) -> None:
+        self.events = [(0, "3"), (1, None), (1, "4"), (2, None)]
+
+    def assign(self, partitions: list[Any]) -> None:
+        assert [one.partition for one in partitions] == [0]
+
+    def poll(self, seconds: float) -> Any:
+        if not self.events:
+            return None
+        offset, value = self.events.pop(0)
+        end = SimpleNamespace(code=lambda: -191)  # the end of a partition
+        return SimpleNamespace(
+            error=lambda: None if value else end,
+            offset=lambda: offset,
+            partition=lambda: 0,
+            key=lambda: b"run/talkers",
+            value=lambda: value,
+        )
+
+
+def test_the_last_micro_batch_is_found_behind_an_open_transaction_of_another_run() -> None:
+    pytest.importorskip("confluent_kafka", reason="no package confluent-kafka")
+    topics = KafkaTopics("127.0.0.1:1", "", {})
+    assert topics._read_last(HiddenEnd(), b"run/talkers", {0: 2}) == 4
+    with pytest.raises(SinkError, match="topic wiretide-batches: its end cannot be read"):
+        topics._read_last(HiddenEnd(), b"run/talkers", {0: 3})
+
+
+def test_kafka_refuses_names_that_no_topic_has_and_rows_that_no_message_can_contain(
+    brokers: str, tmp_path: Path
+) -> None:
+    settings = SinkSettings("bus", "kafka", brokers, prefix="wt-", conf={"log_level": "0"})
+    with pytest.raises(SinkError, match=r"sinks\.bus: topic 'wt-two words': expected 1 to 249 letters of ASCII"):
+        Pipeline(tmp_path, compile_query(GROUPS, "two words"), settings, never)
+    long = SinkSettings("bus", "kafka", brokers, prefix="long-", conf={"log_level": "0", "message.max.bytes": "1000"})
+    pipeline = Pipeline(tmp_path, compile_query(f"SELECT ts, '{'x' * 2000}' AS text FROM a", "talkers"), long, never)
+    with pytest.raises(SinkError, match=r"sinks\.bus: .*too large"):
+        pipeline.batch(0, pa.table([[5], ["x" * 2000]], schema=pipeline.plan.schema))
+    pipeline.sinks.close()
 
 
 @pytest.mark.parametrize(
