@@ -96,7 +96,7 @@ def write_results(
     Its rows in other files are replaced or removed. None: the micro-batch is new.
 
     With `keep`, complete files are deleted when all their rows are more than `keep` ns older than the newest one, by
-    the end of the window or the time of the row. A file of changes stays until its rows cannot change any more:
+    the end of the window or the time of the row. Files with rows of this micro-batch stay until the next one. A file of changes stays until its rows cannot change any more:
     `final_until` contains for each query with changes the time (ns) up to which rows were final before the micro-batch.
     """
     for query, table in results.items():
@@ -112,7 +112,7 @@ def write_results(
             time = kept_by(table.schema)
             newest = None if time is None else pc.max(table[time].cast(pa.int64())).as_py()
             if time is not None and newest is not None:  # lifetimes without an end have none
-                delete_old(folder, time, newest - keep, (final_until or {}).get(query, END))
+                delete_old(folder, time, newest - keep, batch_id, (final_until or {}).get(query, END))
 
 
 def appended_files(
@@ -165,15 +165,17 @@ def kept_by(schema: pa.Schema) -> str | None:
     return time if is_time else None  # otherwise it is a number of an interval
 
 
-def delete_old(folder: Path, time: str, bound: int, final_until: int = END) -> None:
+def delete_old(folder: Path, time: str, bound: int, batch_id: int, final_until: int = END) -> None:
     """Delete the oldest files whose rows are all final and older than `bound` (ns), by their column `time`.
 
-    The newest file is never deleted.
+    The newest file is never deleted, and no file with rows of micro-batch `batch_id`: sinks and alerts still read them.
     """
     for path in list_files(folder)[:-1]:
         end = largest_time(path, time)
         if end >= bound or end > final_until:
             return
+        if batches_of(path)[-1][0] >= batch_id:
+            continue
         replace_file(folder / DELETED, str(max(end, deleted_until(folder))).encode())
         path.unlink(missing_ok=True)
         if path.parent != folder and not any(path.parent.iterdir()):

@@ -129,7 +129,7 @@ def commit_files(
             source.replace(target)
             time = None if keep is None else kept_by(pq.read_schema(target))
             if keep is not None and time is not None and (newest := largest_time(target, time)) != END:
-                delete_old(query_folder(writer.output, query), time, newest - keep)
+                delete_old(query_folder(writer.output, query), time, newest - keep, writer.batch_id)
 
 
 def _mark_again(path: Path, start: int, sampled: Ranges) -> None:

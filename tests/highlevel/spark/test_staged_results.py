@@ -235,6 +235,27 @@ def test_old_dates_are_deleted_with_their_folders(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("limit", [1, 100], ids=["tasks", "driver"])
+def test_sinks_read_old_rows_of_their_micro_batch_before_these_are_deleted(tmp_path: Path, limit: int) -> None:
+    def write(batch: int, days: list[int]) -> None:
+        rows = pa.concat_tables([make_rows(PLAN, [1, 2], day * DAY + DAY // 2) for day in days])
+        writer = ResultWriter(tmp_path, tmp_path / "staged", batch, {"q": RowLimit(rows=limit)}, {})
+        sent, _, files = writer.write(PLAN, 0, rows)
+        stored = stored_form(PLAN, sent if not files else sent.slice(0, 0), None)
+        write_results(tmp_path, batch, {"q": stored}, keep=DAY // 2)
+        commit_files(writer, {"q": files}, {}, DAY // 2)
+
+    write(0, [0])
+    write(1, [0, 1, 2])
+    rows = read_batch(tmp_path, PLAN, 1)
+    assert rows is not None
+    assert sorted(set(rows["window_end"].to_pylist())) == [DAY // 2, 3 * DAY // 2, 5 * DAY // 2]
+    write(2, [0, 3])
+    assert [path.parent.name[-2:] for path in list_files(tmp_path / "q")] == ["01", "04"]
+    write(3, [5])
+    assert [path.parent.name[-2:] for path in list_files(tmp_path / "q")] == ["06"]
+
+
 def test_old_files_of_tasks_are_deleted_too(tmp_path: Path) -> None:
     for batch in range(5):
         writer = ResultWriter(tmp_path, tmp_path / "staged", batch, {"q": RowLimit(rows=1)}, {})
