@@ -375,8 +375,12 @@ class Monitor:
         if selected:
             rows = pa.concat_tables([rows for rows, _ in selected])
             rests = [rest for _, rest in selected if rest is not None]
-            rows = rows.filter(pc.equal(rows["window_end"], pc.max(rows["window_end"])))
-            self.exporter.add_results(query, rows, pa.concat_tables(rests) if rests else None)
+            newest = pc.max(rows["window_end"])
+            rows = rows.filter(pc.equal(rows["window_end"], newest))
+            rest = pa.concat_tables(rests) if rests else None
+            if rest is not None:
+                rest = rest.filter(pc.equal(rest["window_end"], newest))
+            self.exporter.add_results(query, rows, rest)
 
     def _on_batch(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
         """Show the windows that a micro-batch closed. A repeated call with the same ID, after a failure, is ignored."""

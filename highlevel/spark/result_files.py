@@ -96,8 +96,9 @@ def write_results(
     Its rows in other files are replaced or removed. None: the micro-batch is new.
 
     With `keep`, complete files are deleted when all their rows are more than `keep` ns older than the newest one, by
-    the end of the window or the time of the row. Files with rows of this micro-batch stay until the next one. A file of changes stays until its rows cannot change any more:
-    `final_until` contains for each query with changes the time (ns) up to which rows were final before the micro-batch.
+    the end of the window or the time of the row. Files with rows of this micro-batch stay until the next one. A file of
+    changes stays until its rows cannot change any more: `final_until` contains for each query with changes the time
+    (ns) up to which rows were final before the micro-batch.
     """
     for query, table in results.items():
         folder = query_folder(output, query)

@@ -3,6 +3,7 @@
 The tests detect a window in the files of two micro-batches, and a window that is shown twice after a restart.
 """
 
+import re
 from pathlib import Path
 from random import Random
 
@@ -12,6 +13,7 @@ import pytest
 from capture.metrics import RECORDS_READ, Samples
 from dashboards.monitors.pipeline import Monitor
 from highlevel.metrics import LOW_WATERMARK
+from highlevel.results.row_limit import RowLimit
 from highlevel.results.stored_columns import with_columns
 from highlevel.results.user_types import readable
 from highlevel.spark import result_files
@@ -198,3 +200,32 @@ def test_a_micro_batch_that_is_done_again_after_a_restart_is_shown_once(tmp_path
     monitor._on_batch(4, {"q": window(4)}, samples)
     assert "\nwiretide_query_q_n 5.0\n" in exposition(monitor.exporter)
     assert monitor.last_shown_batch == 4
+
+
+def test_counters_after_a_restart_contain_only_the_newest_window(tmp_path: Path) -> None:
+    """A counter that begins again with 0 would otherwise add earlier windows twice."""
+    path = write_links(tmp_path, 3)[0].path
+    file = tmp_path / "pipeline.toml"
+    sql = "SELECT srcPort, count(*) AS n FROM Main1 [RANGE 1 minute, SLIDE 1 minute, WA ts] GROUP BY srcPort"
+    file.write_text(
+        f'folder = "state"\n[links]\nMain1 = "{path}"\n[metrics]\nport = 0\ncounters = true\n'
+        f'[queries.q]\nsql = "{sql}"\n'
+    )
+    monitor = Monitor(read_pipeline(file), lambda _: None)
+    (plan,) = monitor.plans
+    groups = 600
+    rows = pa.concat_tables(
+        pa.table(
+            [[minute * 60 * SECOND] * groups, [(minute + 1) * 60 * SECOND] * groups, range(groups), [1] * groups],
+            schema=plan.schema,
+        )
+        for minute in range(3)
+    )
+    write_results(tmp_path / "state" / "output", 3, {"q": readable(rows, plan.times)})
+    samples = Samples()
+    samples.add(RECORDS_READ, 5, "Main1")
+    monitor.run = Continued(samples)  # type: ignore[assignment]
+    monitor._row_limits = {"q": RowLimit("n", {"n": "sum"}, rows=300)}
+    monitor._show_previous_run()
+    lines = re.findall(r"^wiretide_query_q_n_added_total\{.*\} (.*)$", exposition(monitor.exporter), re.MULTILINE)
+    assert sum(map(float, lines)) == groups
