@@ -194,14 +194,20 @@ class Monitor:
         if not self.pipeline.sinks:
             return
         from dashboards.sinks.sinks import Sinks, stored_query
+        from highlevel.spark.checkpoint import read_run_id
 
+        assert self.run is not None, "call _prepare() before"
+        folder, assignment = self.pipeline.folder, self.run.assignment
         spools = [input_ for input_ in self.inputs if input_.spool]
         queries = [
-            stored_query(plan, reads_spool=any(spool.feeds(leaf) for leaf in plan.leaves for spool in spools))
-            for plan in self.plans
+            stored_query(
+                plan, reads_spool=any(spool.feeds(leaf) for leaf in plan.leaves for spool in spools), query_id=query_id
+            )
+            for plan, query_id in zip(self.plans, assignment.query_ids, strict=True)
         ]
         self.sinks = Sinks(self.pipeline.sinks, queries, self.say)
-        self.sinks.prepare()
+        is_new = not (folder / "checkpoint" / "metadata").exists()
+        self.sinks.prepare(None if is_new else read_run_id(folder), folder / "output")
 
     def _choose_partitions(self) -> int:
         """Return the number of partitions of the run in the folder, or for a new run the cores of the master."""

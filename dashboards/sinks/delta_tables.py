@@ -85,7 +85,7 @@ class DeltaTables:
 
 
 def _application(run: str, query: StoredQuery) -> str:
-    return f"wiretide-{run}-{query.name}"
+    return f"wiretide-{run}-{query.id}-{query.name}"
 
 
 def _first_line(error: Exception) -> str:

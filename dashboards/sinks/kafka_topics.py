@@ -3,8 +3,9 @@
 Each query has a topic with its name. A message is a row as JSON; its key contains the columns that identify the row, so
 a compacted topic keeps the newest row of each. Of changes each change is a message, with `weight` and `final`.
 
-All messages of a micro-batch and its ID are one transaction. The ID is a message in the topic `wiretide-batches`, whose
-key is the run and the query. So consumers with `isolation.level = read_committed`, the default, receive each row once.
+All messages of a query in a micro-batch and its ID are one transaction. The ID is a message in the topic
+`wiretide-batches`, whose key is the run, and the ID and the name of the query. So consumers with `isolation.level =
+read_committed`, the default, receive each row once.
 
 A process that ends leaves an open transaction, which the broker may still commit. So the last ID is read after a new
 producer has ended it, and up to the end that the topic has then: transactions of other runs may hide later messages.
@@ -182,7 +183,7 @@ class _Silence:
 
 
 def _key(run: str, query: StoredQuery) -> bytes:
-    return f"{run}/{query.name}".encode()
+    return f"{run}/{query.id}/{query.name}".encode()
 
 
 def encode_rows(query: StoredQuery, rows: pa.RecordBatch) -> Iterator[tuple[bytes | None, bytes]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from dashboards.sinks.metrics import SINK_RETRIES, SINK_ROWS
 from dashboards.sinks.sql_tables import open_tables
 from dashboards.sinks.target import SinkError, StoredQuery, Target, UnreachableError
 from highlevel.plan.plan import Plan
-from highlevel.results.stored_files import query_folder
+from highlevel.results.stored_files import list_files, query_folder
 from highlevel.spark.result_files import parts_of_batch
 from highlevel.spark.staged_results import stored_form
 from queries.pipeline.sink_settings import SinkSettings
@@ -45,10 +46,11 @@ def open_target(settings: SinkSettings) -> Target:
     return KafkaTopics(settings.target, settings.prefix, settings.conf)
 
 
-def stored_query(plan: Plan, *, reads_spool: bool) -> StoredQuery:
-    """Return the form in which results of a query are stored."""
+def stored_query(plan: Plan, *, reads_spool: bool, query_id: int = 0) -> StoredQuery:
+    """Return the form in which results of a query are stored. `query_id`: its ID in the run."""
     schema = stored_form(plan, plan.schema.empty_table(), [] if reads_spool else None).schema
-    return StoredQuery(plan.name, plan.root.columns, schema.remove_metadata(), key_of_sink(plan), plan.has_changes)
+    schema = schema.remove_metadata()
+    return StoredQuery(plan.name, plan.root.columns, schema, key_of_sink(plan), plan.has_changes, query_id)
 
 
 def rows_of_batch(output: Path, query: StoredQuery, batch: int) -> Iterator[pa.RecordBatch]:
@@ -60,6 +62,20 @@ def rows_of_batch(output: Path, query: StoredQuery, batch: int) -> Iterator[pa.R
             if first < last:
                 yield rows.slice(first - position, last - first).cast(query.schema)
             position += rows.num_rows
+
+
+def _check_changes(target: Target, run: str, query: StoredQuery, output: Path) -> None:
+    """Raise SinkError if a sink has changes of another text of a query, or lacks earlier changes of the query."""
+    if any(target.last_batch(run, replace(query, id=earlier)) >= 0 for earlier in range(query.id)):
+        raise SinkError(
+            f"query {query.name}: the sink contains changes of another text, which are not withdrawn; give the query "
+            "another name, or its earlier text and the run another folder"
+        )
+    if target.last_batch(run, query) < 0 and list_files(query_folder(output, query.name)):
+        raise SinkError(
+            f"query {query.name}: the sink lacks its earlier changes, which later ones withdraw; give the query its "
+            "earlier name, leave it out with `queries`, or begin the run in another folder"
+        )
 
 
 class Sinks:
@@ -81,12 +97,14 @@ class Sinks:
         for one in settings:
             self._samples.add(SINK_RETRIES, 0, one.name)
 
-    def prepare(self) -> None:
-        """Check all sinks, once, before the run starts. Raises SinkError."""
+    def prepare(self, run: str | None, output: Path) -> None:
+        """Check all sinks, once, before the run starts. `run`: None if it is new. Raises SinkError."""
         for name, target in self._targets.items():
             for query in self._queries[name]:
                 try:
                     target.prepare(query)
+                    if run is not None and query.has_changes:
+                        _check_changes(target, run, query, output)
                 except SinkError as error:
                     raise SinkError(f"sinks.{name}: {error}") from error
 

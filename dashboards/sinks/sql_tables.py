@@ -4,7 +4,7 @@ Each query has a table with its name. `wiretide_key` is the text of the columns 
 key, because columns of a group may be NULL. A row with the key of a stored row replaces it; a change with weight -1
 deletes it. Rows of queries without a key are inserted.
 
-The table `wiretide_batches` contains the last micro-batch of each run and query. It changes in the same transaction as
+The table `wiretide_batches` contains the last micro-batch of each query of a run. It changes in the same transaction as
 the rows.
 """
 
@@ -49,7 +49,7 @@ class SqlTables:
         """Create the table of a query. Raises SinkError if it exists with other columns."""
         fields = [f"{_quote(field.name)} {self._type_of(field.type)}" for field in query.schema]
         key = [f"{KEY} TEXT PRIMARY KEY"] if query.key is not None else []
-        batches = "run TEXT, query TEXT, batch BIGINT, PRIMARY KEY (run, query)"
+        batches = "run TEXT, query TEXT, id BIGINT, batch BIGINT, PRIMARY KEY (run, query, id)"
 
         def create(cursor: Any) -> list[str]:
             cursor.execute(f"CREATE TABLE IF NOT EXISTS {BATCHES} ({batches})")
@@ -67,10 +67,10 @@ class SqlTables:
 
     def last_batch(self, run: str, query: StoredQuery) -> int:
         """Return the last micro-batch of a run that is stored; -1 if there is none."""
-        text = f"SELECT batch FROM {BATCHES} WHERE run = {self._mark} AND query = {self._mark}"
+        text = f"SELECT batch FROM {BATCHES} WHERE run = {self._mark} AND query = {self._mark} AND id = {self._mark}"
 
         def read(cursor: Any) -> int:
-            cursor.execute(text, (run, query.name))
+            cursor.execute(text, (run, query.name, query.id))
             row = cursor.fetchone()
             return -1 if row is None else row[0]
 
@@ -82,11 +82,9 @@ class SqlTables:
         def write(cursor: Any) -> None:
             for chunk in _chunks(rows):
                 self._write_rows(cursor, query, chunk)
-            marks = ", ".join([self._mark] * 3)
-            cursor.execute(
-                f"INSERT INTO {BATCHES} VALUES ({marks}) ON CONFLICT (run, query) DO UPDATE SET batch = excluded.batch",
-                (run, query.name, batch),
-            )
+            marks = ", ".join([self._mark] * 4)
+            update = "ON CONFLICT (run, query, id) DO UPDATE SET batch = excluded.batch"
+            cursor.execute(f"INSERT INTO {BATCHES} VALUES ({marks}) {update}", (run, query.name, query.id, batch))
 
         self._run(write)
 

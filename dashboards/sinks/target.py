@@ -2,7 +2,7 @@
 
 Exactly once: a sink stores the ID of a micro-batch together with its rows, in one transaction of the other system. A
 micro-batch that is repeated after a crash is not stored again. The ID belongs to a run, because another folder of a run
-begins with micro-batch 0.
+begins with micro-batch 0, and to the ID of the query in it, because a query with another text repeats the micro-batch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class StoredQuery:
     """A query whose results are stored. `columns` are those of its result files, in their order.
 
     `key`: the columns that identify a row; None if rows may be equal. `has_changes`: the rows are changes, with the
-    columns `weight` and `final`.
+    columns `weight` and `final`. `id`: the ID of the query in its run, which another text changes.
     """
 
     name: str
@@ -38,6 +38,7 @@ class StoredQuery:
     schema: pa.Schema
     key: tuple[str, ...] | None = None
     has_changes: bool = False
+    id: int = 0
 
 
 class Target(Protocol):

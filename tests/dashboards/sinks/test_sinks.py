@@ -6,6 +6,7 @@ transactions: aborted messages are visible in it, as in no real broker.
 """
 
 import json
+import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -79,21 +80,35 @@ def make_rows(plan: Any, rows: list[tuple[int, int, int]], weights: list[int] | 
     )
 
 
+def settings_of(kind: str, request: pytest.FixtureRequest, folder: Path, prefix: str) -> SinkSettings:
+    """A sink with the name of its kind, whose system needs no server."""
+    if kind == "kafka":
+        brokers = request.getfixturevalue("brokers")
+        return SinkSettings(kind, kind, brokers, prefix=prefix, conf={"log_level": "0"})
+    if kind == "delta":
+        pytest.importorskip("deltalake", reason="no package deltalake")
+        return SinkSettings(kind, kind, str(folder / "lake"))
+    return SinkSettings(kind, kind, f"sqlite:///{folder / 'results.db'}")
+
+
 class Pipeline:
     """The part of a run that writes result files and calls the sinks. A crash makes new sinks."""
 
     def __init__(self, folder: Path, plan: Any, settings: SinkSettings, wait: Callable[[float], None]) -> None:
         self.output, self.plan, self.settings, self.wait = folder / "output", plan, settings, wait
         self.lines: list[str] = []
+        self.query_id = 0
+        self.run: str | None = None
         self.start()
 
     def start(self) -> None:
-        query = stored_query(self.plan, reads_spool=False)
+        query = stored_query(self.plan, reads_spool=False, query_id=self.query_id)
         self.sinks = Sinks([self.settings], [query], self.lines.append, self.wait)
-        self.sinks.prepare()
+        self.sinks.prepare(self.run, self.output)
 
     def batch(self, number: int, rows: pa.Table, run: str = "run") -> None:
-        write_results(self.output, number, {"talkers": stored_form(self.plan, rows, None)})
+        write_results(self.output, number, {self.plan.name: stored_form(self.plan, rows, None)})
+        self.run = run
         self.sinks.write(run, number, self.output)
 
     def crash(self) -> None:
@@ -220,6 +235,47 @@ def test_postgresql_replaces_corrected_rows_and_an_aborted_transaction_leaves_no
     pipeline.sinks.close()
     with psycopg.connect(postgresql) as connection:
         assert connection.execute(text).fetchall() == [(10, "10.0.0.3", None, 9, 4.5, 1)]
+
+
+@pytest.mark.parametrize("kind", ["sql", "delta", "kafka"])
+def test_a_query_with_another_text_repeats_the_micro_batch_that_the_sink_has_of_the_earlier_text(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """The process ended after the sink and before Spark. Then the text of the query was changed."""
+    pipeline = Pipeline(tmp_path, FINAL, settings_of(kind, request, tmp_path, "edited-"), never)
+    pipeline.batch(3, make_rows(FINAL, [(1, 10, 5)]))
+    shutil.rmtree(pipeline.output)
+    pipeline.query_id = 4
+    for stored in (1, 0):
+        pipeline.crash()
+        pipeline.batch(3, make_rows(FINAL, [(2, 10, 6)]))
+        samples = Samples()
+        pipeline.sinks.add_samples(samples)
+        assert samples.total(SINK_ROWS, sink=kind) == stored
+    pipeline.sinks.close()
+
+
+@pytest.mark.parametrize("kind", ["sql", "delta"])
+def test_a_sink_with_changes_of_another_text_or_without_earlier_changes_is_refused(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    pipeline = Pipeline(tmp_path, CHANGES, settings_of(kind, request, tmp_path, "refused-"), never)
+    pipeline.batch(0, make_rows(CHANGES, [(1, 10, 5)], [1]))
+    pipeline.crash()  # with the same text the run continues
+    folder = pipeline.output / "talkers"
+    pipeline.plan = compile_query(f"{GROUPS} EMIT CHANGES", "renamed")
+    folder.rename(pipeline.output / "renamed")
+    for _ in range(2):
+        with pytest.raises(SinkError, match=rf"sinks\.{kind}: query renamed: the sink lacks its earlier changes"):
+            pipeline.start()
+    pipeline.plan, pipeline.query_id = CHANGES, 1
+    (pipeline.output / "renamed").rename(pipeline.output / "talkers until 0")
+    for _ in range(2):
+        with pytest.raises(SinkError, match=rf"sinks\.{kind}: query talkers: the sink contains changes of another te"):
+            pipeline.start()
+    pipeline.plan = compile_query(f"{GROUPS} EMIT CHANGES", "new")
+    pipeline.start()
+    pipeline.sinks.close()
 
 
 def test_a_server_that_does_not_answer_is_an_error_before_the_run_starts(tmp_path: Path) -> None:
