@@ -33,6 +33,7 @@ from lowlevel.expressions.tree import (
     Present,
     ScalarCall,
     Unary,
+    WideSum,
     columns_of,
 )
 from lowlevel.expressions.types import Op, Scalar, Type
@@ -249,6 +250,10 @@ class _Compiler:
                     self._emit(code.MAX_F if largest else code.MIN_F)
                 else:
                     self._emit(code.MAX_I if largest else code.MIN_I)
+            case WideSum(high, low, kind):
+                self._add(high)
+                self._add(low)
+                self._emit(code.WIDE_SUM_F if kind is Type.FLOAT else code.WIDE_SUM_I)
             case Mean(total, count):
                 self._add(total, Type.FLOAT)
                 self._add(count, Type.FLOAT)

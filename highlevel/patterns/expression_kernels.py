@@ -26,8 +26,8 @@ STACK_WORDS = 256
 (
     FIELD_I, CONSTANT_I, ROW_I, STORE_I, ADD_I, SUB_I, LT_I, LE_I, EQ_I, NE_I, AND, OR, NOT, FIELD_F, CONSTANT_F, ROW_F,
     STORE_F, ADD_F, SUB_F, LT_F, LE_F, EQ_F, NE_F, MUL_I, DIV_I, MOD_I, NEG_I, MUL_F, DIV_F, NEG_F, TO_FLOAT,
-    IS_NULL_I, IS_NULL_F, CHOOSE_I, CHOOSE_F, MIN_I, MAX_I, MIN_F, MAX_F,
-) = range(39)  # fmt: skip
+    IS_NULL_I, IS_NULL_F, CHOOSE_I, CHOOSE_F, MIN_I, MAX_I, WIDE_SUM_I, WIDE_SUM_F, MIN_F, MAX_F,
+) = range(41)  # fmt: skip
 """Operations. The suffix is the type of the operands: I for integers, F for floats. `run` depends on their order."""
 
 
@@ -182,6 +182,18 @@ def run(  # type: ignore[no-untyped-def]
             left, right = stack[top - 1], stack[top]
             if left == NULL or (right != NULL and (right < left) == (operation == MIN_I)):
                 stack[top - 1] = right
+        elif operation in (WIDE_SUM_I, WIDE_SUM_F):  # `lowlevel.expressions.evaluate.sum_halves`
+            top -= 2
+            high, low = stack[top], stack[top + 1]
+            upper = high + (low >> 32)
+            fits = upper >= -(2**31) and upper < 2**31
+            result = (upper << 32) | (low & 0xFFFFFFFF)
+            if operation == WIDE_SUM_I:
+                stack[top] = result if fits else NULL
+                top += 1
+            else:
+                float_stack[float_top] = float(result) if fits else float(high) * 2.0**32 + float(low)
+                float_top += 1
         else:  # MIN_F or MAX_F
             float_top -= 1
             one, other = float_stack[float_top - 1], float_stack[float_top]

@@ -13,7 +13,7 @@ from enum import StrEnum
 from capture.lazy_dataclasses import dataclass
 from highlevel.patterns.automaton import Automaton
 from highlevel.plan.nodes import Node
-from lowlevel.expressions.tree import Column
+from lowlevel.expressions.tree import Column, WideSum
 from lowlevel.expressions.types import Type
 
 MATCH_START, MATCH_END = "match_start", "match_end"
@@ -40,7 +40,8 @@ class Matches(Node):
 
     Arcs of a state are in the order of preference. Of equal times the rows with smaller values are first. `skip_field`
     is the field with the number of the row at which matching continues (TO_FIELD). `previous`: columns that transfers
-    and fences may read, each with the column of the input whose value in the previous row it is.
+    and fences may read, each with the column of the input whose value in the previous row it is. `sums`: sums over the
+    fields, whose overflows are counted.
 
     Partitions without runs are forgotten, except with `is_numbered` or `previous`: then the number of their last match
     and their last row are kept.
@@ -53,6 +54,7 @@ class Matches(Node):
     skip_field: str = ""
     previous: tuple[tuple[str, str], ...] = ()
     is_numbered: bool = False
+    sums: tuple[WideSum, ...] = ()
 
     @property
     def columns(self) -> tuple[Column, ...]:

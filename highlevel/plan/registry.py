@@ -283,7 +283,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     ChangingFlowMerge: Entry(_make_flow_merge, ByDistinctKeys(), count_flows),
     ChangingNetRows: Entry(_make_net_rows, ByDistinctKeys(), count_net_rows),
     TimeGroups: Entry(_make_time_groups, ByGroups(), count_sums),
-    Matches: Entry(_make_matches, ByDistinctKeys(), count_rows_held),
+    Matches: Entry(_make_matches, ByDistinctKeys(), count_sums),
     Over: Entry(_make_over, InOnePartition(), count_sums),
     Sample: Entry(_make_sample, InOnePartition(), count_rows_held),
     Fill: Entry(_make_fill, InOnePartition(), count_fill),

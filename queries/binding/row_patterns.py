@@ -17,9 +17,22 @@ from typing import Any
 from capture.lazy_dataclasses import dataclass
 from highlevel.patterns.automaton import Field, Transfer
 from highlevel.plan.pattern_nodes import MATCH_NUMBER, ROW_NUMBER
-from lowlevel.expressions.tree import Binary, Column, Conditional, Extreme, IsNull, Literal, Mean, transform
+from lowlevel.expressions.tree import (
+    Binary,
+    Column,
+    Conditional,
+    Extreme,
+    IsNull,
+    Literal,
+    Mean,
+    Present,
+    WideSum,
+    transform,
+    width_of,
+)
 from lowlevel.expressions.tree import Expression as Bound
-from lowlevel.expressions.types import NUMBERS, Op, Type
+from lowlevel.expressions.types import INTEGERS, NUMBERS, Op, Type
+from queries.binding.aggregates import NARROW_BITS
 from queries.binding.binder import Binder
 from queries.text import tree
 from queries.text.errors import QueryError
@@ -233,10 +246,9 @@ class RowPatternBinder:
         if value.type not in NUMBERS or (value.type is Type.TIME and name in ("sum", "avg")):
             raise self._error(f"{name} of {value.type} in {clause}", call, "a number")
         if name == "avg":
-            zero = Literal(0.0 if value.type is Type.FLOAT else 0, value.type)
-            return Mean(self._sum("total", variable, value, zero), self._count(variable, value))
+            return Mean(self._sum(variable, value, Type.FLOAT), self._count(variable, value))
         if name == "sum":
-            return self._sum("sum", variable, value, Literal(None, value.type))
+            return Present(self._sum(variable, value, value.type), self._count(variable, value))
         return self._add(
             f"{name}({_text(variable, value)})",
             Literal(None, value.type),
@@ -271,16 +283,25 @@ class RowPatternBinder:
             lambda field: Conditional(IsNull(value), field, Binary(Op.ADD, field, ONE)),
         )
 
-    def _sum(self, name: str, variable: str | None, value: Bound, initial: Literal) -> Column:
-        """Return the field with the sum of values; `initial` is the sum of no values."""
+    def _sum(self, variable: str | None, value: Bound, kind: Type) -> Bound:
+        """Return the sum of values, 0 of no values. The sum of wide integers has the type `kind`."""
+        if value.type not in INTEGERS or width_of(value) <= NARROW_BITS:
+            return self._total("sum", variable, value, value)
+        high = Binary(Op.SHIFT_RIGHT, value, Literal(32, Type.INT))
+        low = Binary(Op.BIT_AND, value, Literal(0xFFFFFFFF, Type.INT))
+        return WideSum(
+            self._total("upper sum", variable, value, high), self._total("lower sum", variable, value, low), kind
+        )
+
+    def _total(self, name: str, variable: str | None, value: Bound, part: Bound) -> Column:
+        """Return the field with the sum of `part` over the rows in which `value` is not NULL."""
 
         def update(field: Column) -> Bound:
-            added: Bound = Binary(Op.ADD, field, value)
-            if initial.value is None:
-                added = Conditional(IsNull(field), value, added)
+            added = Binary(Op.ADD, field, part)
             return Conditional(IsNull(value), field, added) if value.nullable else added
 
-        return self._add(f"{name}({_text(variable, value)})", initial, variable, update)
+        zero = Literal(0.0 if part.type is Type.FLOAT else 0, part.type)
+        return self._add(f"{name}({_text(variable, value)})", zero, variable, update)
 
     def _last(self, variable: str | None, value: Bound, offset: int) -> Column:
         """Return the field with the value in the last row of a variable, or in a row before."""

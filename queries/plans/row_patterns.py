@@ -18,7 +18,16 @@ from highlevel.patterns.automaton import Arc, Automaton, PatternError
 from highlevel.patterns.compilation import compile_automaton
 from highlevel.plan.nodes import Apply, Filter, TimeOutput
 from highlevel.plan.pattern_nodes import MATCH_END, MATCH_START, ROW_NUMBER, Matches, SkipRule
-from lowlevel.expressions.tree import Column, Expression, Literal, columns_of, computed_column, transform
+from lowlevel.expressions.tree import (
+    Column,
+    Expression,
+    Literal,
+    WideSum,
+    columns_of,
+    computed_column,
+    parts_of,
+    transform,
+)
 from lowlevel.expressions.types import Type
 from queries.binding.names import Names, Scope
 from queries.binding.row_patterns import RowPatternBinder
@@ -91,7 +100,17 @@ class MatchRelation:
             assert column is not None, name
             outputs.append(Output(name, replace(column, name=placed.names[name])))
         rows = Apply(placed.node, tuple(outputs), (TimeOutput(self.order, placed.names[self.order]),))
-        matches = Matches(rows, self.automaton, self.keys, self.skip, self.skip_field, self.previous, self.is_numbered)
+        parts = (part for measure in self.measures for part in parts_of(measure.expression))
+        matches = Matches(
+            rows,
+            self.automaton,
+            self.keys,
+            self.skip,
+            self.skip_field,
+            self.previous,
+            self.is_numbered,
+            tuple(dict.fromkeys(part for part in parts if isinstance(part, WideSum) and part.type is Type.INT)),
+        )
         by_name = {column.name: column for column in matches.columns}
         kept = [Output(name, by_name[name]) for name in (*self.keys, MATCH_START, MATCH_END)]
         node = Apply(matches, (*kept, *self.measures), (TimeOutput(MATCH_END, MATCH_END),))

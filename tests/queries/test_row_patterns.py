@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from highlevel.patterns import match_kernels
 from queries.text.errors import QueryError
 from tests.harness.plain_kernels import plain
 
-SCHEMA = "PROTOCOL ticks { TIME ts (increasing); STRING host; STRING kind; INT price; }"
+SCHEMA = "PROTOCOL ticks { TIME ts (increasing); STRING host; STRING kind; LLONG price; }"
 
 PRICES = [10, 8, 6, 5, 9, 4, 12, 7, 11, 10, 13]
 """Prices at 1 s, 2 s, …; those at 4, 6 and 8 s are of host b, the others of host a."""
@@ -262,6 +263,40 @@ def test_a_case_has_the_same_rows_in_every_order_of_arrival(name: str) -> None:
         result = wiretide.query(sql, TICKS.take(indices), schema=late)
         assert sorted(result.to_pylist(), key=repr) == sorted(in_order.to_pylist(), key=repr)
     assert in_order.num_rows == len(expected)
+
+
+def _rows(prices: list[int | None]) -> pa.Table:
+    return frame([(time, "x", "", price) for time, price in enumerate(prices)])
+
+
+def _answer(sql: str, table: pa.Table) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the rows of a query, and its warnings."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        rows = wiretide.query(sql, table, schema=SCHEMA).to_pylist()
+    return rows, [str(each.message) for each in warned]
+
+
+@pytest.mark.parametrize("argument", ["price", "price * 4611686018427387904"])
+def test_sums_beyond_64_bits_are_those_of_plain_sql_and_are_counted(argument: str) -> None:
+    draw, overflows = random.Random(argument), 0
+    for run in range(12):
+        numbers = [2**62, -(2**62), 2**63 - 1, 1 - 2**63, 5, None]
+        table = _rows([5, 5, 7, 1] if run == 0 else [draw.choice(numbers) for _ in range(draw.randint(1, 6))])
+        aggregates = f"sum({argument}) AS s, avg({argument}) AS m, count({argument}) AS n"
+        expected = _answer(f"SELECT {aggregates} FROM ticks", table)
+        sql = f"SELECT s, m, n FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES {aggregates} PATTERN (A+))"
+        assert _answer(sql, table) == expected, (argument, run, table["price"])
+        overflows += len(expected[1])
+    assert overflows > 0
+
+
+def test_a_condition_on_a_sum_beyond_64_bits_is_null() -> None:
+    clauses = "ORDER BY ts MEASURES count(A.*) AS n PATTERN (A B B) DEFINE B AS {}"
+    table = _rows([1, 2**62, 2**62])
+    assert matches(clauses.format("count(B.*) = 1 OR sum(B.price) > 0 OR sum(B.price) <= 0"), "n", table) == []
+    assert matches(clauses.format("count(B.*) = 1 OR sum(B.price) IS NULL"), "n", table) == [(1,)]
+    assert matches(clauses.format("avg(B.price) = 4611686018427387904.0"), "n", table) == [(1,)]
 
 
 # --- random patterns against regular expressions ---

@@ -10,6 +10,7 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
+from highlevel.operators.batch_columns import BatchColumns
 from highlevel.patterns.compilation import NUMBERED, Words, compile_automaton
 from highlevel.patterns.entry_kernels import (
     ADDED,
@@ -26,6 +27,8 @@ from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results, Skip
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
 from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
 from highlevel.plan.pattern_nodes import ROW_NUMBER, Matches, SkipRule
+from lowlevel.expressions.columns import Vector
+from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
@@ -63,6 +66,8 @@ class MatchesOperator:
         self._watermark = BEGINNING
         self.received = 0
         self.results = 0
+        self.overflowed_sums = 0
+        """Sums in matches that are NULL, because they exceed 64 bits."""
 
     @property
     def late(self) -> int:
@@ -181,7 +186,12 @@ class MatchesOperator:
         columns = [*keys, *times, *fields]
         self.results += len(words)
         arrays = [column.cast(field.type) for column, field in zip(columns, self._schema, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        for wide_sum in self.node.sums:
+            sums = evaluate(wide_sum, BatchColumns(batch))
+            assert isinstance(sums, Vector)
+            self.overflowed_sums += len(words) - int(np.count_nonzero(np.asarray(sums.valid)))
+        return batch
 
     def _forget(self) -> None:
         """Forget partitions without runs, and values that no run has, if they are many."""
