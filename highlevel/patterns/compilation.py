@@ -212,7 +212,7 @@ class _Compiler:
     def _constant(self, literal: Literal, *, as_float: bool) -> None:
         value = literal.value
         if as_float:
-            number = code.NAN if value is None else float(value)  # type: ignore[arg-type]
+            number = code.NULL_FLOAT if value is None else float(value)  # type: ignore[arg-type]
             self._float_constants.append(number)
             self._emit(code.CONSTANT_F, len(self._float_constants) - 1)
         else:

@@ -36,7 +36,7 @@ from highlevel.patterns.compilation import (
     TRANSFER,
     TRANSFER_END,
 )
-from highlevel.patterns.expression_kernels import Machine, run
+from highlevel.patterns.expression_kernels import Machine, are_equal_floats, run
 from highlevel.speculation.lifetimes.kernels.records import LIST_WORDS, LIVE_RECORDS, NONE, free_record, take_record
 
 TIME, TIE, STOP, ROW, BEFORE, AFTER, NODES, NODE_COUNT, HAS_ROW, ENTRY_WORDS = range(10)
@@ -188,15 +188,14 @@ def append_node(automata: Automata, store: Store, node):  # type: ignore[no-unty
 
 @helper
 def have_equal_registers(automata: Automata, store: Store, one, other):  # type: ignore[no-untyped-def]
-    """Return whether the compared fields of two nodes are equal. NaN is equal to NaN."""
+    """Return whether the compared fields of two nodes are equal."""
     left, right = node_at(automata, one) + NODE_WORDS, node_at(automata, other) + NODE_WORDS
     for field in range(automata.compared):
         if store.nodes[left + field] != store.nodes[right + field]:
             return 0
     left, right = one * automata.float_fields, other * automata.float_fields
     for field in range(automata.float_compared):
-        a, b = store.float_nodes[left + field], store.float_nodes[right + field]
-        if a != b and (a == a or b == b):
+        if not are_equal_floats(store.float_nodes[left + field], store.float_nodes[right + field]):
             return 0
     return 1
 

@@ -5,19 +5,26 @@ a running query. So arcs are data: `highlevel.patterns.compilation` translates a
 words, an operation and its operand. Parts that read only the row are not instructions: they are evaluated before, for a
 batch of rows at once, and are words of the row.
 
-There are two stacks, of integers and of floats. NULL is the smallest integer, and NaN among floats.
+There are two stacks, of integers and of floats. NULL is the smallest integer, and among floats a NaN with bits of its
+own (`NULL_FLOAT`), so that other NaN are numbers.
 """
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
 
-from capture.native import Floats, Integers, outlined
+import numpy as np
+
+from capture.native import Floats, Integers, helper, outlined
 
 NULL = -(2**63)
 """NULL among integers. The integer -2**63 itself is read as NULL."""
 
-NAN = float("nan")
+NULL_BITS = 0x7FF8_0000_4E55_4C4C
+"""The bits of NULL among floats."""
+
+NULL_FLOAT = struct.unpack("<d", struct.pack("<Q", NULL_BITS))[0]
 
 STACK_WORDS = 256
 """Values of each type that an expression may need at once."""
@@ -39,6 +46,18 @@ class Machine(NamedTuple):
     floats: Floats
     stack: Integers
     float_stack: Floats
+
+
+@helper
+def is_null_float(value):  # type: ignore[no-untyped-def]
+    """Return whether a float is NULL. Other NaN are numbers."""
+    return value != value and np.float64(value).view(np.int64) == NULL_BITS
+
+
+@helper
+def are_equal_floats(one, other):  # type: ignore[no-untyped-def]
+    """Return whether two floats are the same value. NULL is equal to NULL, and NaN to NaN."""
+    return one == other or (one != one and other != other and is_null_float(one) == is_null_float(other))
 
 
 @outlined
@@ -110,17 +129,24 @@ def run(  # type: ignore[no-untyped-def]
         elif operation == STORE_F:
             float_top -= 1
             float_fields[float_to + operand] = float_stack[float_top]
-        elif operation == ADD_F:
+        elif operation in (ADD_F, SUB_F, MUL_F, DIV_F):
             float_top -= 1
-            float_stack[float_top - 1] = float_stack[float_top - 1] + float_stack[float_top]
-        elif operation == SUB_F:
-            float_top -= 1
-            float_stack[float_top - 1] = float_stack[float_top - 1] - float_stack[float_top]
+            one, other = float_stack[float_top - 1], float_stack[float_top]
+            if is_null_float(one) or is_null_float(other) or (operation == DIV_F and other == 0.0):
+                float_stack[float_top - 1] = NULL_FLOAT
+            elif operation == ADD_F:
+                float_stack[float_top - 1] = one + other
+            elif operation == SUB_F:
+                float_stack[float_top - 1] = one - other
+            elif operation == MUL_F:
+                float_stack[float_top - 1] = one * other
+            else:
+                float_stack[float_top - 1] = one / other
         elif operation <= NE_F:  # two floats, and a condition
             float_top -= 2
             one, other = float_stack[float_top], float_stack[float_top + 1]
             result = 0
-            if one != one or other != other:
+            if is_null_float(one) or is_null_float(other):
                 result = NULL
             elif operation == LT_F:
                 result = 1 if one < other else 0
@@ -147,24 +173,18 @@ def run(  # type: ignore[no-untyped-def]
         elif operation == NEG_I:
             if stack[top - 1] != NULL:
                 stack[top - 1] = -stack[top - 1]
-        elif operation == MUL_F:
-            float_top -= 1
-            float_stack[float_top - 1] = float_stack[float_top - 1] * float_stack[float_top]
-        elif operation == DIV_F:
-            float_top -= 1
-            divisor = float_stack[float_top]
-            float_stack[float_top - 1] = NAN if divisor == 0.0 else float_stack[float_top - 1] / divisor
         elif operation == NEG_F:
-            float_stack[float_top - 1] = -float_stack[float_top - 1]
+            if not is_null_float(float_stack[float_top - 1]):
+                float_stack[float_top - 1] = -float_stack[float_top - 1]
         elif operation == TO_FLOAT:
             top -= 1
-            float_stack[float_top] = NAN if stack[top] == NULL else float(stack[top])
+            float_stack[float_top] = NULL_FLOAT if stack[top] == NULL else float(stack[top])
             float_top += 1
         elif operation == IS_NULL_I:
             stack[top - 1] = 1 if stack[top - 1] == NULL else 0
         elif operation == IS_NULL_F:
             float_top -= 1
-            stack[top] = 1 if float_stack[float_top] != float_stack[float_top] else 0
+            stack[top] = 1 if is_null_float(float_stack[float_top]) else 0
             top += 1
         elif operation == CHOOSE_I:  # condition, value, otherwise
             top -= 2
@@ -197,6 +217,7 @@ def run(  # type: ignore[no-untyped-def]
         else:  # MIN_F or MAX_F
             float_top -= 1
             one, other = float_stack[float_top - 1], float_stack[float_top]
-            if one != one or (other == other and (other < one) == (operation == MIN_F)):
+            is_nearer = one != one or (other == other and (other < one) == (operation == MIN_F))
+            if is_null_float(one) or (is_nearer and not is_null_float(other)):
                 float_stack[float_top - 1] = other
     return 0

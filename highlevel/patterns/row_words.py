@@ -13,7 +13,7 @@ from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.patterns.compilation import BITS, NUMBERED, CompiledAutomaton, Floats, Words
-from highlevel.patterns.expression_kernels import NAN, NULL
+from highlevel.patterns.expression_kernels import NULL, NULL_BITS, NULL_FLOAT
 from lowlevel.expressions.arrow import arrow_column, macs_to_arrow
 from lowlevel.expressions.columns import Columns, Vector
 from lowlevel.expressions.evaluate import evaluate
@@ -94,7 +94,9 @@ class RowWords:
         for index, expression in enumerate(compiled.row_floats):
             vector = evaluate(expression, columns)
             assert isinstance(vector, Vector)
-            floats[:, index] = vector.data if vector.valid is None else np.where(vector.valid, vector.data, NAN)
+            # A NaN of the data may have the bits of NULL.
+            data = np.where(np.isnan(vector.data), np.nan, vector.data)
+            floats[:, index] = data if vector.valid is None else np.where(vector.valid, data, NULL_FLOAT)
         return words, floats
 
     def _is_true(self, condition: Expression, columns: Columns) -> npt.NDArray[np.bool_]:
@@ -130,7 +132,9 @@ class RegisterColumns:
         literals = {field.name: field.initial for field in self._compiled.automaton.register}
         words = [self._word(literals[name].value, literals[name].type) for name in self._compiled.integers]
         floats = [literals[name].value for name in self._compiled.floats]
-        return np.array(words, np.int64), np.array([NAN if each is None else each for each in floats], np.float64)
+        return np.array(words, np.int64), np.array(
+            [NULL_FLOAT if each is None else each for each in floats], np.float64
+        )
 
     def _word(self, value: object, kind: Type) -> int:
         if value is None:
@@ -146,7 +150,7 @@ class RegisterColumns:
     def _column(self, name: str, kind: Type, words: Words, floats: Floats) -> pa.Array:
         if kind is Type.FLOAT:
             values = np.ascontiguousarray(floats[:, self._compiled.floats.index(name)])
-            return pa.array(values, mask=np.isnan(values))
+            return pa.array(values, mask=values.view(np.int64) == NULL_BITS)
         numbers = np.ascontiguousarray(words[:, self._compiled.integers.index(name)])
         if kind in NUMBERED:
             return self._numbers.values(numbers, kind)

@@ -299,6 +299,48 @@ def test_a_condition_on_a_sum_beyond_64_bits_is_null() -> None:
     assert matches(clauses.format("avg(B.price) = 4611686018427387904.0"), "n", table) == [(1,)]
 
 
+def test_floats_that_are_no_numbers_are_values_as_in_plain_sql() -> None:
+    """NaN is a value and not NULL: in sums, averages, counts, extremes, conditions, and the last row."""
+    schema, nan = "PROTOCOL levels { TIME ts (increasing); FLOAT level; }", float("nan")
+    draw = random.Random(7)
+    aggregates = "sum(level) AS s, avg(level) AS m, count(level) AS n, min(level) AS low, max(level) AS high"
+    conditions = {
+        "level = level": lambda value: value is not None and value == value,
+        "level <> level": lambda value: value is not None and value != value,
+        "level IS NULL": lambda value: value is None,
+        "level < 2.5": lambda value: value is not None and value < 2.5,
+        "NOT level < 2.5": lambda value: value is not None and not value < 2.5,
+    }
+    columns = [[1.0, nan, 2.0, 3.0], [nan], [None, nan], [None], [-nan, 1.0], [nan, None, 2.0]]
+    columns += [[draw.choice([1.0, 2.0, 4.0, nan, None]) for _ in range(draw.randint(1, 5))] for _ in range(20)]
+    for values in columns:
+        times = pa.array([time * 10**9 for time in range(len(values))], pa.timestamp("ns"))
+        table = pa.table({"ts": times, "level": pa.array(values, pa.float64(), from_pandas=False)})
+        expected = wiretide.query(f"SELECT {aggregates} FROM levels", table, schema=schema).to_pylist()
+        sql = f"SELECT s, m, n, low, high FROM levels MATCH_RECOGNIZE (ORDER BY ts MEASURES {aggregates} PATTERN (A+))"
+        assert repr(wiretide.query(sql, table, schema=schema).to_pylist()) == repr(expected), values
+        for condition, holds in conditions.items():
+            of_register = condition.replace("level", "first(A.level)")
+            sql = (
+                "SELECT value FROM levels MATCH_RECOGNIZE (ORDER BY ts MEASURES A.level AS value "
+                f"AFTER MATCH SKIP TO NEXT ROW PATTERN (A) DEFINE A AS {of_register})"
+            )
+            found = wiretide.query(sql, table, schema=schema)["value"].to_pylist()
+            assert repr(found) == repr([value for value in values if holds(value)]), (values, condition)
+
+
+def test_runs_with_nan_and_with_null_differ() -> None:
+    """Of the runs from a row that are equal only the preferred one is kept: a NaN is not equal to NULL."""
+    schema = "PROTOCOL levels { TIME ts (increasing); FLOAT level; }"
+    times = pa.array([0, 10**9, 2 * 10**9], pa.timestamp("ns"))
+    table = pa.table({"ts": times, "level": pa.array([1.0, float("nan"), 5.0], pa.float64(), from_pandas=False)})
+    sql = (
+        "SELECT n FROM levels MATCH_RECOGNIZE (ORDER BY ts MEASURES count(B.*) AS n PATTERN (A (B | C) D) "
+        "DEFINE A AS level = 1, D AS B.level IS NULL)"
+    )
+    assert wiretide.query(sql, table, schema=schema)["n"].to_pylist() == [0]
+
+
 # --- random patterns against regular expressions ---
 
 
