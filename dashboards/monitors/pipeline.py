@@ -390,11 +390,6 @@ class Monitor:
 
     def _on_batch(self, batch_id: int, results: dict[str, pa.Table], samples: Samples) -> None:
         """Show the windows that a micro-batch closed. A repeated call with the same ID, after a failure, is ignored."""
-        if self.sinks is not None:
-            from highlevel.spark.checkpoint import read_run_id
-
-            folder = self.pipeline.folder
-            self.sinks.write(read_run_id(folder), batch_id, folder / "output")
         with self._show_lock:
             assert self.run is not None, "batches come from a started run"
             watermarks = self.run.totals.watermarks
@@ -403,6 +398,13 @@ class Monitor:
                 self._evaluate(batch_id, results, updates, watermarks)
             if batch_id > self.last_shown_batch:
                 self._show(batch_id, results, updates, samples)
+        if self.sinks is not None:  # after the alerts, because a sink may not answer
+            from highlevel.spark.checkpoint import read_run_id
+
+            folder = self.pipeline.folder
+            self.sinks.write(read_run_id(folder), batch_id, folder / "output")
+            with self._show_lock:
+                self._publish_samples()  # the rows that the sinks have stored
 
     def _show(
         self, batch_id: int, results: Mapping[str, pa.Table], updates: Mapping[str, Update], samples: Samples
@@ -487,6 +489,8 @@ class Monitor:
     def close(self) -> None:
         """Stop Spark and the server. May be called twice. Ctrl-C takes effect afterwards."""
         with uninterrupted():
+            if self.sinks is not None:
+                self.sinks.stop()
             if self.run is not None:
                 from highlevel.spark.session import close_session
 

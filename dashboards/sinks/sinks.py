@@ -4,12 +4,12 @@
 
 The rows are read from the result files, after all of them are in place, so a sink needs memory for some rows only. A
 micro-batch ends when all sinks have stored it: a system that does not answer stops the run, which loses nothing. After
-RETRY_SECONDS the run ends with the reason.
+RETRY_SECONDS the run ends with the reason. A run that is stopped meanwhile does not wait.
 """
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -79,19 +79,20 @@ def _check_changes(target: Target, run: str, query: StoredQuery, output: Path) -
 
 
 class Sinks:
-    """All sinks of a run. Not thread safe."""
+    """All sinks of a run. Not thread safe, except `stop`."""
 
     def __init__(
         self,
         settings: Sequence[SinkSettings],
         queries: Sequence[StoredQuery],
         say: Callable[[str], None],
-        wait: Callable[[float], None] = time.sleep,
+        wait: Callable[[float], object] | None = None,
     ) -> None:
-        """Raises SinkError if a package is missing. `wait`: waits for seconds before the next attempt."""
+        """Raises SinkError if a package is missing. `wait`: waits for seconds, or for `stop`, before the next attempt."""
         self._targets = {one.name: open_target(one) for one in settings}
         self._queries = {one.name: [query for query in queries if one.receives(query.name)] for one in settings}
-        self._say, self._wait = say, wait
+        self._stopped = threading.Event()
+        self._say, self._wait = say, wait or self._stopped.wait
         self._last: dict[tuple[str, str], int] = {}
         self._samples = Samples()
         for one in settings:
@@ -139,10 +140,16 @@ class Sinks:
                 self._samples.add(SINK_RETRIES, 1, name)
                 self._say(f"warning: sinks.{name}: {error}; next attempt in {seconds} s")
                 self._wait(seconds)
+                if self._stopped.is_set():
+                    raise SinkError(f"sinks.{name}: {error}; the run was stopped before the next attempt") from error
             except SinkError as error:
                 raise SinkError(f"sinks.{name}: {error}") from error
             else:
                 return
+
+    def stop(self) -> None:
+        """Let `write` end with a SinkError in place of another attempt. Another thread may call this."""
+        self._stopped.set()
 
     def add_samples(self, samples: Samples) -> None:
         """Set the metrics of the sinks."""

@@ -94,7 +94,7 @@ def settings_of(kind: str, request: pytest.FixtureRequest, folder: Path, prefix:
 class Pipeline:
     """The part of a run that writes result files and calls the sinks. A crash makes new sinks."""
 
-    def __init__(self, folder: Path, plan: Any, settings: SinkSettings, wait: Callable[[float], None]) -> None:
+    def __init__(self, folder: Path, plan: Any, settings: SinkSettings, wait: Callable[[float], None] | None) -> None:
         self.output, self.plan, self.settings, self.wait = folder / "output", plan, settings, wait
         self.lines: list[str] = []
         self.query_id = 0
@@ -187,6 +187,23 @@ def test_a_locked_database_is_tried_again_and_then_ends_the_run(tmp_path: Path, 
     pipeline.sinks.add_samples(samples)
     assert samples.total(SINK_RETRIES, sink="db") == len(RETRY_SECONDS)
     assert samples.total(SINK_ROWS, sink="db", query="talkers") == 1
+    pipeline.sinks.close()
+    assert read_sqlite(path) == Counter([row_of(1, 10, 5)])
+
+
+def test_a_run_that_is_stopped_does_not_wait_for_a_locked_database(tmp_path: Path, monkeypatch) -> None:
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda path, **options: connect(path, **{**options, "timeout": 0}))
+    path = tmp_path / "results.db"
+    pipeline = Pipeline(tmp_path, FINAL, SinkSettings("db", "sql", f"sqlite:///{path}"), None)
+    other = connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    pipeline.sinks.stop()
+    with pytest.raises(SinkError, match=r"sinks\.db: database is locked; the run was stopped before the next attempt"):
+        pipeline.batch(0, make_rows(FINAL, [(1, 10, 5)]))
+    other.close()
+    pipeline.crash()
+    pipeline.batch(0, make_rows(FINAL, [(1, 10, 5)]))
     pipeline.sinks.close()
     assert read_sqlite(path) == Counter([row_of(1, 10, 5)])
 
