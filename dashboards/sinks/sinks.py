@@ -88,7 +88,7 @@ class Sinks:
         say: Callable[[str], None],
         wait: Callable[[float], object] | None = None,
     ) -> None:
-        """Raises SinkError if a package is missing. `wait`: waits for seconds, or for `stop`, before the next attempt."""
+        """Raises SinkError if a package is missing. `wait`: waits for seconds, or for `stop`, before an attempt."""
         self._targets = {one.name: open_target(one) for one in settings}
         self._queries = {one.name: [query for query in queries if one.receives(query.name)] for one in settings}
         self._stopped = threading.Event()

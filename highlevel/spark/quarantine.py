@@ -24,6 +24,9 @@ FOLDER = "quarantine"
 MAX_DAMAGES = 1000
 """Maximum number of damages in the totals. The oldest are dropped."""
 
+MAX_COPIED_BYTES = 1 << 30
+"""Maximum of the bytes of all copies. A segment above it is not copied."""
+
 
 @dataclass(frozen=True, slots=True)
 class Damage:
@@ -41,19 +44,32 @@ class Damage:
         return f"{FOLDER}/{quote(self.link, safe=' ')}/{Path(self.path).name}" if self.link else ""
 
 
-def keep_damages(folder: Path, damages: Sequence[Damage], batch_id: int) -> None:
+def keep_damages(folder: Path, damages: Sequence[Damage], batch_id: int) -> list[str]:
     """Copy the damaged segments of a micro-batch to the folder of a run, and write the list of all damages.
 
-    A segment that a full spool has deleted meanwhile has no copy.
+    A segment that a full spool has deleted meanwhile has no copy. Return warnings about segments without room.
     """
-    if not any(damage.batch == batch_id for damage in damages):
-        return
-    for damage in damages:
-        if damage.batch == batch_id and damage.link and Path(damage.path).exists():
-            make_private_folder((folder / damage.copy).parent)
-            with replacing(folder / damage.copy) as (_, temporary):
-                shutil.copyfile(damage.path, temporary)
+    new = [damage for damage in damages if damage.batch == batch_id]
+    if not new:
+        return []
     make_private_folder(folder / FOLDER)
+    left_out = 0
+    used = sum(path.stat().st_size for path in (folder / FOLDER).glob("*/*"))
+    for damage in new:
+        copy = folder / damage.copy
+        if not damage.link or copy.exists():  # a repeated micro-batch
+            continue
+        try:
+            size = Path(damage.path).stat().st_size
+            if used + size > MAX_COPIED_BYTES:
+                left_out += 1
+                continue
+            make_private_folder(copy.parent)
+            with replacing(copy) as (_, temporary):
+                shutil.copyfile(damage.path, temporary)
+        except FileNotFoundError:
+            continue
+        used += size
     lines = [
         json.dumps(
             {
@@ -67,3 +83,5 @@ def keep_damages(folder: Path, damages: Sequence[Damage], batch_id: int) -> None
         for damage in damages
     ]
     replace_file(folder / FOLDER / "damages.jsonl", "".join(f"{line}\n" for line in lines).encode())
+    room = f"{folder / FOLDER} has at most {MAX_COPIED_BYTES:,} bytes of copies; move them away"
+    return [f"micro-batch {batch_id}: {left_out} damaged segments have no copy: {room}"] if left_out else []

@@ -482,7 +482,8 @@ class StreamRun:
             plan.name: totals.watermarks.get(plan.name, BEGINNING) for plan in self.assignment.plans if plan.has_changes
         }
         totals.add(self.assignment, task_counters, host_counters, batch_id)
-        keep_damages(self.folder, totals.damages, batch_id)
+        for line in keep_damages(self.folder, totals.damages, batch_id):
+            self.say(f"warning: {line}")
         if self._measure:
             self._add_measurements(batch_id, task_counters, host_counters)
         sampled = {name: totals.sampled_ranges.get(name, []) for name in spooled}

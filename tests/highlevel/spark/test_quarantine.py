@@ -5,7 +5,10 @@ its node deletes before it is copied, and a damage that a restart forgets.
 import json
 from pathlib import Path
 
+import pytest
+
 from dashboards.commands.checkpoint import describe
+from highlevel.spark import quarantine
 from highlevel.spark.quarantine import Damage, keep_damages
 from highlevel.spark.run_folder import RunSummary
 from highlevel.spark.totals import Totals, TotalsFiles
@@ -34,6 +37,43 @@ def test_damages_are_listed_once_and_damaged_segments_stay(tmp_path: Path) -> No
         ("byte 24", 4, None),
     ]
     assert (folder / spooled.copy).read_bytes() == b"damaged"
+
+
+def spooled_damages(folder: Path, batch: int) -> list[Damage]:
+    (folder / "spool").mkdir()
+    damages = []
+    for number in range(3):
+        path = folder / "spool" / f"{number:010}.seg"
+        path.write_bytes(bytes(400))
+        damages.append(Damage(str(path), f"segment {number}", "not whole", batch, "main"))
+    return damages
+
+
+def test_a_segment_that_a_full_spool_deletes_during_the_copy_does_not_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damages, copy = spooled_damages(tmp_path, 1), quarantine.shutil.copyfile
+
+    def delete_before(source: str, target: Path) -> None:
+        if source == damages[1].path:
+            Path(source).unlink()
+        copy(source, target)
+
+    monkeypatch.setattr(quarantine.shutil, "copyfile", delete_before)
+    assert keep_damages(tmp_path / "state", damages, 1) == []
+    copies = [path.name for path in sorted((tmp_path / "state" / "quarantine" / "main").iterdir())]
+    assert copies == ["0000000000.seg", "0000000002.seg"]
+
+
+def test_the_copies_have_a_maximum_and_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quarantine, "MAX_COPIED_BYTES", 1000)
+    damages, folder = spooled_damages(tmp_path, 1), tmp_path / "state"
+    for _ in range(2):  # a repeated micro-batch
+        (warning,) = keep_damages(folder, damages, 1)
+        assert warning.startswith("micro-batch 1: 1 damaged segments have no copy: ")
+        assert warning.endswith("has at most 1,000 bytes of copies; move them away")
+    lines = [json.loads(line) for line in (folder / "quarantine" / "damages.jsonl").read_text("utf-8").splitlines()]
+    assert [line["copy"] is None for line in lines] == [False, False, True]
 
 
 def test_a_restart_and_the_command_know_the_damages(tmp_path: Path) -> None:
