@@ -174,6 +174,7 @@ class PatternOperator:
         self._watermark = watermark
         count = max(1, self._partitions.count)
         used = self.matches.forget(count, watermark)
+        self.matches.compact_if_sparse()
         if count > 2 * used + MIN_ROOM:
             kept = self.matches.used_partitions(count)
             self._partitions = self._partitions.only(kept)

@@ -177,8 +177,59 @@ class PartialMatches:
         words = self._partitions[:partitions]
         return np.flatnonzero((words[:, kernels.FIRST] != NONE) | (words[:, kernels.CANDIDATES] != NONE))
 
+    def compact_if_sparse(self) -> None:
+        """Return the memory of freed records, if they are many."""
+        for records in (ENTRIES, NODE_RECORDS):
+            if self.state[records + USED_RECORDS] > 2 * self.state[records + LIVE_RECORDS] + MIN_ROOM:
+                self._compact()
+                return
+
+    def _compact(self) -> None:
+        """Move the records in use to the beginning of shorter arrays. A row must not be interrupted.
+
+        The cost is that of the records that were freed since the last call, and of those in use.
+        """
+        entries = self._records_in_use(self._entries, ENTRIES, kernels.AFTER)
+        nodes = self._records_in_use(self._nodes, NODE_RECORDS, kernels.NEXT_NODE)
+        new_entries = self._new_numbers(entries, ENTRIES)
+        new_nodes = self._new_numbers(nodes, NODE_RECORDS)
+        entry_room, node_room = (max(MIN_ROOM, 2 * len(kept)) for kept in (entries, nodes))
+        self._entries = _longer(self._entries[entries], entry_room, 0)
+        self._float_rows = _longer(self._float_rows[entries], entry_room, 0)
+        self._nodes = _longer(self._nodes[nodes], node_room, 0)
+        self._float_nodes = _longer(self._float_nodes[nodes], node_room, 0)
+        self._results = np.zeros((node_room, self._results.shape[1]), np.int64)
+        self._float_results = np.zeros((node_room, self._float_results.shape[1]), np.float64)
+        stored_entries, stored_nodes = self._entries[: len(entries)], self._nodes[: len(nodes)]
+        for links, numbers in (
+            (stored_entries[:, kernels.BEFORE], new_entries),
+            (stored_entries[:, kernels.AFTER], new_entries),
+            (stored_entries[:, kernels.NODES], new_nodes),
+            (stored_nodes[:, kernels.NEXT_NODE], new_nodes),
+            (self._partitions[:, kernels.FIRST], new_entries),
+            (self._partitions[:, kernels.LAST], new_entries),
+            (self._partitions[:, kernels.CANDIDATES], new_nodes),
+        ):
+            links[:] = numbers[links]
+        for records, kept in ((ENTRIES, entries), (NODE_RECORDS, nodes)):
+            self.state[records + FREE_RECORD] = NONE
+            self.state[records + USED_RECORDS] = len(kept)
+
+    def _records_in_use(self, memory: Words, records: int, link: int) -> Words:
+        is_used = np.ones(int(self.state[records + USED_RECORDS]), np.bool_)
+        is_used[list(self._chain(memory, int(self.state[records + FREE_RECORD]), link))] = False
+        return np.flatnonzero(is_used)
+
+    def _new_numbers(self, kept: Words, records: int) -> Words:
+        """Return the new number of each record; the last one is that of NONE."""
+        numbers = np.full(int(self.state[records + USED_RECORDS]) + 1, NONE)
+        numbers[kept] = np.arange(len(kept))
+        return numbers
+
     def snapshot(self, partitions: int) -> dict[str, pa.Table]:
-        """Return all words, a table for each kind of records."""
+        """Return the words of all records in use, a table for each kind of records."""
+        if any(self.state[records + FREE_RECORD] != NONE for records in (ENTRIES, NODE_RECORDS)):
+            self._compact()
         tables = {}
         for name, rows in self._used(partitions).items():
             array = getattr(self, name)

@@ -194,8 +194,9 @@ class MatchesOperator:
         return batch
 
     def _forget(self) -> None:
-        """Forget partitions without runs, and values that no run has, if they are many."""
+        """Forget freed records, partitions without runs, and values that no run has, if they are many."""
         matches, count = self._matches, self._partition_count
+        matches.compact_if_sparse()
         if self.node.keys and not self.node.previous and not self.node.is_numbered:
             kept = matches.used_partitions(count)
             if count > 2 * len(kept) + MIN_ROOM:

@@ -56,8 +56,18 @@ class Comparison:
         )
         assert +self.changes == expected
         assert not -self.changes
+        if self.draw.random() < 0.5:
+            self._restart()
         for part in PARTITIONS:
             self._compare_runs(part)
+
+    def _restart(self) -> None:
+        """Load the partial matches from a snapshot, which contains the records in use only."""
+        matches = self.operator.matches
+        tables = matches.snapshot(len(PARTITIONS))
+        assert tables["entries"].num_rows == matches.entry_count
+        assert tables["nodes"].num_rows == matches.node_count
+        matches.restore(tables)
 
     def _change(self) -> dict[str, Any]:
         draw, part = self.draw, self.draw.choice(PARTITIONS)
