@@ -449,6 +449,7 @@ class RotatingWriter(threading.Thread):
             name = {"many": f"trace{number}", "ring": f"ring{number % 3}"}.get(self.habit, "trace")
             path = self.folder / name
             if self.habit == "rename" and number:
+                time.sleep(0.01)  # longer than a step of file times, so no two files have the same time
                 path.rename(self.folder / f"trace.{number}")
             with path.open("wb", buffering=0) as file:
                 upto = self.written + self.random.randrange(1, 40)
