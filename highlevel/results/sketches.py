@@ -4,8 +4,9 @@
     approx_quantile         KLL, k = 200: rank error 1.7 % of the rows at 99 % confidence        about 5 KB
     approx_top              frequent items, 768 values: counts too high by up to 0.35 % of rows  texts of the values
 
-Sketches of parts can be merged into a sketch of the whole. A HyperLogLog depends on the values only. The other two may
-differ between two runs, within their bounds: KLL is randomised, and a frequent-items sketch depends on the order.
+Sketches of parts can be merged into a sketch of the whole. Within their bounds, results may differ between two runs:
+the estimate of a HyperLogLog depends on the order of the values and on merges, KLL is randomised, and a frequent-items
+sketch depends on the order.
 """
 
 from __future__ import annotations
