@@ -38,11 +38,12 @@ class SqlTables:
         mark: str,
         type_of: Callable[[pa.DataType], str],
         value_of: Callable[[pa.Array], list[Any]],
-        errors: tuple[type[Exception], type[Exception]],
+        error: type[Exception],
+        is_unreachable: Callable[[BaseException], bool],
     ) -> None:
-        """`errors`: an error of the connection, after which an attempt may be repeated, and the base of all errors."""
+        """`error`: the base of all errors. `is_unreachable`: whether an attempt may be repeated after an error."""
         self._connect, self._mark, self._type_of, self._values_of = connect, mark, type_of, value_of
-        self._unreachable, self._error = errors
+        self._error, self._is_unreachable = error, is_unreachable
         self._connection: Any = None
 
     def prepare(self, query: StoredQuery) -> None:
@@ -118,7 +119,7 @@ class SqlTables:
         except BaseException as error:
             self.close()
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            if isinstance(error, self._unreachable):
+            if self._is_unreachable(error):
                 raise UnreachableError(reason) from error
             if isinstance(error, self._error):
                 raise SinkError(reason) from error
@@ -173,7 +174,13 @@ def open_sqlite(path: str) -> SqlTables:
             raise SinkError(f"{path}: cannot be opened: {error.strerror}") from None
         return sqlite3.connect(path, timeout=5, check_same_thread=False)
 
-    return SqlTables(connect, "?", _sqlite_type, _sqlite_values, (sqlite3.OperationalError, sqlite3.Error))
+    return SqlTables(connect, "?", _sqlite_type, _sqlite_values, sqlite3.Error, _is_sqlite_unreachable)
+
+
+def _is_sqlite_unreachable(error: BaseException) -> bool:
+    """Return True if the file is locked, or its disk is full or fails. The code without its details is one byte."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
+    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 
 def _postgresql_type(kind: pa.DataType) -> str:
@@ -212,8 +219,10 @@ def open_postgresql(url: str, password: Path | None) -> SqlTables:
                 raise SinkError(f"{password}: cannot be read: {error.strerror}") from None
         return psycopg.connect(url, **options)
 
-    errors = psycopg.OperationalError, psycopg.Error
-    return SqlTables(connect, "%s", _postgresql_type, _postgresql_values, errors)
+    def is_unreachable(error: BaseException) -> bool:
+        return isinstance(error, psycopg.OperationalError)
+
+    return SqlTables(connect, "%s", _postgresql_type, _postgresql_values, psycopg.Error, is_unreachable)
 
 
 def open_tables(url: str, password: Path | None) -> SqlTables:

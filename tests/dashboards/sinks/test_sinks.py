@@ -19,9 +19,10 @@ import pyarrow as pa
 import pytest
 
 from capture.metrics import Samples
+from dashboards.sinks import sinks
 from dashboards.sinks.kafka_topics import KafkaTopics
 from dashboards.sinks.metrics import SINK_RETRIES, SINK_ROWS
-from dashboards.sinks.sinks import RETRY_SECONDS, Sinks, stored_query
+from dashboards.sinks.sinks import RETRY_SECONDS, Sinks, rows_of_batch, stored_query
 from dashboards.sinks.target import SinkError
 from highlevel.spark.result_files import write_results
 from highlevel.spark.staged_results import stored_form
@@ -208,6 +209,15 @@ def test_a_run_that_is_stopped_does_not_wait_for_a_locked_database(tmp_path: Pat
     assert read_sqlite(path) == Counter([row_of(1, 10, 5)])
 
 
+def test_a_table_that_was_deleted_ends_the_run_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    pipeline = Pipeline(tmp_path, FINAL, SinkSettings("db", "sql", f"sqlite:///{path}"), never)
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE talkers")
+    with pytest.raises(SinkError, match=r"sinks\.db: no such table: talkers$"):
+        pipeline.batch(0, make_rows(FINAL, [(1, 10, 5)]))
+
+
 def test_a_table_with_other_columns_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "results.db"
     with sqlite3.connect(path) as connection:
@@ -221,25 +231,22 @@ def test_a_table_with_other_columns_is_refused(tmp_path: Path) -> None:
 
 
 def test_postgresql_replaces_corrected_rows_and_an_aborted_transaction_leaves_nothing(
-    postgresql: str, tmp_path: Path
+    postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import psycopg
 
     pipeline = Pipeline(tmp_path, CHANGES, SinkSettings("db", "sql", postgresql), never)
     pipeline.batch(0, make_rows(CHANGES, [(1, 10, 5), (3, 10, 7)], [1, 1]))
     second = make_rows(CHANGES, [(3, 10, 7), (3, 10, 9), (1, 10, 5)], [-1, 1, -1])
-    store = pipeline.sinks._targets["db"].store
 
-    def store_half(run: str, query: Any, batch: int, rows: Iterator[pa.RecordBatch]) -> None:
-        def half() -> Iterator[pa.RecordBatch]:
-            yield from rows
-            raise KeyboardInterrupt
+    def rows_until_the_process_ends(*arguments: Any) -> Iterator[pa.RecordBatch]:
+        yield from rows_of_batch(*arguments)
+        raise KeyboardInterrupt
 
-        store(run, query, batch, half())
-
-    pipeline.sinks._targets["db"].store = store_half  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        pipeline.batch(1, second)
+    with monkeypatch.context() as patch:
+        patch.setattr(sinks, "rows_of_batch", rows_until_the_process_ends)
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.batch(1, second)
     text = 'select extract(epoch FROM window_end)::int, "srcIP", "destPort", n, mean, weight FROM talkers ORDER BY 2'
     with psycopg.connect(postgresql) as connection:
         before = connection.execute(text).fetchall()
