@@ -16,12 +16,19 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
+from capture.lazy_dataclasses import dataclass
 from lowlevel.punctuation import END
 
 Times = npt.NDArray[np.int64]
 
-Run = tuple[pa.Table, Times]
-"""Rows and their times, which rise."""
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Rows and their times, which rise. `length`: the rows whose memory they keep, those already taken included."""
+
+    rows: pa.Table
+    times: Times
+    length: int
 
 
 class WaitingRows:
@@ -36,17 +43,17 @@ class WaitingRows:
     @property
     def num_rows(self) -> int:
         """Number of waiting rows."""
-        return sum(len(times) for _, times in self._runs)
+        return sum(len(run.times) for run in self._runs)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the waiting rows and their times."""
-        return sum(int(rows.nbytes + times.nbytes) for rows, times in self._runs)
+        """Bytes of the waiting rows and their times, and of taken rows that are still in memory: about as much each."""
+        return sum((run.rows.nbytes + run.times.nbytes) * run.length // len(run.times) for run in self._runs)
 
     @property
     def times(self) -> Times:
         """The times of all waiting rows, in no order."""
-        return np.concatenate([np.zeros(0, np.int64), *(times for _, times in self._runs)])
+        return np.concatenate([np.zeros(0, np.int64), *(run.times for run in self._runs)])
 
     def add(self, rows: pa.Table) -> None:
         """Add rows."""
@@ -55,33 +62,25 @@ class WaitingRows:
         column = rows.column(self._time)
         times = (pc.fill_null(column, END) if column.null_count else column).to_numpy()
         self._runs.append(_ordered(rows, times))
-        while len(self._runs) > 1 and 2 * len(self._runs[-1][1]) > len(self._runs[-2][1]):
+        while len(self._runs) > 1 and 2 * len(self._runs[-1].times) > len(self._runs[-2].times):
             self._runs[-2:] = [_merged(self._runs[-2:])]
 
     def take_before(self, time: int) -> pa.Table:
         """Remove and return the rows with a time below `time`, in the order of their times; all rows for END."""
         due: list[Run] = []
         runs: list[Run] = []
-        for rows, times in self._runs:
-            count = len(times) if time == END else int(np.searchsorted(times, time))
+        for run in self._runs:
+            count = len(run.times) if time == END else int(np.searchsorted(run.times, time))
             if count:
-                due.append((rows.slice(0, count), times[:count]))
-                # A slice keeps the memory of all rows, so the remaining rows are copied when they are at most half.
-                is_small = len(times) <= 2 * count
-                rows = (
-                    pa.concat_tables([rows.slice(count)]).take(_range(len(times) - count))
-                    if is_small
-                    else rows.slice(count)
-                )
-                times = times[count:].copy() if is_small else times[count:]
-            if len(times):
-                runs.append((rows, times))
+                due.append(Run(run.rows.slice(0, count), run.times[:count], count))
+            if count < len(run.times):
+                runs.append(_without_first(run, count))
         self._runs = runs
-        return _merged(due)[0] if due else self.schema.empty_table()
+        return _merged(due).rows if due else self.schema.empty_table()
 
     def snapshot(self) -> pa.Table:
         """Return all rows, those with equal times in the order in which they were added."""
-        return pa.concat_tables([self.schema.empty_table(), *(rows for rows, _ in self._runs)]).combine_chunks()
+        return pa.concat_tables([self.schema.empty_table(), *(run.rows for run in self._runs)]).combine_chunks()
 
     def restore(self, rows: pa.Table) -> None:
         """Load the rows of a snapshot."""
@@ -89,18 +88,27 @@ class WaitingRows:
         self.add(rows.cast(self.schema).combine_chunks())
 
 
+def _without_first(run: Run, count: int) -> Run:
+    """Remove the first rows. A slice keeps all memory, so the others are copied when they are at most half of it."""
+    rows, times = run.rows.slice(count), run.times[count:]
+    if 2 * len(times) > run.length:
+        return Run(rows, times, run.length)
+    return Run(rows.take(_range(len(times))), times.copy(), len(times))
+
+
 def _merged(runs: list[Run]) -> Run:
-    tables, times = zip(*runs, strict=True)
     if len(runs) == 1:
         return runs[0]
-    return _ordered(pa.concat_tables(tables).combine_chunks(), np.concatenate(times))
+    return _ordered(
+        pa.concat_tables([run.rows for run in runs]).combine_chunks(), np.concatenate([run.times for run in runs])
+    )
 
 
 def _ordered(rows: pa.Table, times: Times) -> Run:
     if (times[1:] >= times[:-1]).all():
-        return rows, times
+        return Run(rows, times, len(times))
     order = np.argsort(times, kind="stable")
-    return pc.take(rows, array_of(order)), times[order]
+    return Run(pc.take(rows, array_of(order)), times[order], len(times))
 
 
 def _range(count: int) -> pa.Array:

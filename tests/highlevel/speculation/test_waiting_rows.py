@@ -48,7 +48,7 @@ def test_a_long_wait_copies_each_row_a_few_times(size: int, monkeypatch: pytest.
 
     def counting(runs: list) -> object:
         nonlocal copied
-        copied += sum(len(times) for _, times in runs) if len(runs) > 1 else 0
+        copied += sum(len(run.times) for run in runs) if len(runs) > 1 else 0
         return merged(runs)
 
     monkeypatch.setattr(waiting_rows, "_merged", counting)
@@ -59,3 +59,17 @@ def test_a_long_wait_copies_each_row_a_few_times(size: int, monkeypatch: pytest.
         waiting.add(pa.table({"ts": times, "n": times}, SCHEMA))
         assert waiting.take_before(0).num_rows == 0
     assert copied < 12 * batches * size, "rows are copied again and again"
+
+
+def test_rows_that_are_taken_little_by_little_keep_at_most_as_much_memory_as_the_rows_that_wait() -> None:
+    before = pa.total_allocated_bytes()
+    times = list(range(100_000))
+    waiting = WaitingRows(SCHEMA, "ts")
+    waiting.add(pa.table({"ts": times, "n": times}, SCHEMA))
+    taken = 0
+    while taken < 99_000:
+        taken += (100_000 - taken) * 2 // 5  # never half of the rows that wait
+        waiting.take_before(taken)
+        kept, used = 16 * waiting.num_rows, pa.total_allocated_bytes() - before
+        assert kept <= used <= 2 * kept + 4096, taken
+        assert used <= waiting.nbytes <= 3 * kept, "the memory is reported, and the times"
