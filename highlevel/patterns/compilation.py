@@ -19,7 +19,7 @@ import numpy.typing as npt
 from capture.lazy_dataclasses import dataclass
 from highlevel.patterns import expression_kernels as code
 from highlevel.patterns.automaton import Arc, Automaton, PatternError
-from highlevel.patterns.expression_kernels import NULL, STACK_WORDS, Machine
+from highlevel.patterns.expression_kernels import NULL, STACK_EFFECTS, Machine
 from lowlevel.expressions.tree import (
     Binary,
     Call,
@@ -114,7 +114,11 @@ class _Compiler:
         self._code: list[int] = []
         self._constants: list[int] = []
         self._float_constants: list[float] = []
-        self._depth = 0
+        self._depths = [0, 0]
+        self._most = [1, 1]
+        """The values of the two stacks, and the most there are."""
+        self._instructions: dict[tuple[int, int], list[int]] = {}
+        """Words of arcs after the lifetime, by the identities of fence and transfer: many arcs share them."""
 
     def compile(self) -> CompiledAutomaton:
         automaton = self._automaton
@@ -123,10 +127,13 @@ class _Compiler:
         firsts = []
         for is_silent in (False, True):
             first = []
-            for state in automaton.states:
+            arcs: dict[str, list[Arc]] = {state: [] for state in automaton.states}
+            for arc in automaton.arcs:
+                if arc.is_silent is is_silent:
+                    arcs[arc.source].append(arc)
+            for of_state in arcs.values():
                 first.append(len(words))
-                arcs = [arc for arc in automaton.arcs if arc.source == state and arc.is_silent is is_silent]
-                words += [self._arc(arc, numbers[arc.target]) for arc in arcs]
+                words += [self._arc(arc, numbers[arc.target]) for arc in of_state]
             firsts.append(np.array([*first, len(words)], np.int64))
         bits = -(-len(self.conditions) // BITS)
         instructions = np.array(self._code, np.int64).reshape(-1, 2)
@@ -135,8 +142,8 @@ class _Compiler:
             _not_empty(instructions.reshape(-1)),
             _not_empty(np.array(self._constants, np.int64)),
             _not_empty(np.array(self._float_constants, np.float64)),
-            np.zeros(STACK_WORDS, np.int64),
-            np.zeros(STACK_WORDS, np.float64),
+            np.zeros(self._most[0], np.int64),
+            np.zeros(self._most[1], np.float64),
         )
         is_final = np.array([name in automaton.finals for name in automaton.states], np.int64)
         arcs_array = np.array(words, np.int64).reshape(-1, ARC_WORDS)
@@ -156,6 +163,12 @@ class _Compiler:
         )
 
     def _arc(self, arc: Arc, target: int) -> list[int]:
+        key = id(arc.fence), id(arc.transfer)
+        if key not in self._instructions:
+            self._instructions[key] = self._fence_and_transfer(arc)
+        return [target, arc.begin, arc.end, *self._instructions[key]]
+
+    def _fence_and_transfer(self, arc: Arc) -> list[int]:
         of_row, of_both = list[Expression](), list[Expression]()
         for part in _conjuncts(arc.fence):
             if part == Literal(True, Type.BOOL):
@@ -164,16 +177,15 @@ class _Compiler:
         condition = NONE if not of_row else _place(self.conditions, _join(of_row))
         fence = self._position
         if of_both:
-            self._depth = 0
             self._add(_join(of_both), Type.BOOL)
+            self._depths = [0, 0]
         transfer = self._position
         # All values are computed before the first is stored, because a transfer reads the register before the arc.
-        self._depth = 0
         for name, value in arc.transfer:
             self._add(value, self._types[name])
         for name, _ in reversed(arc.transfer):
             self._store(name)
-        return [target, arc.begin, arc.end, condition, fence, transfer, transfer, self._position]
+        return [condition, fence, transfer, transfer, self._position]
 
     @property
     def _position(self) -> int:
@@ -187,15 +199,15 @@ class _Compiler:
 
     def _emit(self, operation: int, operand: int = 0) -> None:
         self._code += [operation, operand]
+        for stack, change in enumerate(STACK_EFFECTS.get(operation, (-1, 0))):
+            self._depths[stack] += change
+            self._most[stack] = max(self._most[stack], self._depths[stack])
 
     def _reads_register(self, expression: Expression) -> bool:
         return any(column.name in self._types for column in columns_of(expression))
 
     def _add(self, expression: Expression, wanted: Type | None = None) -> None:
         """Add instructions that push a value; a FLOAT if `wanted` is FLOAT, or the expression is."""
-        self._depth += 1
-        if self._depth > STACK_WORDS:
-            raise PatternError(f"got an expression with more than {STACK_WORDS} parts, expected a shorter one")
         is_float = expression.type is Type.FLOAT
         if isinstance(expression, Literal) and expression.type not in NUMBERED:
             self._constant(expression, as_float=is_float)

@@ -26,9 +26,6 @@ NULL_BITS = 0x7FF8_0000_4E55_4C4C
 
 NULL_FLOAT = struct.unpack("<d", struct.pack("<Q", NULL_BITS))[0]
 
-STACK_WORDS = 256
-"""Values of each type that an expression may need at once."""
-
 
 (
     FIELD_I, CONSTANT_I, ROW_I, STORE_I, ADD_I, SUB_I, LT_I, LE_I, EQ_I, NE_I, AND, OR, NOT, FIELD_F, CONSTANT_F, ROW_F,
@@ -36,6 +33,20 @@ STACK_WORDS = 256
     IS_NULL_I, IS_NULL_F, CHOOSE_I, CHOOSE_F, MIN_I, MAX_I, WIDE_SUM_I, WIDE_SUM_F, MIN_F, MAX_F,
 ) = range(41)  # fmt: skip
 """Operations. The suffix is the type of the operands: I for integers, F for floats. `run` depends on their order."""
+
+STACK_EFFECTS = {
+    **dict.fromkeys((FIELD_I, CONSTANT_I, ROW_I), (1, 0)),
+    **dict.fromkeys((FIELD_F, CONSTANT_F, ROW_F), (0, 1)),
+    **dict.fromkeys((NOT, NEG_I, NEG_F, IS_NULL_I), (0, 0)),
+    **dict.fromkeys((LT_F, LE_F, EQ_F, NE_F), (1, -2)),
+    **dict.fromkeys((ADD_F, SUB_F, MUL_F, DIV_F, MIN_F, MAX_F, STORE_F), (0, -1)),
+    TO_FLOAT: (-1, 1),
+    IS_NULL_F: (1, -1),
+    CHOOSE_I: (-2, 0),
+    CHOOSE_F: (-1, -1),
+    WIDE_SUM_F: (-2, 1),
+}
+"""By how many values an operation changes the two stacks. The others take one integer more than they return."""
 
 
 class Machine(NamedTuple):

@@ -8,7 +8,7 @@ An arc to a state of a variable has the condition of the variable as fence, and 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -45,6 +45,9 @@ from queries.text.errors import QueryError
 
 MAX_STATES = 2_000
 """States of an automaton: variables of a pattern, repeated ones as often as their quantifiers state."""
+
+MAX_ARCS = 20_000
+"""Arcs of an automaton: for each variable of a pattern, the variables that may follow it."""
 
 START = "start"
 
@@ -270,10 +273,19 @@ class _Positions:
 
     def reachable(self, first: Sequence[int]) -> list[int]:
         """Return the positions that can be reached, `first` ones before those that follow them."""
-        order = list(first)
-        for position in order:  # the list grows meanwhile
-            order += [each for each in self.following(self.exits[position])[0] if each not in order]
-        return order
+        order, arcs = dict.fromkeys(first), len(first)
+        waiting = deque(first)
+        while waiting:
+            following = self.following(self.exits[waiting.popleft()])[0]
+            arcs += len(following)
+            if arcs > MAX_ARCS:
+                expected = (
+                    f"at most {MAX_ARCS}: fewer optional parts in sequence, such as A{{,9}} in place of (A?){{9}}"
+                )
+                raise QueryError(f"a pattern with more than {MAX_ARCS} arcs", self._sql, self._start, expected)
+            waiting += [each for each in following if each not in order]
+            order |= dict.fromkeys(following)
+        return list(order)
 
     def following(self, node: int) -> tuple[list[int], bool]:
         """Return the positions that may follow a node, and whether the pattern may end there.
@@ -327,13 +339,18 @@ def _automaton(
             raise QueryError(f"{column.name} in DEFINE: bytes of an earlier row", sql, start, expected)
     fences = {name: binder.computing(condition) for name, condition in tested.items()}
     needed = _needed_fields(read | names_in(fences.values()), transfers.values())
+    changed = {
+        variable: tuple((name, value) for name, value in transfer.items() if name in needed)
+        for variable, transfer in transfers.items()
+    }
+    condition_of = {variable: fences.get(variable, Literal(True, Type.BOOL)) for variable in transfers}
     follows = {START: first} | {names[each]: positions.following(positions.exits[each])[0] for each in order}
     arcs = tuple(
         Arc(
             source,
             names[position],
-            fences.get(of_positions[position], Literal(True, Type.BOOL)),
-            tuple((name, value) for name, value in transfers[of_positions[position]].items() if name in needed),
+            condition_of[of_positions[position]],
+            changed[of_positions[position]],
         )
         for source, following in follows.items()
         for position in following

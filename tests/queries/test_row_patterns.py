@@ -430,6 +430,16 @@ def _letters(variable: str) -> str:
     return DEFINITIONS[variable].strip("[]")
 
 
+def test_many_measures_and_large_offsets_are_possible() -> None:
+    sums = ", ".join(f"sum(price + {number}) AS s{number}" for number in range(60))
+    (found,) = matches(f"ORDER BY ts MEASURES {sums} PATTERN (A+)")
+    assert found[2:] == tuple(sum(PRICES) + number * len(PRICES) for number in range(60))
+    lasts = ", ".join(f"last({name}, 100) AS {name}" for name in ("price", "kind", "ts"))
+    rows = [(time, "x", f"k{time}", 1_000 + time) for time in range(150)]
+    (found,) = matches(f"ORDER BY ts MEASURES {lasts} PATTERN (A+)", "price, kind, ts", frame(rows))
+    assert found == (1_049, "k49", 49)
+
+
 def test_nested_quantifiers_cost_as_much_as_simple_ones() -> None:
     """Equal runs are united: otherwise this pattern would have 2**2,000 runs."""
     rows = [(place, "x", "a", place) for place in range(2_000)]
@@ -482,6 +492,7 @@ WRONG = {
     "{0}": ("PATTERN (A{0} B)", "{0,0}", "at least 1"),
     "{5000}": ("PATTERN (A{5000})", "5000", "at most 1000"),
     "many states": ("PATTERN ((A{1000}){3})", "more than 2000 variables", "count(A.*)"),
+    "many arcs": ("PATTERN ((A?){1000} B)", "more than 20000 arcs", "A{,9} in place of (A?){9}"),
     "PERMUTE": ("PATTERN (PERMUTE(A, B))", "PERMUTE", "(A B | B A)"),
     "{- -}": ("PATTERN (A {- B -})", "{- -}", "without braces"),
     "^": ("PATTERN (^ A)", "'^' in PATTERN", "without ^"),
