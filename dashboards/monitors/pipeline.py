@@ -43,14 +43,16 @@ from dashboards.page.views import Views
 from dashboards.prometheus.access import read_access
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.health import Health
+from dashboards.prometheus.query_counters import values_with_counters
 from dashboards.prometheus.server import OPTION, Server, serve
+from dashboards.prometheus.stable_groups import StableGroups
 from dashboards.sinks.metrics import METRICS as SINK_METRICS
 from dashboards.wire_text import escape
 from highlevel.aggregation import LATE
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.plan.plan import Plan
-from highlevel.results.row_limit import RowLimit, select_rows
+from highlevel.results.row_limit import WINDOW_ROWS, RowLimit, select_rows
 from lowlevel.integer_ranges import Ranges
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.punctuation import BEGINNING
@@ -159,14 +161,7 @@ class Monitor:
         from highlevel.spark.stream import StreamRun
 
         pipeline = self.pipeline
-        needs_all_rows = {*pipeline.histograms, *(rule.plan.name for rule in self._evaluation.rules)}
-        limits = {plan.name: RowLimit() for plan in self.plans if plan.name not in needs_all_rows}
-        for series in self.exporter.series:
-            if series.plan.name in limits:
-                folds = {value.column: value.fold for value in series.values if value.fold is not None}
-                ignored = LATE if series.aggregation.emit_late else None
-                limits[series.plan.name] = RowLimit(series.rank, folds, ignored)
-        self._row_limits = limits
+        self._row_limits = limits = self._choose_row_limits()
         partitions = pipeline.partitions or self._choose_partitions()
         self.run = StreamRun(
             lambda: start_session(
@@ -188,6 +183,22 @@ class Monitor:
             on_restart=lambda: self.health.set_obstacle("Spark restarts after a failure"),
         )
         self.run.prepare()
+
+    def _choose_row_limits(self) -> dict[str, RowLimit]:
+        """Return the rows that gauges, counters and the page need, by query. Other queries need all rows."""
+        needs_all_rows = {*self.pipeline.histograms, *(rule.plan.name for rule in self._evaluation.rules)}
+        limits = {plan.name: RowLimit() for plan in self.plans if plan.name not in needs_all_rows}
+        for series in self.exporter.series:
+            if series.plan.name in limits:
+                counters = values_with_counters(series) if series.has_counters else ()
+                ranks = [series.rank, *(value.column for value in counters[:1])]
+                limits[series.plan.name] = RowLimit(
+                    ranks=tuple(dict.fromkeys(rank for rank in ranks if rank is not None)),
+                    folds={value.column: value.fold for value in series.values if value.fold is not None},
+                    ignored=LATE if series.aggregation.emit_late else None,
+                    window_rows=max(WINDOW_ROWS, StableGroups(series.top).candidates),
+                )
+        return limits
 
     def _open_sinks(self) -> None:
         """Check all sinks. Raises SinkError."""

@@ -27,12 +27,14 @@ def window_lines(
 ) -> Iterator[str]:
     """Yield a line for each of the newest windows: its end, its number of rows, and the row with the largest value.
 
-    Rows without windows have one line: their number and the last row. `rest`: other rows, counted by window.
+    Rows without windows have one line: their number and the last row. `rest`: other rows, counted by window if there
+    are windows (`highlevel.results.row_limit`).
     """
     if plan.aggregation is None:
         if table.num_rows:
             last_row = table.slice(table.num_rows - 1).combine_chunks()
-            rows_text = "1 row, " if table.num_rows == 1 else f"{table.num_rows:,} rows, the last "
+            count = table.num_rows + (0 if rest is None else pc.sum(rest[REST_ROWS]).as_py())
+            rows_text = "1 row, " if count == 1 else f"{count:,} rows, the last "
             yield f"{'':20}  {plan.name}: {rows_text}{_row_text(last_row, plan.times, ())}"
         return
     yield from _result_window_lines(plan, plan.aggregation, table, max_windows, rest)

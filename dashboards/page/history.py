@@ -198,7 +198,8 @@ class History:
         if not table.num_rows:
             return
         if not self.has_windows(query):
-            yield self._window(batch, query, None, None, table.slice(max(0, table.num_rows - KEPT_ROWS)), table)
+            kept = table.slice(max(0, table.num_rows - KEPT_ROWS))
+            yield self._window(batch, query, None, None, kept, table, rest)
             return
         keys = [("window_end", "ascending")]
         keys += [(series.rank, "descending")] if series is not None and series.rank is not None else []

@@ -3,6 +3,7 @@
 import pyarrow as pa
 
 from dashboards.monitors.window_lines import window_lines
+from highlevel.results.row_limit import RowLimit, select_rows
 from queries.gsql import compile_query
 from tests.references.exporter_rows import MINUTE, SECOND
 
@@ -67,3 +68,12 @@ def test_ports_have_no_separators_of_thousands() -> None:
     ports = compile_query(f"SELECT destPort AS port, count(*) AS n FROM M {MINUTE} GROUP BY destPort", "ports")
     rows = pa.table({"window_start": [0], "window_end": [60 * SECOND], "port": [9092], "n": [1234]}, ports.schema)
     assert list(window_lines(ports, rows)) == ["1970-01-01T00:01:00Z  ports: 1 row, port 9092, n 1,234"]
+
+
+def test_rows_without_windows_are_counted_with_those_that_were_not_sent() -> None:
+    plan = compile_query("SELECT srcPort FROM a", "ports")
+    rows = pa.table({"srcPort": pa.array(range(100), plan.schema.field("srcPort").type)})
+    sent, rest = select_rows(rows, RowLimit(rows=10))
+    assert list(window_lines(plan, sent, rest=rest)) == [f"{'':20}  ports: 100 rows, the last srcPort 99"]
+    sent, rest = select_rows(rows.slice(99), RowLimit(rows=10))
+    assert list(window_lines(plan, sent, rest=rest)) == [f"{'':20}  ports: 1 row, srcPort 99"]

@@ -13,7 +13,7 @@ import pytest
 from capture.metrics import RECORDS_READ, Samples
 from dashboards.monitors.pipeline import Monitor
 from highlevel.metrics import LOW_WATERMARK
-from highlevel.results.row_limit import RowLimit
+from highlevel.results.row_limit import RowLimit, select_rows
 from highlevel.results.stored_columns import with_columns
 from highlevel.results.user_types import readable
 from highlevel.spark import result_files
@@ -32,6 +32,7 @@ from queries.gsql import compile_query
 from queries.pipeline.file import read_pipeline
 from tests.harness.links import write_links
 from tests.references.exporter_rows import exposition
+from tests.references.exporter_rows import samples as samples_of
 
 SECOND = 1_000_000_000
 
@@ -225,7 +226,43 @@ def test_counters_after_a_restart_contain_only_the_newest_window(tmp_path: Path)
     samples = Samples()
     samples.add(RECORDS_READ, 5, "Main1")
     monitor.run = Continued(samples)  # type: ignore[assignment]
-    monitor._row_limits = {"q": RowLimit("n", {"n": "sum"}, rows=300)}
+    monitor._row_limits = {"q": RowLimit(("n",), {"n": "sum"}, rows=300)}
     monitor._show_previous_run()
     lines = re.findall(r"^wiretide_query_q_n_added_total\{.*\} (.*)$", exposition(monitor.exporter), re.MULTILINE)
     assert sum(map(float, lines)) == groups
+
+
+def test_a_top_of_more_than_a_hundred_groups_has_all_its_series(tmp_path: Path) -> None:
+    """Also of many windows: gauges by `mean` and counters by `n` are those of all rows."""
+    path = write_links(tmp_path, 3)[0].path
+    file = tmp_path / "pipeline.toml"
+    sql = "SELECT srcPort, avg(len) AS mean, count(*) AS n FROM Main1 [RANGE 1 minute, SLIDE 1 minute] GROUP BY srcPort"
+    file.write_text(
+        f'folder = "state"\n[links]\nMain1 = "{path}"\n[metrics]\nport = 0\ncounters = true\ntop = 150\n'
+        f'[queries.q]\nsql = "{sql}"\n'
+    )
+    limited, whole = (Monitor(read_pipeline(file), lambda _: None) for _ in range(2))
+    (plan,) = limited.plans
+    random, windows, groups = Random(7), 70, 400
+    means, counts = (random.sample(range(10_000), groups) for _ in range(2))
+    rows = pa.concat_tables(
+        pa.table(
+            [
+                [minute * 60 * SECOND] * groups,
+                [(minute + 1) * 60 * SECOND] * groups,
+                range(groups),
+                pa.array(means, pa.float64()),
+                counts,
+            ],
+            schema=plan.schema,
+        )
+        for minute in range(windows)
+    )
+    sent, rest = select_rows(rows, limited._choose_row_limits()["q"])
+    assert rest is not None, "not all rows are sent"
+    limited.exporter.add_results("q", sent, rest)
+    whole.exporter.add_results("q", rows)
+    for name in ("mean", "n", "n_added_total"):
+        shown = samples_of(limited.exporter, f"wiretide_query_q_{name}")
+        assert len(shown) == 150 + (name != "mean")
+        assert sorted(shown) == sorted(samples_of(whole.exporter, f"wiretide_query_q_{name}"))

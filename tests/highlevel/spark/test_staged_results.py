@@ -129,7 +129,7 @@ def test_rows_are_in_the_files_once_through_crashes_at_all_steps_and_with_a_read
             end = random.randrange(1, 9) * DAY // 3 + batch * 10 * SECOND
             keys = random.sample(range(1000), random.choice([0, 3, 40, 200]))
             rows = pa.concat_tables([make_rows(PLAN, keys, end), make_rows(PLAN, keys[:5], end + DAY)])
-            limits = {"q": RowLimit("n", {"n": "sum"}, rows=random.choice([5, 30, 1000]))}
+            limits = {"q": RowLimit(("n",), {"n": "sum"}, rows=random.choice([5, 30, 1000]))}
             partitions = random.choice([1, 2, 3])
             driver.crash = random.choice([0, 0, *range(1, 8)])
             while True:
@@ -166,7 +166,7 @@ def date_of(time: pd.Timestamp) -> str:
 def test_the_driver_receives_as_many_bytes_for_a_hundred_times_the_rows(tmp_path: Path) -> None:
     sizes = []
     for batch, count in enumerate((3_000, 30_000, 300_000)):
-        limit = RowLimit("n", {"n": "sum"}, rows=1_000)
+        limit = RowLimit(("n",), {"n": "sum"}, rows=1_000)
         writer = ResultWriter(tmp_path / "output", tmp_path / "staged", batch, {"q": limit}, {})
         keys = [key % 60_000 for key in range(count)]
         sent, rest, files = writer.write(PLAN, 0, make_rows(PLAN, keys, 10 * SECOND))
