@@ -116,6 +116,25 @@ def add_candidates(automata: Automata, store: Store, partition, entry):  # type:
 
 
 @helper
+def drop_ended(automata: Automata, store: Store, entry):  # type: ignore[no-untyped-def]
+    """Free the runs of an entry in states without arcs: no row extends them."""
+    nodes, row = store.nodes, entry_at(automata, entry)
+    before, node = NONE, store.entries[row + NODES]
+    while node != NONE:
+        at = node_at(automata, node)
+        following, state = nodes[at + NEXT_NODE], nodes[at + STATE]
+        if automata.first_arcs[state] < automata.first_arcs[state + 1]:
+            before = node
+        else:
+            if before == NONE:
+                store.entries[row + NODES] = following
+            else:
+                nodes[node_at(automata, before) + NEXT_NODE] = following
+            free_node(automata, store, node)
+        node = following
+
+
+@helper
 def drop_starts(automata: Automata, store: Store, node, until):  # type: ignore[no-untyped-def]
     """Free the nodes of a list that start before the tie `until`. Return the first of the others."""
     while node != NONE and store.nodes[node_at(automata, node) + START_TIE] < until:
@@ -208,6 +227,7 @@ def match_rows(  # type: ignore[no-untyped-def]
             entries[at + NODES] = state[LIST_HEAD]
             entries[at + NODE_COUNT] = state[LIST_COUNT]
             add_candidates(automata, store, partition, entry)
+            drop_ended(automata, store, entry)
             if before != NONE:
                 remove_entry(automata, store, before, partition)
         if select_matches(automata, store, partition, skip, skip_field) == 0:

@@ -1,6 +1,7 @@
 """The memory and the snapshots of MATCH_RECOGNIZE after many runs have ended.
 
-Finds: runs that have ended, but stay in memory and in each snapshot; and runs that are lost when memory is returned.
+Finds: runs that have ended, but stay in memory and in each snapshot; runs that are lost when memory is returned; and a
+match that waits for rows that cannot change it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,19 @@ def rows(time: int, groups: list[str], number: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([values | {"g": group} for group in groups], SCHEMA)
 
 
+def test_a_match_that_no_row_extends_is_returned_with_its_last_row() -> None:
+    """Without WITHIN the run would stay until the next row of the partition, which may never arrive."""
+    arcs = (Arc("start", "begun", is_number(1)), Arc("begun", "done", is_number(2)))
+    operator = MatchesOperator(Matches(ROWS, Automaton("start", ("done",), arcs), ("g",)))
+    for time, number in ((0, 1), (5, 2)):
+        list(operator.process_rows(0, rows(time, ["x"], number)))
+    batch, punctuation = operator.punctuate(0, Punctuation("q", 6))
+    assert isinstance(batch, pa.RecordBatch)
+    assert batch.num_rows == 1
+    assert punctuation == Punctuation("q", 6)
+    assert operator.rows_held == 0
+
+
 def test_runs_that_have_ended_use_no_memory_and_are_in_no_snapshot() -> None:
     """20,000 partitions begin a run at 0. Those of `early` and `late` end with a match, before and after the others."""
     arcs = (Arc("start", "begun", is_number(1)), Arc("begun", "done", is_number(2)))
@@ -53,5 +67,4 @@ def test_runs_that_have_ended_use_no_memory_and_are_in_no_snapshot() -> None:
     restored.restore(tables)
     operator = restored
     add(1_300, ["late"], 2)
-    add(2_600, [], 1)
     assert [(group, getattr(start, "value", start)) for group, start in found] == [("early", 0), ("late", 500)]
