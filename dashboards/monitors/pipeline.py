@@ -218,7 +218,7 @@ class Monitor:
         ]
         self.sinks = Sinks(self.pipeline.sinks, queries, self.say)
         is_new = not (folder / "checkpoint" / "metadata").exists()
-        self.sinks.prepare(None if is_new else read_run_id(folder), folder / "output")
+        self.sinks.prepare(None if is_new else read_run_id(folder), folder / "output", self.run.next_batch)
 
     def _choose_partitions(self) -> int:
         """Return the number of partitions of the run in the folder, or for a new run the cores of the master."""

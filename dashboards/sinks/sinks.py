@@ -24,7 +24,7 @@ from dashboards.sinks.metrics import SINK_RETRIES, SINK_ROWS
 from dashboards.sinks.sql_tables import open_tables
 from dashboards.sinks.target import SinkError, StoredQuery, Target, UnreachableError
 from highlevel.plan.plan import Plan
-from highlevel.results.stored_files import list_files, query_folder
+from highlevel.results.stored_files import first_batch, list_files, query_folder
 from highlevel.spark.result_files import parts_of_batch
 from highlevel.spark.staged_results import stored_form
 from queries.pipeline.sink_settings import SinkSettings
@@ -64,14 +64,15 @@ def rows_of_batch(output: Path, query: StoredQuery, batch: int) -> Iterator[pa.R
             position += rows.num_rows
 
 
-def _check_changes(target: Target, run: str, query: StoredQuery, output: Path) -> None:
+def _check_changes(target: Target, run: str, query: StoredQuery, output: Path, next_batch: int) -> None:
     """Raise SinkError if a sink has changes of another text of a query, or lacks earlier changes of the query."""
     if any(target.last_batch(run, replace(query, id=earlier)) >= 0 for earlier in range(query.id)):
         raise SinkError(
             f"query {query.name}: the sink contains changes of another text, which are not withdrawn; give the query "
             "another name, or its earlier text and the run another folder"
         )
-    if target.last_batch(run, query) < 0 and list_files(query_folder(output, query.name)):
+    files = list_files(query_folder(output, query.name))
+    if target.last_batch(run, query) < 0 and any(first_batch(path) < next_batch for path in files):
         raise SinkError(
             f"query {query.name}: the sink lacks its earlier changes, which later ones withdraw; give the query its "
             "earlier name, leave it out with `queries`, or begin the run in another folder"
@@ -98,14 +99,14 @@ class Sinks:
         for one in settings:
             self._samples.add(SINK_RETRIES, 0, one.name)
 
-    def prepare(self, run: str | None, output: Path) -> None:
-        """Check all sinks, once, before the run starts. `run`: None if it is new. Raises SinkError."""
+    def prepare(self, run: str | None, output: Path, next_batch: int) -> None:
+        """Check all sinks before the run starts with a micro-batch. `run`: None if it is new. Raises SinkError."""
         for name, target in self._targets.items():
             for query in self._queries[name]:
                 try:
                     target.prepare(query)
                     if run is not None and query.has_changes:
-                        _check_changes(target, run, query, output)
+                        _check_changes(target, run, query, output, next_batch)
                 except SinkError as error:
                     raise SinkError(f"sinks.{name}: {error}") from error
 

@@ -224,6 +224,8 @@ class StreamRun:
         """Differences between the queries of the folder and of this object; known after `prepare`."""
         self.continued_batch = -1
         """Last micro-batch with totals at the start. It may be repeated."""
+        self.next_batch = 0
+        """The micro-batch with which the run continues; known after `prepare`. An earlier process may have begun it."""
         self._totals_files = TotalsFiles(self.folder / "totals")
         self._query: StreamingQuery | None = None
         self._locks = Locks()
@@ -309,6 +311,7 @@ class StreamRun:
         move_to_dates(self.folder / "output", self.folder / "staged" / "undated")
         finish_division(self.folder, known.partitions)
         next_batch = check_checkpoint(self.folder, {input_.offset_key: input_.since for input_ in known.inputs})
+        self.next_batch = next_batch
         self._totals_files.load(next_batch - 1)
         self.continued_batch = self._totals_files.last_batch_id()
         totals = self._totals_files.load(self.continued_batch)
