@@ -21,6 +21,7 @@ SAME_END = f"(SELECT %s FROM ({RECEIVED}) b WHERE b.window_end = a.window_end%s)
 ANSWERED = "packets p [RANGE 2 seconds] %s packets q [RANGE 0 s] ON q.srcIP = p.destIP AND q.destIP = p.srcIP"
 COPIES = "packets DISTINCT ON (srcIP, len) WITHIN 1 second"
 OVERLAPS = "packets [LIFETIME 2 seconds] p JOIN packets [LIFETIME 3 seconds] q ON p.srcIP = q.destIP"
+PATTERN = "packets MATCH_RECOGNIZE (PARTITION BY srcIP ORDER BY ts"
 COUNTS = f"SELECT window_end, n FROM ({SENT}) %s SELECT window_end, n FROM ({RECEIVED})"
 
 QUERIES = {
@@ -81,6 +82,14 @@ QUERIES = {
     "[RANGE TUMBLING 20 seconds] ON a.srcIP = b.destIP AND a.n = b.n",
     "packets with windows": f"SELECT p.ts, p.srcIP, w.n FROM packets p [RANGE 0 s] JOIN ({SENT}) w "
     "[RANGE 5 seconds, WA ts] ON w.srcIP = p.srcIP",
+    "row pattern": f"SELECT srcIP, n, s, match_start, match_end FROM {PATTERN} MEASURES count(*) AS n, sum(B.len) AS s "
+    "PATTERN (A B+ C) WITHIN 9 seconds DEFINE B AS len < 100, C AS len > A.len)",
+    "row pattern with matches that overlap": f"SELECT srcIP, destIP, before, match_start FROM {PATTERN} MEASURES "
+    "first(destIP) AS destIP, prev(len) AS before AFTER MATCH SKIP TO NEXT ROW PATTERN (A B{1,2}? C) "
+    "DEFINE B AS destIP <> A.destIP, C AS C.destIP = A.destIP)",
+    "groups of matches": f"SELECT srcIP, count(*) AS k, sum(n) AS n FROM {PATTERN} MEASURES count(*) AS n "
+    "PATTERN (A B+) WITHIN 5 seconds DEFINE B AS len >= prev(len)) AS m [RANGE 20 seconds, WA match_end] "
+    "GROUP BY srcIP",
     "groups of minutes": f"SELECT time/20 AS t, max(n) AS m FROM ({SENT}) GROUP BY time/20",
     "groups of rows": "SELECT srcIP, count(*) AS n FROM (SELECT ts, srcIP FROM packets WHERE len > 20) "
     "[RANGE 10 seconds] GROUP BY srcIP",
@@ -115,6 +124,22 @@ def test_changes_add_up_to_the_ordinary_answer_also_after_a_restart(name: str, t
     steps = [Counter(rows_in(items)) for items in run.steps()]
     restart = random.randrange(len(steps))
     assert [Counter(rows_in(items)) for items in run.steps(restart)] == steps, (clauses, restart)
+
+
+def test_late_packets_withdraw_matches_and_return_others(tmp_path: Path) -> None:
+    path = disordered_capture(tmp_path / "a.pcap", Random("late packets of matches"), packets=150)
+    run = RecordedRun(f"{QUERIES['row pattern']} EMIT CHANGES", path)
+    steps = [rows_in(items) for items in run.steps()]
+    returned, total = set(), Counter()
+    for rows in steps:
+        returned |= {tuple(row[:-2]) for row in rows if row[-2] > 0}
+        total.update({tuple(row[:-2]): 0 for row in rows})
+        for *row, weight, _ in rows:
+            total[tuple(row)] += weight
+    withdrawn = {row for row in returned if total[row] == 0}
+    assert withdrawn
+    assert len(+total) > 3
+    assert sum(any(row[-2] for row in rows) for rows in steps) > 3, "changes in one batch only"
 
 
 @pytest.mark.parametrize(
