@@ -412,8 +412,7 @@ class Monitor:
         if self.sinks is not None:  # after the alerts, because a sink may not answer
             from highlevel.spark.checkpoint import read_run_id
 
-            folder = self.pipeline.folder
-            self.sinks.write(read_run_id(folder), batch_id, folder / "output")
+            self.sinks.write(read_run_id(self.pipeline.folder), batch_id, self.run.written_files)
             with self._show_lock:
                 self._publish_samples()  # the rows that the sinks have stored
 

@@ -10,7 +10,7 @@ RETRY_SECONDS the run ends with the reason. A run that is stopped meanwhile does
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,9 +53,9 @@ def stored_query(plan: Plan, *, reads_spool: bool, query_id: int = 0) -> StoredQ
     return StoredQuery(plan.name, plan.root.columns, schema, key_of_sink(plan), plan.has_changes, query_id)
 
 
-def rows_of_batch(output: Path, query: StoredQuery, batch: int) -> Iterator[pa.RecordBatch]:
-    """Yield the stored rows of a micro-batch, some at a time."""
-    for path, start, count in parts_of_batch(query_folder(output, query.name), batch):
+def rows_of_batch(files: Sequence[Path], query: StoredQuery, batch: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a micro-batch in result files of a query, some at a time."""
+    for path, start, count in parts_of_batch(files, batch):
         position, end = 0, start + count
         for rows in pq.ParquetFile(path).iter_batches(READ_ROWS, columns=query.schema.names):
             first, last = max(start, position), min(end, position + rows.num_rows)
@@ -110,21 +110,28 @@ class Sinks:
                 except SinkError as error:
                     raise SinkError(f"sinks.{name}: {error}") from error
 
-    def write(self, run: str, batch: int, output: Path) -> None:
-        """Store a micro-batch in all sinks that have not stored it. Raises SinkError after the last attempt."""
+    def write(self, run: str, batch: int, files: Mapping[str, Sequence[Path]]) -> None:
+        """Store a micro-batch in all sinks that have not stored it. Raises SinkError after the last attempt.
+
+        `files`: by query, the result files that contain rows of the micro-batch. Other files are not read, so the cost
+        does not grow with the age of the run.
+        """
         for name, target in self._targets.items():
             for query in self._queries[name]:
-                self._repeat(name, target, lambda: self._write_query(run, batch, output, name, target, query))  # noqa: B023
+                own = files.get(query.name, ())
+                self._repeat(name, target, lambda: self._write_query(run, batch, own, name, target, query))  # noqa: B023
 
-    def _write_query(self, run: str, batch: int, output: Path, name: str, target: Target, query: StoredQuery) -> None:
+    def _write_query(
+        self, run: str, batch: int, files: Sequence[Path], name: str, target: Target, query: StoredQuery
+    ) -> None:
         key = name, query.name
         if key not in self._last:
             self._last[key] = target.last_batch(run, query)
         if batch <= self._last[key]:
             return
-        count = sum(rows for _, _, rows in parts_of_batch(query_folder(output, query.name), batch))
+        count = sum(rows for _, _, rows in parts_of_batch(files, batch))
         if count:
-            target.store(run, query, batch, rows_of_batch(output, query, batch))
+            target.store(run, query, batch, rows_of_batch(files, query, batch))
             self._samples.add(SINK_ROWS, count, name, query.name)
         self._last[key] = batch
 

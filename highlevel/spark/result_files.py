@@ -89,8 +89,8 @@ def write_results(
     keep: int | None = None,
     final_until: Mapping[str, int] | None = None,
     repeated: Mapping[str, Collection[Path]] | None = None,
-) -> None:
-    """Write the readable results of a micro-batch.
+) -> dict[str, list[Path]]:
+    """Write the readable results of a micro-batch. Return the files with its rows by query.
 
     `repeated`: for a micro-batch that an earlier attempt may have written: by query, the files that tasks write again.
     Its rows in other files are replaced or removed. None: the micro-batch is new.
@@ -100,6 +100,7 @@ def write_results(
     changes stays until its rows cannot change any more: `final_until` contains for each query with changes the time
     (ns) up to which rows were final before the micro-batch.
     """
+    written: dict[str, list[Path]] = {}
     for query, table in results.items():
         folder = query_folder(output, query)
         files = [*appended_files(folder, batch_id, table)] if table.num_rows else []
@@ -109,11 +110,13 @@ def write_results(
             make_private_folder(path.parent)
             with replacing(path) as (_, temporary):
                 write_file(temporary, rows, batches)
+        written[query] = [path for path, _, _ in files]
         if table.num_rows and keep is not None:
             time = kept_by(table.schema)
             newest = None if time is None else pc.max(table[time].cast(pa.int64())).as_py()
             if time is not None and newest is not None:  # lifetimes without an end have none
                 delete_old(folder, time, newest - keep, batch_id, (final_until or {}).get(query, END))
+    return written
 
 
 def appended_files(
@@ -215,13 +218,14 @@ def read_newest_batch(output: Path, plan: Plan, last: int) -> Iterator[pa.Table]
 
 def tables_of_batch(output: Path, plan: Plan, batch_id: int) -> Iterator[pa.Table]:
     """Yield the rows of a micro-batch in the plan's schema, file by file."""
-    for path, start, count in parts_of_batch(query_folder(output, plan.name), batch_id):
+    files = newest_files(query_folder(output, plan.name), until=batch_id)
+    for path, start, count in parts_of_batch(files, batch_id):
         yield internal(read_rows(path).slice(start, count), plan.schema)
 
 
-def parts_of_batch(folder: Path, batch_id: int) -> Iterator[tuple[Path, int, int]]:
+def parts_of_batch(files: Iterable[Path], batch_id: int) -> Iterator[tuple[Path, int, int]]:
     """Yield each file with rows of a micro-batch: its path, the position of the first row, and their number."""
-    for path in newest_files(folder, until=batch_id):
+    for path in files:
         batches = batches_of(path)
         starts = accumulate((count for _, count in batches), initial=0)
         for start, (number, count) in zip(starts, batches, strict=False):

@@ -218,6 +218,8 @@ class StreamRun:
         }
         self.rests: dict[str, pa.Table] = {}
         """Of the last micro-batch: the rows that the driver has not received, added up by window, by query."""
+        self.written_files: dict[str, list[Path]] = {}
+        """Of the last micro-batch: the files that contain its rows, by query."""
         self._repeats_batch = True
         self.totals = Totals()
         self.changes = QueryChanges()
@@ -495,11 +497,11 @@ class StreamRun:
         }
         names = [plan.name for plan in self.assignment.plans]
         files = {names[query]: one.files for query, one in written.items()}
-        repeated = None
-        if self._repeats_batch:
-            repeated = {name: [writer.output / file.path for file in staged] for name, staged in files.items()}
-        write_results(writer.output, batch_id, stored, self.keep_results, final_until, repeated)
+        of_tasks = {name: [writer.output / file.path for file in staged] for name, staged in files.items()}
+        repeated = of_tasks if self._repeats_batch else None
+        of_driver = write_results(writer.output, batch_id, stored, self.keep_results, final_until, repeated)
         commit_files(writer, files, sampled, self.keep_results)
+        self.written_files = {name: [*of_driver[name], *of_tasks.get(name, ())] for name in names}
         self._repeats_batch = False
         remove_staged(self.folder / "staged")
         self.rests = {names[query]: pa.concat_tables(one.rests) for query, one in written.items() if one.rests}

@@ -61,8 +61,9 @@ class EmptyRun:
 
     spark = None
 
-    def __init__(self, totals: Totals, batch: int) -> None:
+    def __init__(self, totals: Totals, batch: int, written_files: dict[str, list[Path]]) -> None:
         self.totals, self.continued_batch, self.figures, self.rests = totals, batch, Samples(), {}
+        self.written_files = written_files
 
     def stop(self) -> None: ...
 
@@ -81,6 +82,8 @@ class ChangeRun:
         self.number = -1
         self.lines: list[str] = []
         self._batch: tuple[pa.Table, Samples] | None = None
+        self._files: dict[str, list[Path]] = {}
+        """The files with rows of the last micro-batch."""
         self.start()
 
     def start(self) -> None:
@@ -89,7 +92,7 @@ class ChangeRun:
         self.totals = self._totals.load(last) if last >= 0 else self.totals
         self.number = max(self.number, last)
         self.monitor = Monitor(parse_pipeline(self._text, self.folder), self.lines.append)
-        self.monitor.run = EmptyRun(self.totals, last)  # type: ignore[assignment]
+        self.monitor.run = EmptyRun(self.totals, last, self._files)  # type: ignore[assignment]
         self.monitor._open_alerts()
         self.monitor._open_page()
         self.monitor._continue_changes()
@@ -118,7 +121,7 @@ class ChangeRun:
         while True:
             key = stored_key(self.plan.root)
             stored = with_columns(readable(table, self.plan.times), self.plan.root.columns, self.plan.time_column, key)
-            write_results(self.output, self.number, {"talkers": stored})
+            self._files = write_results(self.output, self.number, {"talkers": stored})
             if crash == "results":
                 crash = ""
                 self._batch = None
@@ -131,6 +134,7 @@ class ChangeRun:
             self._batch = table, Samples()
             if crash != "totals":
                 self.monitor.run.totals = self.totals  # type: ignore[union-attr]
+                self.monitor.run.written_files = self._files  # type: ignore[union-attr]
                 self.monitor._on_batch(self.number, {"talkers": table}, Samples())
             if crash:
                 self.crash()

@@ -87,10 +87,11 @@ def after(function: Callable[..., None], batch: int) -> Callable[..., None]:
     The second argument is the batch id.
     """
 
-    def and_die(*arguments: Any) -> None:
-        function(*arguments)
+    def and_die(*arguments: Any) -> Any:
+        result = function(*arguments)
         if arguments[1] == batch:
             die()
+        return result
 
     return and_die
 

@@ -24,6 +24,7 @@ from dashboards.sinks.kafka_topics import KafkaTopics
 from dashboards.sinks.metrics import SINK_RETRIES, SINK_ROWS
 from dashboards.sinks.sinks import RETRY_SECONDS, Sinks, rows_of_batch, stored_query
 from dashboards.sinks.target import SinkError
+from highlevel.spark import result_files
 from highlevel.spark.result_files import write_results
 from highlevel.spark.staged_results import stored_form
 from queries.gsql import compile_query
@@ -108,9 +109,9 @@ class Pipeline:
         self.sinks.prepare(self.run, self.output, self.next_batch)
 
     def batch(self, number: int, rows: pa.Table, run: str = "run") -> None:
-        write_results(self.output, number, {self.plan.name: stored_form(self.plan, rows, None)})
+        files = write_results(self.output, number, {self.plan.name: stored_form(self.plan, rows, None)})
         self.run = run
-        self.sinks.write(run, number, self.output)
+        self.sinks.write(run, number, files)
         self.next_batch = number + 1
 
     def crash(self) -> None:
@@ -120,6 +121,24 @@ class Pipeline:
 
 def never(seconds: float) -> None:
     raise AssertionError(f"no wait of {seconds} s is expected")
+
+
+def test_a_micro_batch_reads_only_its_own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the cost of a sink does not grow with the dates of the run."""
+    read: list[Path] = []
+    of_file = result_files.batches_of
+
+    def batches_of(path: Path) -> list[tuple[int, int]]:
+        read.append(path)
+        return of_file(path)
+
+    pipeline = Pipeline(tmp_path, FINAL, SinkSettings("db", "sql", f"sqlite:///{tmp_path / 'results.db'}"), never)
+    for day in range(20):
+        pipeline.batch(day, make_rows(FINAL, [(1, 10 + 86_400 * day, 5)]))
+    monkeypatch.setattr(result_files, "batches_of", batches_of)
+    pipeline.batch(20, make_rows(FINAL, [(1, 10 + 86_400 * 20, 5)]))
+    assert [path.parent.name for path in read] == ["date=1970-01-21"] * 2
+    pipeline.sinks.close()
 
 
 @pytest.mark.parametrize("seed", range(3))
