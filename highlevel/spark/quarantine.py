@@ -3,8 +3,8 @@
     quarantine/damages.jsonl       a line for each damage: path, place, reason, micro-batch, copy
     quarantine/<link>/<segment>    a copy of each damaged segment of a spool, because its node deletes the segment
 
-A damaged capture is not copied, because nobody deletes it. The totals contain the damages, so a repeated micro-batch
-reports each once. The file is written from them.
+A damaged capture is not copied, because the node does not delete it. The totals contain the damages, and the list is
+written from the totals. So a repeated micro-batch reports each damage once.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def test_debezium_has_the_time_of_writing_and_a_snapshot_of_a_query_without_chan
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "arrow"])
 def test_envelopes_are_a_source(capture: Path, suffix: str, tmp_path: Path) -> None:
-    """What --changes debezium writes, CHANGES BY reads: the result is the exact answer."""
+    """CHANGES BY reads the envelopes that --changes debezium writes. Its result is the exact answer."""
     envelopes, schema = tmp_path / f"changes.{suffix}", tmp_path / "schema.txt"
     times = ("--times", "iso") if suffix == "jsonl" else ()
     answer(capture, f"{GROUPS} EMIT CHANGES", "--changes", "debezium", *times, "-o", str(envelopes))
