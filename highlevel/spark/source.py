@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +22,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
+from capture.cores import count_cores
 from capture.files.blocks import Index
 from capture.files.capture import Capture
 from capture.files.formats import FileFormat
@@ -126,12 +128,12 @@ class CaptureReader(DataSourceStreamReader):
 
     @cached_property
     def files(self) -> dict[int, IndexedCapture]:
-        """Format, length and index of each capture, by the number of the input."""
-        return {
-            input_number: index_file(open_mapped(input_.path, "the stream engine"), self.spec, input_number)
-            for input_number, input_ in enumerate(self.spec.assignment.inputs)
-            if input_.is_capture
-        }
+        """Format, length and index of each capture, by the number of the input. Each core scans captures."""
+        inputs = self.spec.assignment.inputs
+        numbers = [number for number, input_ in enumerate(inputs) if input_.is_capture]
+        files = [open_mapped(inputs[number].path, "the stream engine") for number in numbers]
+        with ThreadPoolExecutor(count_cores(), "scan") as threads:
+            return dict(zip(numbers, threads.map(index_file, files, itertools.repeat(self.spec), numbers), strict=True))
 
     @cached_property
     def tables(self) -> dict[int, IndexedTable]:

@@ -5,6 +5,8 @@ A query that receives the ID of another one would load its windows. A query that
 
 import gzip
 import os
+from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from random import Random
 
@@ -178,6 +180,20 @@ def test_a_capture_with_other_bytes_in_its_middle_is_another_input_and_a_copy_is
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(FolderError, match=r"a run with another content of .*a\.dat: got .*, expected"):
+        ids_after(stored, queries, Input("a", path))
+
+
+def test_a_folder_of_an_earlier_version_continues_over_the_same_capture_only(tmp_path: Path) -> None:
+    content = v5([v5_record(packets=number) for number in range(30)]) * 3
+    path, queries = tmp_path / "a.dat", {"q": "SELECT count(*) FROM flows"}
+    path.write_bytes(content)
+    _, new = described(queries, Input("a", path))
+    earlier = f"{len(content)} bytes, {blake2b(content, digest_size=16).hexdigest()}"
+    stored = replace(new, inputs=(replace(new.inputs[0], content=earlier),))
+    identity, _, _ = ids_after(stored, queries, Input("a", path))
+    assert identity.inputs == new.inputs
+    path.write_bytes(bytes([*content[:-1], content[-1] ^ 1]))
     with pytest.raises(FolderError, match=r"a run with another content of .*a\.dat: got .*, expected"):
         ids_after(stored, queries, Input("a", path))
 
