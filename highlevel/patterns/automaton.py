@@ -65,7 +65,7 @@ class Automaton:
     """States, arcs and a register. Validated on construction (PatternError).
 
     `window`: a run spans less than this time, in ns; None for no limit. Arcs with one source are in the order of
-    preference.
+    preference. `last_finals`: states that are final after the last row of the input only.
     """
 
     start: str
@@ -73,6 +73,7 @@ class Automaton:
     arcs: tuple[Arc, ...]
     register: tuple[Field, ...] = ()
     window: int | None = None
+    last_finals: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check names and types."""
@@ -81,7 +82,7 @@ class Automaton:
         fields = {field.name: field.initial.type for field in self.register}
         if len(fields) < len(self.register):
             raise PatternError("got two fields of the register with one name, expected different names")
-        for name in self.finals:
+        for name in (*self.finals, *self.last_finals):
             if name not in self.states:
                 raise PatternError(f"got the final state {name!r} without an arc, expected {', '.join(self.states)}")
         for arc in self.arcs:

@@ -46,6 +46,9 @@ BITS = 62
 
 NONE = -1
 
+NEVER, ALWAYS, AT_END = range(3)
+"""When a state is final: after any row, or after the last row of the partition only."""
+
 TARGET, BEGIN, END_TIME, CONDITION, FENCE, FENCE_END, TRANSFER, TRANSFER_END, ARC_WORDS = range(9)
 """Words of an arc: its target, its lifetime, its condition or NONE, and its instructions."""
 
@@ -70,6 +73,7 @@ class CompiledAutomaton:
     * `compared`: how many of these fields decide which arcs apply, directly or through transfers.
     * `conditions`: expressions over a row, whose values are bits.
     * `row_integers`, `row_floats`: expressions over a row, whose values are words after those with the bits.
+    * `is_final`: NEVER, ALWAYS or AT_END for each state.
     * `arcs`: ARC_WORDS per arc, ordered by source; those of a state begin at `first_arcs[state]`. Silent arcs follow
       in the same form, from `first_silent[state]` on.
     """
@@ -145,8 +149,8 @@ class _Compiler:
             np.zeros(self._most[0], np.int64),
             np.zeros(self._most[1], np.float64),
         )
-        is_final = np.array([name in automaton.finals for name in automaton.states], np.int64)
-        arcs_array = np.array(words, np.int64).reshape(-1, ARC_WORDS)
+        is_final = np.array([_finality(automaton, name) for name in automaton.states], np.int64)
+        arcs_array = np.array(words or [[NONE] * ARC_WORDS], np.int64).reshape(-1, ARC_WORDS)
         return CompiledAutomaton(
             automaton,
             self.integers,
@@ -305,6 +309,12 @@ NUMBERED_TYPES = frozenset(NUMBERED)
 def compile_automaton(automaton: Automaton) -> CompiledAutomaton:
     """Translate an automaton. Raises PatternError for an expression that needs a function of the register."""
     return _Compiler(automaton).compile()
+
+
+def _finality(automaton: Automaton, state: str) -> int:
+    if state in automaton.finals:
+        return ALWAYS
+    return AT_END if state in automaton.last_finals else NEVER
 
 
 def _fields_of_fences(automaton: Automaton) -> set[str]:

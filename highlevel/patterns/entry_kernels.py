@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from capture.native import Floats, Integer, Integers, helper, kernel, outlined
 from highlevel.patterns.compilation import (
+    ALWAYS,
     ARC_WORDS,
     BEGIN,
     BITS,
@@ -73,8 +74,10 @@ entries that the watermark has removed.
 READY, INVALIDATE, REMOVE, EXTEND, PROPAGATE = range(5)
 """Phases of a row."""
 
-PARTITION, WEIGHT, RESULT_START, RESULT_STOP, RESULT_WORDS = range(5)
-"""Words of a result: the partition, +1 or -1, and the lifetime. The register follows."""
+PARTITION, WEIGHT, RESULT_START, RESULT_STOP, RESULT_FIRST, RESULT_LAST, RESULT_WORDS = range(7)
+"""Words of a result: the partition, +1 or -1, and the lifetime; and two words for `match_kernels` only: the ties of the
+first and last row. The register follows.
+"""
 
 ADDED, RETRACTED = 1, -1
 
@@ -289,7 +292,8 @@ def extend(automata: Automata, store: Store, machine: Machine, node, count, entr
                     append_node(automata, store, added)
                     if first == NONE:
                         first = added
-                    if automata.is_preferred and automata.is_final[nodes[node_at(automata, added) + STATE]]:
+                    state = nodes[node_at(automata, added) + STATE]
+                    if automata.is_preferred and automata.is_final[state] == ALWAYS:
                         is_cut = True
                         break
         node = nodes[at + NEXT_NODE]

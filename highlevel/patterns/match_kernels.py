@@ -5,7 +5,8 @@
 Rows arrive in the order of time, so a partition has one entry: that of its last row. A run that becomes final is the
 candidate of its start, and replaces an earlier candidate of it. The runs after it in the order of preference are
 removed; those before it may still become the candidate. So the candidate is the match of its start as soon as no run
-from this start, or from an earlier one, is left. A match removes the runs and candidates that SKIP leaves out.
+from this start, or from an earlier one, is left. A match removes the runs and candidates that SKIP leaves out. If the
+start of the automaton is final, the match of no row is the first candidate of each start.
 
 Two runs from one start with equal state and equal compared fields have the same future, so only the preferred one is
 kept. Without fields in DEFINE there are at most as many runs per start as the pattern has states.
@@ -14,8 +15,11 @@ kept. Without fields in DEFINE there are at most as many runs per start as the p
 from __future__ import annotations
 
 from capture.native import helper, kernel
+from highlevel.patterns.compilation import ALWAYS, AT_END
 from highlevel.patterns.entry_kernels import (
     CANDIDATES,
+    ENTRIES,
+    ENTRY_WORDS,
     LAST,
     LIST_COUNT,
     LIST_HEAD,
@@ -30,31 +34,47 @@ from highlevel.patterns.entry_kernels import (
     PHASE,
     READY,
     RESULT_COUNT,
+    RESULT_FIRST,
+    RESULT_LAST,
+    RESULT_WORDS,
     RUN_STOP,
     START,
     START_TIE,
     STATE,
+    STOP,
     TIE,
     TIME,
     Automata,
     Rows,
     Store,
     add_entry,
+    append_node,
     begin_list,
     begin_run,
     entry_at,
     extend,
+    fire,
     free_list,
     node_at,
     remove_entry,
     write_result,
 )
 from highlevel.patterns.expression_kernels import NULL, Machine
-from highlevel.speculation.lifetimes.kernels.records import LIVE_RECORDS, NONE, free_record, take_record
+from highlevel.speculation.lifetimes.kernels.records import (
+    FREE_RECORD,
+    LIVE_RECORDS,
+    NONE,
+    USED_RECORDS,
+    free_record,
+    take_record,
+)
 from lowlevel.punctuation import END
 
 MATCH_END, MATCH_END_TIE = RUN_STOP, STATE
-"""Words of a candidate: time and tie of its last row. They replace words of the node that it no longer needs."""
+"""Words of a candidate: time and tie of its last row. They replace words of the node that it no longer needs.
+
+A match of no row has the time of its start, and a tie before that of its start.
+"""
 
 NEXT_ROW, PAST_LAST_ROW, TO_FIELD = range(3)
 """Where matching continues after a match: the row after its first, the row after its last, or the row of a field.
@@ -73,6 +93,17 @@ def free_node(automata: Automata, store: Store, node):  # type: ignore[no-untype
 
 
 @helper
+def take_first_node(automata: Automata, store: Store):  # type: ignore[no-untyped-def]
+    """Return a node with the register before the first row. There is room for it."""
+    node = take_record(store.nodes, store.state, NODE_RECORDS, NODE_WORDS + automata.fields, NEXT_NODE)
+    for field in range(automata.fields):
+        store.nodes[node_at(automata, node) + NODE_WORDS + field] = automata.initial[field]
+    for field in range(automata.float_fields):
+        store.float_nodes[node * automata.float_fields + field] = automata.float_initial[field]
+    return node
+
+
+@helper
 def copy_node(automata: Automata, store: Store, node):  # type: ignore[no-untyped-def]
     """Return a copy of a node. There is room for it."""
     width = NODE_WORDS + automata.fields
@@ -86,16 +117,20 @@ def copy_node(automata: Automata, store: Store, node):  # type: ignore[no-untype
 
 
 @helper
-def add_candidates(automata: Automata, store: Store, partition, entry):  # type: ignore[no-untyped-def]
-    """Make the final runs of an entry the candidates of their starts. There is room for their copies."""
-    nodes, row = store.nodes, entry_at(automata, entry)
+def add_candidates(automata: Automata, store: Store, partition, entry, finality):  # type: ignore[no-untyped-def]
+    """Make the first run of each start that is final the candidate of this start. There is room for the copies.
+
+    `finality`: a value of `Automata.is_final`.
+    """
+    nodes, row, added_start = store.nodes, entry_at(automata, entry), -1
     of_partition = partition * PARTITION_WORDS + CANDIDATES
     before, candidate = NONE, store.partitions[of_partition]
     node = store.entries[row + NODES]
     while node != NONE:
         at = node_at(automata, node)
-        if automata.is_final[nodes[at + STATE]]:
-            start = nodes[at + START_TIE]
+        start = nodes[at + START_TIE]
+        if automata.is_final[nodes[at + STATE]] == finality and start != added_start:
+            added_start = start
             while candidate != NONE and nodes[node_at(automata, candidate) + START_TIE] < start:
                 before, candidate = candidate, nodes[node_at(automata, candidate) + NEXT_NODE]
             if candidate != NONE and nodes[node_at(automata, candidate) + START_TIE] == start:
@@ -116,14 +151,37 @@ def add_candidates(automata: Automata, store: Store, partition, entry):  # type:
 
 
 @helper
+def add_empty_candidate(automata: Automata, store: Store, partition, entry):  # type: ignore[no-untyped-def]
+    """Make the match of no row the candidate of the start at an entry, if it has none. There is room for it."""
+    nodes, row = store.nodes, entry_at(automata, entry)
+    of_partition = partition * PARTITION_WORDS + CANDIDATES
+    before, candidate = NONE, store.partitions[of_partition]
+    while candidate != NONE:
+        before, candidate = candidate, nodes[node_at(automata, candidate) + NEXT_NODE]
+    if before != NONE and nodes[node_at(automata, before) + START_TIE] == store.entries[row + TIE]:
+        return
+    added = take_first_node(automata, store)
+    at = node_at(automata, added)
+    nodes[at + START] = store.entries[row + TIME]
+    nodes[at + START_TIE] = store.entries[row + TIE]
+    nodes[at + MATCH_END] = store.entries[row + TIME]
+    nodes[at + MATCH_END_TIE] = store.entries[row + TIE] - 1
+    nodes[at + NEXT_NODE] = NONE
+    if before == NONE:
+        store.partitions[of_partition] = added
+    else:
+        nodes[node_at(automata, before) + NEXT_NODE] = added
+
+
+@helper
 def drop_ended(automata: Automata, store: Store, entry):  # type: ignore[no-untyped-def]
-    """Free the runs of an entry in states without arcs: no row extends them."""
+    """Free the runs of an entry in states without arcs, which no row extends and the end of the input does not end."""
     nodes, row = store.nodes, entry_at(automata, entry)
     before, node = NONE, store.entries[row + NODES]
     while node != NONE:
         at = node_at(automata, node)
         following, state = nodes[at + NEXT_NODE], nodes[at + STATE]
-        if automata.first_arcs[state] < automata.first_arcs[state + 1]:
+        if automata.first_arcs[state] < automata.first_arcs[state + 1] or automata.is_final[state] == AT_END:
             before = node
         else:
             if before == NONE:
@@ -163,10 +221,13 @@ def select_matches(automata: Automata, store: Store, partition, skip, skip_field
         number = store.partitions[of_partition + MATCHES]
         store.partitions[of_partition + MATCHES] = 1 if number == NONE else number + 1
         number = store.partitions[of_partition + MATCHES]
+        to = store.state[RESULT_COUNT] * (RESULT_WORDS + automata.fields)
         write_result(automata, store, candidate, partition, number, nodes[at + START], nodes[at + MATCH_END])
+        store.results[to + RESULT_FIRST] = start
+        store.results[to + RESULT_LAST] = nodes[at + MATCH_END_TIE]
         until = start + 1
         if skip == PAST_LAST_ROW:
-            until = nodes[at + MATCH_END_TIE] + 1
+            until = max(until, nodes[at + MATCH_END_TIE] + 1)
         elif skip == TO_FIELD:
             target = nodes[at + NODE_WORDS + skip_field]
             if target != NULL and target > start:
@@ -219,14 +280,16 @@ def match_rows(  # type: ignore[no-untyped-def]
                 has_room = extend(automata, store, machine, first, count_list(automata, store, first), entry)
             if has_room:
                 has_room = begin_run(automata, store, machine, entry)
-            if has_room == 0 or state[NODE_RECORDS + LIVE_RECORDS] + state[LIST_COUNT] > store.node_room:
+            if has_room == 0 or state[NODE_RECORDS + LIVE_RECORDS] + state[LIST_COUNT] >= store.node_room:
                 free_list(automata, store, state[LIST_HEAD])
                 remove_entry(automata, store, entry, partition)
                 return index
             at = entry_at(automata, entry)
             entries[at + NODES] = state[LIST_HEAD]
             entries[at + NODE_COUNT] = state[LIST_COUNT]
-            add_candidates(automata, store, partition, entry)
+            add_candidates(automata, store, partition, entry, ALWAYS)
+            if automata.is_final[0] == ALWAYS:
+                add_empty_candidate(automata, store, partition, entry)
             drop_ended(automata, store, entry)
             if before != NONE:
                 remove_entry(automata, store, before, partition)
@@ -242,18 +305,25 @@ def match_rows(  # type: ignore[no-untyped-def]
 def end_runs(automata: Automata, store: Store, begin, end, watermark, skip, skip_field):  # type: ignore[no-untyped-def]
     """End the runs of the partitions `[begin, end)` that no row from the watermark on extends, and write the matches.
 
-    Return the partition reached, fewer than `end` if there is no room for results.
+    At the end of the input, runs become candidates that are final then. Return the partition reached, fewer than `end`
+    if there is no room.
     """
     entries, nodes = store.entries, store.nodes
     for partition in range(begin, end):
         entry = store.partitions[partition * PARTITION_WORDS + LAST]
         if entry != NONE:
             row = entry_at(automata, entry)
+            if watermark == END:
+                count = count_list(automata, store, entries[row + NODES])
+                if store.state[NODE_RECORDS + LIVE_RECORDS] + count > store.node_room:
+                    return partition
+                add_candidates(automata, store, partition, entry, AT_END)
             before, node = NONE, entries[row + NODES]
             while node != NONE:
                 at = node_at(automata, node)
                 following = nodes[at + NEXT_NODE]
-                if nodes[at + RUN_STOP] <= watermark:
+                may_end = watermark == END or automata.is_final[nodes[at + STATE]] != AT_END
+                if nodes[at + RUN_STOP] <= watermark and may_end:
                     if before == NONE:
                         entries[row + NODES] = following
                     else:
@@ -268,14 +338,102 @@ def end_runs(automata: Automata, store: Store, begin, end, watermark, skip, skip
     return end
 
 
-@kernel("i64(Automata, Store, i64)")
-def earliest_candidate(automata: Automata, store: Store, partitions):  # type: ignore[no-untyped-def]
-    """Return the time of the earliest last row of a candidate, or END."""
+@kernel("i64(Automata, Store, i64, i64*)")
+def first_starts(automata: Automata, store: Store, partitions, ties):  # type: ignore[no-untyped-def]
+    """Write the tie of the earliest first row of a run or candidate of each partition, or END, into `ties`.
+
+    Return the time of the earliest of these rows, or END.
+    """
     earliest = END
     for partition in range(partitions):
+        ties[partition] = END
+        first = store.partitions[partition * PARTITION_WORDS + CANDIDATES]
+        entry = store.partitions[partition * PARTITION_WORDS + LAST]
+        for node in (first, NONE if entry == NONE else store.entries[entry_at(automata, entry) + NODES]):
+            if node != NONE:
+                at = node_at(automata, node)
+                ties[partition] = min(ties[partition], store.nodes[at + START_TIE])
+                earliest = min(earliest, store.nodes[at + START])
+    return earliest
+
+
+@kernel("i64(Automata, Store, i64)")
+def earliest_candidate(automata: Automata, store: Store, partitions):  # type: ignore[no-untyped-def]
+    """Return the time of the earliest last row of a candidate, or of a run that is final AT_END; or END."""
+    earliest = END
+    for partition in range(partitions):
+        entry = store.partitions[partition * PARTITION_WORDS + LAST]
+        node = NONE if entry == NONE else store.entries[entry_at(automata, entry) + NODES]
+        while node != NONE:
+            if automata.is_final[store.nodes[node_at(automata, node) + STATE]] == AT_END:
+                earliest = min(earliest, store.entries[entry_at(automata, entry) + TIME])
+            node = store.nodes[node_at(automata, node) + NEXT_NODE]
         node = store.partitions[partition * PARTITION_WORDS + CANDIDATES]
         while node != NONE:
             at = node_at(automata, node)
             earliest = min(earliest, store.nodes[at + MATCH_END])
             node = store.nodes[at + NEXT_NODE]
     return earliest
+
+
+@kernel("i64(Automata, Machine, Store, Rows, i64*, i64*, i64, i64, i64*, i64*, f64*)")
+def trace_matches(  # type: ignore[no-untyped-def]
+    automata: Automata, machine: Machine, store: Store, rows: Rows, bounds, finalities, begin, end, states, fields,
+    float_fields,
+):  # fmt: skip
+    """Write the state and the register after each row of the matches `[begin, end)`.
+
+    The rows of a match are `[bounds[2 * match], bounds[2 * match + 1])`. Its run ends in a state that is final ALWAYS,
+    or by `finalities[match]`. The run is found again: from the first row all runs are extended as in `match_rows`, and
+    each node keeps the one from which it came in place of START_TIE. `store` has no other contents.
+
+    Return the match reached, fewer than `end` if there is no room.
+    """
+    state, nodes, entries = store.state, store.nodes, store.entries
+    for match in range(begin, end):
+        for records in (ENTRIES, NODE_RECORDS):
+            state[records + FREE_RECORD] = NONE
+            state[records + USED_RECORDS] = 0
+            state[records + LIVE_RECORDS] = 0
+        node = take_first_node(automata, store)
+        nodes[node_at(automata, node) + STATE] = 0
+        nodes[node_at(automata, node) + RUN_STOP] = END
+        nodes[node_at(automata, node) + NEXT_NODE] = NONE
+        for index in range(bounds[2 * match], bounds[2 * match + 1]):
+            entries[TIME] = rows.time[index]
+            entries[STOP] = rows.stop[index]
+            for word in range(automata.row_words):
+                entries[ENTRY_WORDS + word] = rows.words[index * automata.row_words + word]
+            for word in range(automata.float_row_words):
+                store.float_rows[word] = rows.float_words[index * automata.float_row_words + word]
+            begin_list(store)
+            is_cut = False
+            while node != NONE and not is_cut:
+                of_node = nodes[node_at(automata, node) + STATE]
+                for arc in range(automata.first_arcs[of_node], automata.first_arcs[of_node + 1]):
+                    added = fire(automata, store, machine, arc, node, 0, state[LIST_HEAD])
+                    if added == NO_ROOM:
+                        return match
+                    if added != NONE:
+                        append_node(automata, store, added)
+                        nodes[node_at(automata, added) + START_TIE] = node
+                        if automata.is_final[nodes[node_at(automata, added) + STATE]] == ALWAYS:
+                            is_cut = True
+                            break
+                node = nodes[node_at(automata, node) + NEXT_NODE]
+            node = state[LIST_HEAD]
+        while node != NONE:
+            finality = automata.is_final[nodes[node_at(automata, node) + STATE]]
+            if finality == ALWAYS or (finality == AT_END and finality == finalities[match]):
+                break
+            node = nodes[node_at(automata, node) + NEXT_NODE]
+        for index in range(bounds[2 * match + 1] - 1, bounds[2 * match] - 1, -1):
+            at = node_at(automata, node)
+            states[index] = nodes[at + STATE]
+            for word in range(automata.fields):
+                fields[index * automata.fields + word] = nodes[at + NODE_WORDS + word]
+            for word in range(automata.float_fields):
+                value = store.float_nodes[node * automata.float_fields + word]
+                float_fields[index * automata.float_fields + word] = value
+            node = nodes[at + START_TIE]
+    return end

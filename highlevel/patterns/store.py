@@ -29,6 +29,7 @@ from highlevel.patterns.entry_kernels import (
 )
 from highlevel.speculation.lifetimes.kernels.records import FREE_RECORD, LIVE_RECORDS, NONE, USED_RECORDS
 from lowlevel.expressions.types import Type
+from lowlevel.punctuation import END
 
 MIN_ROOM = 4_096
 
@@ -156,11 +157,54 @@ class PartialMatches:
             begin = match_kernels.end_runs(self._automata, store, begin, end, watermark, skip.rule, skip.field)
             if self.state[RESULT_COUNT]:
                 yield self._take_results()
+            elif begin < end:
+                self._grow()
 
     def earliest_candidate(self, partitions: int) -> int:
         """Return the earliest time of a last row of a match that is not decided, or END."""
         known = min(partitions, len(self._partitions))
         return int(match_kernels.earliest_candidate(self._automata, self._store(), known))
+
+    def first_starts(self, partitions: int) -> tuple[Words, int]:
+        """Return the tie of the earliest first row of a run or match of each partition, and the earliest time; or END.
+
+        The matches are those that are not decided.
+        """
+        ties = np.full(max(partitions, 1), END)
+        known = min(partitions, len(self._partitions))
+        earliest = int(match_kernels.first_starts(self._automata, self._store(), known, ties))
+        return ties[:partitions], earliest
+
+    def trace(self, rows: Rows, bounds: Words, finalities: Words) -> tuple[Words, Results]:
+        """Return the state after each row of matches, and the registers (`match_kernels.trace_matches`).
+
+        This instance must have no other rows. The words of results are the integer fields.
+        """
+        count, automata = len(rows.kind), self._automata
+        states = np.zeros(count + 1, np.int64)
+        fields = np.zeros(count * automata.fields + 1, np.int64)
+        floats = np.zeros(count * automata.float_fields + 1, np.float64)
+        begin, end = 0, len(finalities)
+        while begin < end:
+            begin = match_kernels.trace_matches(
+                automata,
+                self.compiled.machine,
+                self._store(),
+                rows,
+                bounds,
+                finalities,
+                begin,
+                end,
+                states,
+                fields,
+                floats,
+            )
+            if begin < end:
+                self._grow()
+        registers = Results(
+            fields[:-1].reshape(count, automata.fields), floats[:-1].reshape(count, automata.float_fields)
+        )
+        return states[:-1], registers
 
     def forget(self, partitions: int, watermark: int) -> int:
         """Remove what rows from the watermark on do not need. Return the number of partitions with entries."""
@@ -171,6 +215,10 @@ class PartialMatches:
         """Give the partitions `kept` the numbers 0, 1, 2, …; the others have no entries."""
         partitions = self._partitions[kept]
         self._partitions = _longer(partitions, max(MIN_ROOM, 2 * len(kept)), NONE)
+
+    def forget_partitions(self, partitions: Words) -> None:
+        """Forget the runs of partitions. Their memory is not returned: for an instance that is used once."""
+        self._partitions[partitions[partitions < len(self._partitions)]] = NONE
 
     def used_partitions(self, partitions: int) -> Words:
         """Return the partitions with entries or candidates."""

@@ -1,6 +1,6 @@
-"""Matches: the node of MATCH_RECOGNIZE.
+"""Matches and MatchedRows: the nodes of MATCH_RECOGNIZE.
 
-    rows ──► partitions ──► runs of an automaton, preferred ones first ──► matches
+    rows ──► partitions ──► runs of an automaton, preferred ones first ──► matches ──► their rows
 
 The row of a match has the columns `keys` of its partition, the times of its first and last row, and the fields of the
 register. An Apply over it computes MEASURES.
@@ -8,6 +8,7 @@ register. An Apply over it computes MEASURES.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 
 from capture.lazy_dataclasses import dataclass
@@ -21,6 +22,9 @@ MATCH_START, MATCH_END = "match_start", "match_end"
 
 MATCH_NUMBER = "number of the match"
 """Column of a match: its number in the partition, from 1 on."""
+
+FINAL = "final "
+"""Beginning of the name of a column with a field after the last row of the match."""
 
 ROW_NUMBER = "number of the row"
 """Column that transfers may read: a number that rises with the order of the rows."""
@@ -42,6 +46,8 @@ class Matches(Node):
     is the field with the number of the row at which matching continues (TO_FIELD). `previous`: columns that transfers
     and fences may read, each with the column of the input whose value in the previous row it is. `sums`: sums over the
     fields, whose overflows are counted.
+
+    A match of no row, which a final start of the automaton makes possible, has the time of the row at which it begins.
 
     Partitions without runs are forgotten, except with `is_numbered` or `previous`: then the number of their last match
     and their last row are kept.
@@ -72,3 +78,39 @@ class Matches(Node):
     def time_columns(self) -> tuple[str, ...]:
         """The time of the last row."""
         return (MATCH_END,)
+
+
+@dataclass(frozen=True)
+class MatchedRows(Matches):
+    """The rows of the matches. The fields are those after the row.
+
+    `shown` are the columns of the input that are returned: the keys, the time, and others. `final` are the fields that
+    are also returned with their values after the last row of the match, as FINAL and their name. Rows of the states
+    `excluded` are not returned.
+
+    `has_empty`: a match of no row returns the row at which it begins. `has_unmatched`: rows are also returned that are
+    in no match, and at which none begins. They have no times of a match.
+    """
+
+    shown: tuple[str, ...] = ()
+    final: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    has_empty: bool = True
+    has_unmatched: bool = False
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns `shown`, those of Matches without the keys, and the fields `final`."""
+        by_name = {column.name: column for column in self.input.columns}
+        of_match = super().columns[len(self.keys) :]
+        fields = {column.name: column for column in of_match}
+        return (
+            *(by_name[name] for name in self.shown),
+            *(replace(column, nullable=True) for column in of_match),
+            *(replace(fields[name], name=FINAL + name, nullable=True) for name in self.final),
+        )
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """The time of the row."""
+        return self.input.time_columns

@@ -69,7 +69,7 @@ from highlevel.plan.partitioning import (
     Partitioning,
     SameRows,
 )
-from highlevel.plan.pattern_nodes import Matches
+from highlevel.plan.pattern_nodes import MatchedRows, Matches
 from highlevel.plan.revision_nodes import (
     ChangingFirstCopies,
     ChangingFlowMerge,
@@ -284,6 +284,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     ChangingNetRows: Entry(_make_net_rows, ByDistinctKeys(), count_net_rows),
     TimeGroups: Entry(_make_time_groups, ByGroups(), count_sums),
     Matches: Entry(_make_matches, ByDistinctKeys(), count_sums),
+    MatchedRows: Entry(_make_matches, ByDistinctKeys(), count_sums),
     Over: Entry(_make_over, InOnePartition(), count_sums),
     Sample: Entry(_make_sample, InOnePartition(), count_rows_held),
     Fill: Entry(_make_fill, InOnePartition(), count_fill),

@@ -5,7 +5,8 @@
     PREV     PREV(len)                        a column of the row: the value in the previous row of the partition
 
 A field changes with the rows of some variables. In DEFINE, the row that is tested counts already: in the condition of B
-each field that B changes is replaced by its new value. MEASURES read the fields after the last row.
+each field that B changes is replaced by its new value. MEASURES read the fields after the last row. With ALL ROWS PER
+MATCH they read the fields after each row, and FINAL those after the last row.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.patterns.automaton import Field, Transfer
-from highlevel.plan.pattern_nodes import MATCH_NUMBER, ROW_NUMBER
+from highlevel.plan.pattern_nodes import FINAL, MATCH_NUMBER, ROW_NUMBER
 from lowlevel.expressions.tree import (
     Binary,
     Column,
@@ -66,7 +67,13 @@ class RowPatternBinder:
     """Binds the expressions of one MATCH_RECOGNIZE, and collects the fields that they need."""
 
     def __init__(
-        self, sql: str, variables: dict[str, str], resolve: Resolve, computing: Callable[[Bound], Bound]
+        self,
+        sql: str,
+        variables: dict[str, str],
+        resolve: Resolve,
+        computing: Callable[[Bound], Bound],
+        *,
+        has_all_rows: bool,
     ) -> None:
         """`variables`: the names by their form in lower case. `resolve` finds the columns of the rows."""
         self._sql = sql
@@ -78,6 +85,9 @@ class RowPatternBinder:
         self.previous: dict[str, Column] = {}
         """Columns with the values of the previous row, each with the column of the row."""
         self._reads_classifier = False
+        self._has_all_rows = has_all_rows
+        self.final: dict[str, None] = {}
+        """Fields whose values after the last row of the match are read by FINAL."""
         self.is_numbered = False
         """True if an expression reads MATCH_NUMBER()."""
 
@@ -103,7 +113,7 @@ class RowPatternBinder:
         return bound
 
     def measure(self, expression: tree.Expression) -> Bound:
-        """Bind a measure, over the fields after the last row."""
+        """Bind a measure, over the fields after a row."""
         return self._bind("MEASURES", expression)
 
     def row_of(self, variable: str, *, first: bool) -> str:
@@ -154,6 +164,8 @@ class RowPatternBinder:
     def _call(self, clause: str, call: Call) -> Bound | None:
         """Bind a call of an aggregate or of navigation; None for other functions."""
         name = call.function.text.lower()
+        if call.is_final:
+            return self._final(clause, name, call)
         if name in ("next", "permute"):
             expected = "PREV in the condition of the next variable: DEFINE B AS len > 2 * PREV(len)"
             raise self._error(f"{name.upper()} in {clause}", call, expected)
@@ -179,6 +191,24 @@ class RowPatternBinder:
         if call.where is not None:
             raise self._error(f"FILTER in {clause}", call, "a variable with this condition in DEFINE")
         return self._aggregate(clause, name, call) if name in AGGREGATES else self._navigation(name, call)
+
+    def _final(self, clause: str, name: str, call: Call) -> Bound | None:
+        """Bind a call after FINAL."""
+        if clause != "MEASURES":
+            raise self._error(f"FINAL in {clause}", call, "no FINAL: rows after the tested row are not known")
+        if name not in (*AGGREGATES, "first", "last"):
+            raise self._error(f"FINAL {name.upper()}", call, "FINAL before an aggregate, FIRST or LAST")
+        bound = self._call(clause, replace(call, is_final=False))
+        if bound is None or not self._has_all_rows:
+            return bound
+
+        def after_last_row(part: Bound) -> Bound | None:
+            if not isinstance(part, Column):
+                return None
+            self.final[part.name] = None
+            return replace(part, name=FINAL + part.name)
+
+        return transform(bound, after_last_row)
 
     def _error(self, problem: str, call: Call, expected: str) -> QueryError:
         return QueryError(problem, self._sql, call.start, expected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from highlevel.plan.pattern_nodes import Matches, SkipRule
+from highlevel.plan.pattern_nodes import MatchedRows, Matches, SkipRule
 from lowlevel.expressions.tree import Literal
 from lowlevel.expressions.types import Type
 from queries.explain.lines import length_text, line
@@ -27,8 +27,14 @@ def matches_lines(node: Matches) -> Iterator[str]:
         yield line("within", f"{length_text(automaton.window)} after the first row of the match")
     target = f" the row of {node.skip_field}" if node.skip is SkipRule.TO_FIELD else ""
     yield line("after match", f"SKIP {node.skip}{target}")
+    if isinstance(node, MatchedRows):
+        shown = ["the rows of each match" + f" except those of {', '.join(node.excluded)}" * bool(node.excluded)]
+        shown += ["the row of each empty match"] * (node.has_empty and automaton.start in automaton.finals)
+        shown += ["rows without match"] * node.has_unmatched
+        yield line("rows", ", ".join(shown))
+    runs = "the runs of the automaton with their rows" if isinstance(node, MatchedRows) else "the runs of the automaton"
     kept = " and the last row of each partition" if node.previous else ""
-    yield line("state", f"rows that wait, and the runs of the automaton{kept}")
+    yield line("state", f"rows that wait, and {runs}{kept}")
 
 
 def _changes(node: Matches) -> Iterator[tuple[str, str]]:

@@ -17,10 +17,12 @@ from highlevel.aggregation import Output
 from highlevel.patterns.automaton import Arc, Automaton, PatternError
 from highlevel.patterns.compilation import compile_automaton
 from highlevel.plan.nodes import Apply, Filter, TimeOutput
-from highlevel.plan.pattern_nodes import MATCH_END, MATCH_START, ROW_NUMBER, Matches, SkipRule
+from highlevel.plan.pattern_nodes import MATCH_END, MATCH_START, ROW_NUMBER, MatchedRows, Matches, SkipRule
 from lowlevel.expressions.tree import (
     Column,
+    Conditional,
     Expression,
+    IsNull,
     Literal,
     WideSum,
     columns_of,
@@ -43,6 +45,8 @@ from queries.plans.relations import (
 from queries.text import tree
 from queries.text.errors import QueryError
 
+ONE_ROW = tree.RowsPerMatch.ONE
+
 MAX_STATES = 2_000
 """States of an automaton: variables of a pattern, repeated ones as often as their quantifiers state."""
 
@@ -54,12 +58,18 @@ START = "start"
 
 @dataclass(frozen=True)
 class MatchRelation:
-    """The matches of a row pattern. `measures` are expressions over the fields of the automaton."""
+    """The matches of a row pattern, or their rows. `measures` are expressions over the fields of the automaton.
+
+    `final`: the fields that FINAL reads. `excluded`: the states of excluded rows.
+    """
 
     inner: Relation
     order: str
     keys: tuple[str, ...]
+    rows: tree.RowsPerMatch
     automaton: Automaton
+    final: tuple[str, ...]
+    excluded: tuple[str, ...]
     skip: SkipRule
     skip_field: str
     previous: tuple[tuple[str, str], ...]
@@ -68,13 +78,25 @@ class MatchRelation:
 
     @property
     def times(self) -> tuple[str, ...]:
-        """The time of the last row of a match."""
-        return (MATCH_END,)
+        """The time of the last row of a match, or of the row."""
+        return (MATCH_END,) if self.rows is ONE_ROW else (self.order,)
 
     @property
     def visible_names(self) -> tuple[str, ...]:
-        """The partition columns, the times of the first and last row, and the measures."""
-        return (*self.keys, MATCH_START, MATCH_END, *(out.name for out in self.measures))
+        """The partition columns, the times of the first and last row, and the measures.
+
+        With all rows also the time of the row, after the partition columns, and the other columns, at the end.
+        """
+        order = () if self.rows is ONE_ROW else (self.order,)
+        names = (*self.keys, *order, MATCH_START, MATCH_END, *(out.name for out in self.measures))
+        return tuple(dict.fromkeys(names + self._other_columns))
+
+    @property
+    def _other_columns(self) -> tuple[str, ...]:
+        """The columns of the rows that can be returned."""
+        if self.rows is ONE_ROW:
+            return ()
+        return tuple(name for name in self.inner.visible_names if name not in (MATCH_START, MATCH_END))
 
     def column(self, name: str) -> Column | None:
         """Return a column of a match."""
@@ -82,9 +104,11 @@ class MatchRelation:
         for key in self.keys:
             if key.lower() == lower:
                 return self.inner.column(key)
-        columns = [Column(MATCH_START, Type.TIME), Column(MATCH_END, Type.TIME)]
+        is_partial = self.rows is tree.RowsPerMatch.WITH_UNMATCHED
+        columns = [Column(name, Type.TIME, nullable=is_partial) for name in (MATCH_START, MATCH_END)]
         columns += [computed_column(out.name, out.expression) for out in self.measures]
-        return next((column for column in columns if column.name.lower() == lower), None)
+        of_match = next((column for column in columns if column.name.lower() == lower), None)
+        return of_match if of_match is not None or self.rows is ONE_ROW else self.inner.column(name)
 
     def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return the matches. Conditions on partition columns select rows."""
@@ -94,7 +118,10 @@ class MatchRelation:
         sources = dict(self.previous)
         fields = {field.name for field in self.automaton.register}
         used = {sources.get(name, name) for name in names_in(expressions)} - fields - {ROW_NUMBER}
-        used |= {*self.keys, self.order}
+        of_match = {MATCH_START, MATCH_END, *(out.name for out in self.measures)}
+        others = {*needed, *names_in(above)} - of_match - {*self.keys, self.order}
+        shown = () if self.rows is ONE_ROW else (*self.keys, self.order, *sorted(others))
+        used |= {*self.keys, self.order, *shown}
         placed = self.inner.make_node(used, self.order, below)
         computed = self.inner.computed if isinstance(self.inner, LinkRelation) else {}
         outputs = []
@@ -104,19 +131,17 @@ class MatchRelation:
             outputs.append(Output(name, replace(column, name=placed.names[name])))
         rows = Apply(placed.node, tuple(outputs), (TimeOutput(self.order, placed.names[self.order]),))
         parts = (part for measure in self.measures for part in parts_of(measure.expression))
-        matches = Matches(
-            rows,
-            self.automaton,
-            self.keys,
-            self.skip,
-            self.skip_field,
-            self.previous,
-            self.is_numbered,
-            tuple(dict.fromkeys(part for part in parts if isinstance(part, WideSum) and part.type is Type.INT)),
-        )
+        sums = tuple(dict.fromkeys(part for part in parts if isinstance(part, WideSum) and part.type is Type.INT))
+        common = rows, self.automaton, self.keys, self.skip, self.skip_field, self.previous, self.is_numbered, sums
+        matches = Matches(*common)
+        if self.rows is not ONE_ROW:
+            has_empty = self.rows is not tree.RowsPerMatch.WITHOUT_EMPTY
+            has_unmatched = self.rows is tree.RowsPerMatch.WITH_UNMATCHED
+            matches = MatchedRows(*common, shown, self.final, self.excluded, has_empty, has_unmatched)
         by_name = {column.name: column for column in matches.columns}
-        kept = [Output(name, by_name[name]) for name in (*self.keys, MATCH_START, MATCH_END)]
-        node = Apply(matches, (*kept, *self.measures), (TimeOutput(MATCH_END, MATCH_END),))
+        kept = [Output(name, by_name[name]) for name in dict.fromkeys((*self.keys, *shown, MATCH_START, MATCH_END))]
+        (time,) = self.times
+        node = Apply(matches, (*kept, *self.measures), (TimeOutput(time, time),))
         condition = conjunction(above)
         named = node if condition is None else Filter(node, condition)
         return RelationNode(named, {name: name for name in self.visible_names})
@@ -137,27 +162,50 @@ def row_pattern_matches(sql: str, clause: tree.MatchRecognize, inner: Relation) 
         variables.setdefault(word.text.lower(), word.text)
     definitions = _definitions(sql, clause, variables)
     computing = inner.computing if isinstance(inner, LinkRelation) else lambda bound: bound
-    binder = RowPatternBinder(sql, variables, scope.in_row, computing)
+    has_all_rows = clause.rows is not ONE_ROW
+    binder = RowPatternBinder(sql, variables, scope.in_row, computing, has_all_rows=has_all_rows)
     conditions = {variable: binder.condition(variable, condition) for variable, condition in definitions.items()}
     measures = []
-    taken = {MATCH_START, MATCH_END, *(key.lower() for key in keys)}
+    taken = {
+        MATCH_START,
+        MATCH_END,
+        *(name.lower() for name in (*keys, *(inner.visible_names if has_all_rows else ()))),
+    }
     for item in clause.measures:
         assert item.alias is not None
         if item.alias.text.lower() in taken:
             expected = f"another name: {MATCH_START} and {MATCH_END} are the times of a match"
+            if has_all_rows:
+                expected = "another name: ALL ROWS PER MATCH returns the columns of the rows"
             raise QueryError(f"a second column '{item.alias.text}'", sql, item.alias.start, expected)
         taken.add(item.alias.text.lower())
         measure = binder.measure(item.expression)
         if any(column.type is Type.BYTES for column in columns_of(measure)):
             expected = "columns of other types, or count(A.*) with a condition on the bytes in DEFINE"
             raise QueryError("a measure of bytes", sql, item.start, expected)
+        if clause.rows is tree.RowsPerMatch.WITH_UNMATCHED:
+            in_no_match = IsNull(Column(MATCH_START, Type.TIME, nullable=True))
+            measure = Conditional(in_no_match, Literal(None, measure.type), measure)
         measures.append(Output(item.alias.text, measure))
     skip, skip_field = _skip(sql, clause, variables, binder)
-    read = names_in(out.expression for out in measures) | {skip_field}
-    automaton = _automaton(sql, clause, variables, binder, conditions, read)
+    read = names_in(out.expression for out in measures) | {skip_field, *binder.final}
+    automaton, excluded = _automaton(sql, clause, variables, binder, conditions, read)
     columns = names_in(expression for arc in automaton.arcs for expression in arc.expressions)
     previous = tuple((name, column.name) for name, column in binder.previous.items() if name in columns)
-    return MatchRelation(inner, order, keys, automaton, skip, skip_field, previous, tuple(measures), binder.is_numbered)
+    return MatchRelation(
+        inner,
+        order,
+        keys,
+        clause.rows,
+        automaton,
+        tuple(binder.final),
+        excluded,
+        skip,
+        skip_field,
+        previous,
+        tuple(measures),
+        binder.is_numbered,
+    )
 
 
 def _order(sql: str, clause: tree.MatchRecognize, inner: Relation) -> str:
@@ -183,7 +231,7 @@ def _variables(pattern: tree.RowPattern) -> list[tree.Word]:
     match pattern:
         case tree.PatternVariable(word):
             return [word]
-        case tree.PatternRepeat(part=part):
+        case tree.PatternRepeat(part=part) | tree.PatternExclusion(part=part):
             return _variables(part)
         case tree.PatternSequence(parts) | tree.PatternChoice(parts):
             return [word for part in parts for word in _variables(part)]
@@ -230,6 +278,9 @@ class _Positions:
         self._targets: list[list[int]] = [[]]
         """The nodes that follow each node without a row, first ones preferred. Node 0 is the end of the pattern."""
         self._position_of: dict[int, int] = {}
+        self.excluded: set[int] = set()
+        """Positions whose rows are excluded."""
+        self._exclusions = 0
 
     def add(self, pattern: tree.RowPattern, after: int) -> int:
         """Return the node at which a pattern begins, which `after` follows."""
@@ -240,6 +291,8 @@ class _Positions:
                     raise QueryError(f"a pattern of more than {MAX_STATES} variables", self._sql, self._start, expected)
                 node = self._node([])
                 self._position_of[node] = len(self.variables)
+                if self._exclusions:
+                    self.excluded.add(len(self.variables))
                 self.variables.append(word.text)
                 self.exits.append(after)
                 return node
@@ -249,6 +302,11 @@ class _Positions:
                 return after
             case tree.PatternChoice(parts):
                 return self._node([self.add(part, after) for part in parts])
+            case tree.PatternExclusion(part):
+                self._exclusions += 1
+                node = self.add(part, after)
+                self._exclusions -= 1
+                return node
             case tree.PatternRepeat(part, least, most, is_reluctant):
                 return self._repeat(part, least, most, is_reluctant, after)
 
@@ -313,15 +371,15 @@ def _automaton(
     binder: RowPatternBinder,
     conditions: dict[str, Expression],
     read: set[str],
-) -> Automaton:
-    """Return the automaton of a pattern. `read`: the fields that measures and SKIP need."""
+) -> tuple[Automaton, tuple[str, ...]]:
+    """Return the automaton of a pattern, and its states of excluded rows.
+
+    `read`: the fields that measures and SKIP need.
+    """
     start = clause.keyword.start
     positions = _Positions(sql, start)
     begin = positions.add(clause.pattern, 0)
     first, is_empty = positions.following(begin)
-    if is_empty:
-        expected = "a pattern with at least one row: A+ in place of A*, or another variable"
-        raise QueryError("a pattern that can match no row", sql, start, expected)
     order = positions.reachable(first)
     of_positions = {position: variables[positions.variables[position].lower()] for position in order}
     names: dict[int, str] = {}
@@ -356,6 +414,8 @@ def _automaton(
         for position in following
     )
     finals = tuple(names[each] for each in order if positions.following(positions.exits[each])[1])
+    finals = (START, *finals) if is_empty else finals
+    excluded = tuple(names[each] for each in order if each in positions.excluded)
     register = tuple(field for field in binder.register if field.name in needed)
     automaton = Automaton(START, finals, arcs, register, clause.within)
     try:
@@ -363,7 +423,7 @@ def _automaton(
     except PatternError as error:
         problem, _, expected = str(error).partition(", expected ")
         raise QueryError(problem.removeprefix("got "), sql, start, expected) from None
-    return automaton
+    return automaton, excluded
 
 
 def _after_row(condition: Expression, transfer: Mapping[str, Expression]) -> Expression:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from lowlevel.durations import UNITS
 from lowlevel.expressions.types import Op
@@ -215,6 +216,8 @@ class ExpressionParser(TokenReader):
             table = self._word()
             self._at += 2
             return Star(table.start, table)
+        if self._in_row_pattern and token.keyword in ("FINAL", "RUNNING") and self._ahead().kind is Kind.WORD:
+            return self._final_or_running()
         return self._call() if self._ahead().keyword == "(" else self._name()
 
     def _duration(self) -> Constant:
@@ -286,6 +289,14 @@ class ExpressionParser(TokenReader):
         if self._token.keyword == ".":
             raise self._unexpected("a column, or one stream and its column")
         return Name(column, word)
+
+    def _final_or_running(self) -> Call:
+        """Read FINAL or RUNNING, and the call after it. RUNNING is the default."""
+        keyword = self._take().keyword
+        call = self._call() if self._ahead().keyword == "(" else None
+        if not isinstance(call, Call):
+            raise self._unexpected(f"an aggregate, FIRST or LAST after {keyword}: {keyword} LAST(A.len)")
+        return replace(call, is_final=keyword == "FINAL")
 
     def _call(self) -> Call | Over:
         function = self._word()

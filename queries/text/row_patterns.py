@@ -1,7 +1,8 @@
 """Parser of MATCH_RECOGNIZE: clauses in the order of SQL:2016, and row patterns.
 
 MATCH_RECOGNIZE (
-[PARTITION BY columns] ORDER BY time [MEASURES expression AS name, …] [ONE ROW PER MATCH]
+[PARTITION BY columns] ORDER BY time [MEASURES expression AS name, …]
+[ONE ROW PER MATCH | ALL ROWS PER MATCH [SHOW EMPTY MATCHES | OMIT EMPTY MATCHES | WITH UNMATCHED ROWS]]
 [AFTER MATCH SKIP TO NEXT ROW | PAST LAST ROW | TO [FIRST | LAST] variable]
 PATTERN (pattern) [WITHIN length] [DEFINE variable AS condition, …]
 )
@@ -9,6 +10,7 @@ PATTERN (pattern) [WITHIN length] [DEFINE variable AS condition, …]
 pattern    A B        A, then B         A+ A* A?   once or more, any number, at most once
 A | B      A, or else B      A{2} A{2,} A{,3} A{2,3}    these numbers of times
 (A B)+     a group           A+? A*? A?? A{2,3}?        as few as possible
+()         no row            {- A -}                    A, which is not among the rows of ALL ROWS PER MATCH
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ from queries.text.tree import (
     Expression,
     MatchRecognize,
     PatternChoice,
+    PatternExclusion,
     PatternRepeat,
     PatternSequence,
     PatternVariable,
     RowPattern,
+    RowsPerMatch,
     SelectItem,
     Table,
     Word,
@@ -34,13 +38,19 @@ from queries.text.windows import WindowParser
 MAX_REPEATS = 1_000
 """Largest number in a quantifier."""
 
-CLAUSES = "PARTITION BY, ORDER BY, MEASURES, ONE ROW PER MATCH, AFTER MATCH SKIP, PATTERN, WITHIN, DEFINE"
+CLAUSES = (
+    "PARTITION BY, ORDER BY, MEASURES, ONE ROW PER MATCH or ALL ROWS PER MATCH, AFTER MATCH SKIP, PATTERN, WITHIN, "
+    "DEFINE"
+)
 
 _QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
 class RowPatternParser(WindowParser):
     """Reads MATCH_RECOGNIZE."""
+
+    _has_unmatched = False
+    """True in a clause WITH UNMATCHED ROWS."""
 
     def _match_recognize(self, table: Table) -> MatchRecognize:
         """Read the clause, parentheses included."""
@@ -56,7 +66,8 @@ class RowPatternParser(WindowParser):
             raise self._unexpected("one time column in rising order: ORDER BY ts")
         self._accept("ASC")
         measures = self._measures() if self._accept("MEASURES") else ()
-        self._rows_per_match()
+        rows = self._rows_per_match()
+        self._has_unmatched = rows is RowsPerMatch.WITH_UNMATCHED
         skip = self._after_match() if self._starts("AFTER", "MATCH", "SKIP") else AfterMatch("PAST LAST ROW")
         if self._token.keyword in ("INITIAL", "SEEK"):
             raise self._refused("no INITIAL and SEEK: all matches are returned")
@@ -77,7 +88,7 @@ class RowPatternParser(WindowParser):
             raise self._unexpected(f"the end of MATCH_RECOGNIZE, or its clauses in the order {CLAUSES}")
         self._in_row_pattern, self._in_list, self._parentheses = outside
         self._clause = "FROM"
-        return MatchRecognize(table, keyword, partition, order, measures, skip, pattern, within, definitions)
+        return MatchRecognize(table, keyword, partition, order, measures, rows, skip, pattern, within, definitions)
 
     def _starts(self, *words: str) -> bool:
         """Step over words if they follow."""
@@ -108,18 +119,22 @@ class RowPatternParser(WindowParser):
         self._clause = "MEASURES"
         items: list[SelectItem] = []
         while not items or self._accept(","):
-            if self._token.keyword in ("FINAL", "RUNNING") and self._ahead().keyword not in (",", ".", "AS"):
-                self._at += 1  # both are the same at the last row of a match
             expression = self._expression()
             if not self._accept("AS"):
                 raise self._unexpected("an operator, or AS and the name of the measure")
             items.append(SelectItem(expression, self._column("the name of the measure")))
         return tuple(items)
 
-    def _rows_per_match(self) -> None:
-        if self._token.keyword == "ALL" and self._ahead().keyword == "ROWS":
-            raise self._refused("ONE ROW PER MATCH, and measures such as first(A.ts), last(A.ts) and count(*)")
-        self._starts("ONE", "ROW", "PER", "MATCH")
+    def _rows_per_match(self) -> RowsPerMatch:
+        if not self._starts("ALL", "ROWS", "PER", "MATCH"):
+            self._starts("ONE", "ROW", "PER", "MATCH")
+            return RowsPerMatch.ONE
+        if self._starts("OMIT", "EMPTY", "MATCHES"):
+            return RowsPerMatch.WITHOUT_EMPTY
+        if self._starts("WITH", "UNMATCHED", "ROWS"):
+            return RowsPerMatch.WITH_UNMATCHED
+        self._starts("SHOW", "EMPTY", "MATCHES")
+        return RowsPerMatch.ALL
 
     def _after_match(self) -> AfterMatch:
         self._clause = "AFTER MATCH SKIP"
@@ -177,26 +192,31 @@ class RowPatternParser(WindowParser):
 
     def _sequence(self) -> RowPattern:
         parts: list[RowPattern] = []
-        while not parts or self._token.keyword in ("(", "{") or self._token.kind in (Kind.WORD, Kind.QUOTED):
+        while not parts or self._at_part():
             parts.append(self._quantified())
         return parts[0] if len(parts) == 1 else PatternSequence(tuple(parts))
+
+    def _at_part(self) -> bool:
+        return self._token.keyword == "(" or self._begins_exclusion() or self._token.kind in (Kind.WORD, Kind.QUOTED)
 
     def _quantified(self) -> RowPattern:
         token = self._token
         if token.keyword == "PERMUTE" and self._ahead().keyword == "(":
             raise self._refused("the orders as alternatives: (A B | B A)")
-        if token.keyword == "{":
-            raise QueryError(
-                "{- -} in PATTERN", self._sql, token.start, "the pattern without braces: one row per match"
-            )
         if token.keyword == "^" or (token.kind is Kind.SYMBOL and token.text == "$"):
             raise QueryError(f"'{token.text}' in PATTERN", self._sql, token.start, "a pattern without ^ and $")
         if self._accept("("):
-            if self._token.keyword == ")":
-                raise QueryError("the empty pattern ()", self._sql, token.start, "a variable; A? is A or no row")
-            part = self._choice_of_patterns()
+            part: RowPattern = PatternSequence(()) if self._token.keyword == ")" else self._choice_of_patterns()
             if not self._accept(")"):
                 raise self._unexpected("a variable, a quantifier (* + ? {2,3}), '|' or ')'")
+        elif self._begins_exclusion():
+            if self._has_unmatched:
+                expected = "the pattern without {- -}, or ALL ROWS PER MATCH"
+                raise QueryError("{- -} with UNMATCHED ROWS", self._sql, token.start, expected)
+            self._at += 2
+            part = PatternExclusion(self._choice_of_patterns(), token.start)
+            if not (self._accept("-") and self._accept("}")):
+                raise self._unexpected("a variable, a quantifier (* + ? {2,3}), '|', or -} after the excluded rows")
         else:
             part = PatternVariable(self._column("a variable of the row pattern"))
         while self._token.keyword in _QUANTIFIERS or (self._token.keyword == "{" and not self._begins_exclusion()):

@@ -84,12 +84,13 @@ class Star:
 class Call:
     """A function or an aggregate. `where` is the condition of FILTER after an aggregate.
 
-    Only window functions such as `rank()` have no arguments.
+    Only window functions such as `rank()` have no arguments. `is_final`: FINAL before an aggregate in MATCH_RECOGNIZE.
     """
 
     function: Word
     arguments: tuple[Expression, ...]
     where: Expression | None = None
+    is_final: bool = False
 
     @property
     def start(self) -> int:
@@ -444,7 +445,7 @@ class PatternVariable:
 
 @dataclass(frozen=True, slots=True)
 class PatternSequence:
-    """Row patterns that follow each other."""
+    """Row patterns that follow each other; without parts, the pattern of no row."""
 
     parts: tuple[RowPattern, ...]
 
@@ -467,7 +468,24 @@ class PatternRepeat:
     start: int = field(compare=False, repr=False)
 
 
-RowPattern = PatternVariable | PatternSequence | PatternChoice | PatternRepeat
+@dataclass(frozen=True, slots=True)
+class PatternExclusion:
+    """`{- part -}`: a row pattern whose rows ALL ROWS PER MATCH does not return."""
+
+    part: RowPattern
+    start: int = field(compare=False, repr=False)
+
+
+RowPattern = PatternVariable | PatternSequence | PatternChoice | PatternRepeat | PatternExclusion
+
+
+class RowsPerMatch(StrEnum):
+    """The rows that MATCH_RECOGNIZE returns."""
+
+    ONE = "ONE ROW PER MATCH"
+    ALL = "ALL ROWS PER MATCH"
+    WITHOUT_EMPTY = "ALL ROWS PER MATCH OMIT EMPTY MATCHES"
+    WITH_UNMATCHED = "ALL ROWS PER MATCH WITH UNMATCHED ROWS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,6 +505,7 @@ class MatchRecognize:
     partition: tuple[Word, ...]
     order: Word
     measures: tuple[SelectItem, ...]
+    rows: RowsPerMatch
     skip: AfterMatch
     pattern: RowPattern
     within: int | None

@@ -485,8 +485,8 @@ def test_functions_of_payloads_are_conditions_of_the_tested_row(tmp_path: Path) 
 # --- wrong clauses ---
 
 WRONG = {
-    "A*": ("PATTERN (A*)", "a pattern that can match no row", "A+ in place of A*"),
     "()": ("PATTERN ()", "got ')'", "a variable"),
+    "{- without -}": ("PATTERN (A {- B } C)", "got '}'", "or -} after"),
     "{3,2}": ("PATTERN (A{3,2})", "{3,2}", "an upper bound"),
     "{,}": ("PATTERN (A{,})", "{,} without a number", "{2,3}"),
     "{0}": ("PATTERN (A{0} B)", "{0,0}", "at least 1"),
@@ -494,7 +494,9 @@ WRONG = {
     "many states": ("PATTERN ((A{1000}){3})", "more than 2000 variables", "count(A.*)"),
     "many arcs": ("PATTERN ((A?){1000} B)", "more than 20000 arcs", "A{,9} in place of (A?){9}"),
     "PERMUTE": ("PATTERN (PERMUTE(A, B))", "PERMUTE", "(A B | B A)"),
-    "{- -}": ("PATTERN (A {- B -})", "{- -}", "without braces"),
+    "{- -} with UNMATCHED ROWS": (
+        "ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN (A {- B -})", "{- -} with UNMATCHED ROWS", "without {- -}",
+    ),
     "^": ("PATTERN (^ A)", "'^' in PATTERN", "without ^"),
     "unknown variable in DEFINE": ("PATTERN (A) DEFINE B AS TRUE", "'B' in DEFINE", "valid: A"),
     "defined twice": ("PATTERN (A) DEFINE A AS TRUE, a AS FALSE", "'a' is defined twice", "one condition"),
@@ -503,7 +505,13 @@ WRONG = {
     "unknown column": ("MEASURES A.prize AS p PATTERN (A)", "unknown column 'prize'", "price"),
     "measure without name": ("MEASURES price PATTERN (A)", "got 'PATTERN'", "AS and the name"),
     "two equal names": ("MEASURES price AS p, ts AS p PATTERN (A)", "a second column 'p'", "another name"),
-    "ALL ROWS PER MATCH": ("ALL ROWS PER MATCH PATTERN (A)", "ALL", "ONE ROW PER MATCH"),
+    "ALL ROWS with an unknown word": ("ALL ROWS PER MATCH SHOW ROWS PATTERN (A)", "got 'SHOW'", "ALL ROWS PER MATCH"),
+    "a measure with the name of a column": (
+        "MEASURES count(*) AS price ALL ROWS PER MATCH PATTERN (A)", "a second column 'price'", "another name",
+    ),
+    "FINAL in DEFINE": ("PATTERN (A) DEFINE A AS FINAL last(price) > 1", "FINAL in DEFINE", "no FINAL"),
+    "FINAL of a column": ("MEASURES FINAL A.price AS p PATTERN (A)", "got 'A'", "FINAL LAST(A.len)"),
+    "FINAL PREV": ("MEASURES FINAL prev(price) AS p PATTERN (A)", "FINAL PREV", "FIRST or LAST"),
     "SUBSET": ("PATTERN (A B) SUBSET U = (A, B)", "SUBSET", "sum(A.len) + sum(B.len)"),
     "skip to an unknown variable": ("AFTER MATCH SKIP TO C PATTERN (A)", "SKIP TO C", "valid: A"),
     "skip to nothing": ("AFTER MATCH SKIP PATTERN (A)", "got 'PATTERN'", "PAST LAST ROW"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from highlevel.patterns.automaton import Arc, Automaton, Field
 from highlevel.plan.nodes import Node
-from highlevel.plan.pattern_nodes import ROW_NUMBER, Matches, SkipRule
+from highlevel.plan.pattern_nodes import ROW_NUMBER, MatchedRows, Matches, SkipRule
 from lowlevel.expressions.tree import Binary, Column, Conditional, Expression, IsNull, Literal, Unary
 from lowlevel.expressions.types import Op, Type
 from tests.references.automata import value_of
@@ -23,10 +23,12 @@ BEFORE = Column("n before", Type.INT, nullable=True)
 PLACE = Column(ROW_NUMBER, Type.INT)
 
 Register = tuple[Any, ...]
+Step = tuple[str, Register]
+"""The state and the register after a row."""
 
 
 def matches(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
-    """Return the rows of a Matches node."""
+    """Return the rows of a Matches or MatchedRows node."""
     assert isinstance(node, Matches)
     partitions: dict[tuple, list[tuple]] = {}
     for row in sorted(inputs[0], key=lambda row: tuple((value is None, value) for value in row)):
@@ -34,7 +36,9 @@ def matches(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
         partitions.setdefault(key, []).append(row)
     found: Counter[tuple] = Counter()
     names = [field.name for field in node.automaton.register]
+    initial = tuple(field.initial.value for field in node.automaton.register)
     for key, rows in partitions.items():
+        unmatched = set(range(len(rows)))
         values = [
             dict(zip(COLUMNS, row, strict=True))
             | {BEFORE.name: rows[place - 1][3] if place else None, ROW_NUMBER: place}
@@ -42,34 +46,56 @@ def matches(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
         ]
         start = number = 0
         while start < len(rows):
-            match = _preferred(node.automaton, values, start)
-            if match is None:
+            steps = _preferred(node.automaton, values, start)
+            if steps is None:
                 start += 1
                 continue
-            end, register = match
+            end = start + len(steps) - 1
+            register = steps[-1][1] if steps else initial
             number += 1
-            shown = [value for name, value in zip(names, register, strict=True) if name != node.skip_field]
             numbers = [number] if node.is_numbered else []
-            found[(*key, rows[start][0], rows[end][0], *numbers, *shown)] += 1
+            of_match = (rows[start][0], rows[max(start, end)][0], *numbers)
+            if isinstance(node, MatchedRows):
+                unmatched -= {start, *range(start, end + 1)}
+                for place, (state, after) in enumerate(steps or [("no row", initial)], start):
+                    if state not in node.excluded and (steps or node.has_empty):
+                        found[(*_shown(node, rows[place]), *of_match, *_fields(node, after, register))] += 1
+            else:
+                found[(*key, *of_match, *_fields(node, register, register))] += 1
             start = _continue(node, start, end, dict(zip(names, register, strict=True)))
+        if isinstance(node, MatchedRows) and node.has_unmatched:
+            nulls = [None] * (3 if node.is_numbered else 2)
+            for place in unmatched:
+                found[(*_shown(node, rows[place]), *nulls, *_fields(node, initial, initial))] += 1
     return found
+
+
+def _shown(node: MatchedRows, row: tuple) -> list[Any]:
+    return [row[COLUMNS.index(name)] for name in node.shown]
+
+
+def _fields(node: Matches, after: Register, final: Register) -> list[Any]:
+    """Return the fields after a row, and those of FINAL."""
+    names = [field.name for field in node.automaton.register]
+    shown = [value for name, value in zip(names, after, strict=True) if name != node.skip_field]
+    return shown + [final[names.index(name)] for name in (node.final if isinstance(node, MatchedRows) else ())]
 
 
 def _continue(node: Matches, start: int, end: int, register: Mapping[str, Any]) -> int:
     if node.skip is SkipRule.PAST_LAST_ROW:
-        return end + 1
+        return max(start, end) + 1
     if node.skip is SkipRule.TO_FIELD:
         target = register[node.skip_field]
         return start + 1 if target is None else max(start + 1, target)
     return start + 1
 
 
-def _preferred(automaton: Automaton, values: Sequence[Mapping[str, Any]], start: int) -> tuple[int, Register] | None:
-    """Return the last row and the register of the preferred run from a row, or None."""
+def _preferred(automaton: Automaton, values: Sequence[Mapping[str, Any]], start: int) -> list[Step] | None:
+    """Return the steps of the preferred run from a row, or None."""
     names = [field.name for field in automaton.register]
     failed: set[tuple[str, int, Register]] = set()
 
-    def run(state: str, place: int, register: Register) -> tuple[int, Register] | None:
+    def run(state: str, place: int, register: Register) -> list[Step] | None:
         if (state, place, register) in failed:
             return None
         is_inside = place < len(values) and (
@@ -80,11 +106,12 @@ def _preferred(automaton: Automaton, values: Sequence[Mapping[str, Any]], start:
             for arc in automaton.arcs:
                 if arc.source == state and value_of(arc.fence, row) is True:
                     changed = row | {name: value_of(value, row) for name, value in arc.transfer}
-                    match = run(arc.target, place + 1, tuple(changed[name] for name in names))
-                    if match is not None:
-                        return match
-        if state in automaton.finals:
-            return place - 1, register
+                    after = tuple(changed[name] for name in names)
+                    steps = run(arc.target, place + 1, after)
+                    if steps is not None:
+                        return [(arc.target, after), *steps]
+        if state in automaton.finals or (state in automaton.last_finals and place == len(values)):
+            return []
         failed.add((state, place, register))
         return None
 
@@ -113,10 +140,14 @@ def draw_matches(random: Random) -> Matches:
         source = "start" if number == 0 else random.choice(states)
         transfer = tuple(pair for update in random.sample(updates[:3], random.randint(0, 2)) for pair in update)
         arcs.append(Arc(source, random.choice(states[1:]), _fence(random, rows, total), transfer))
-    reached = dict.fromkeys(arc.target for arc in arcs)
-    finals = tuple(random.sample(list(reached), random.randint(1, min(2, len(reached)))))
+    reached = list(dict.fromkeys(arc.target for arc in arcs))
+    random.shuffle(reached)
+    count = random.randint(0, min(2, len(reached)))
+    finals, last_finals = tuple(reached[:count]), tuple(reached[count : max(1, count + random.randint(0, 1))])
+    if random.random() < 0.2:
+        finals = (*finals, "start")
     skip = random.choice(list(SkipRule))
-    automaton = Automaton("start", finals, tuple(arcs), tuple(fields), random.choice([None, 5, 30]))
+    automaton = Automaton("start", finals, tuple(arcs), tuple(fields), random.choice([None, 5, 30]), last_finals)
     return Matches(
         ROWS,
         automaton,
@@ -141,4 +172,28 @@ def _fence(random: Random, rows: Column, total: Column) -> Expression:
     return random.choice([one, one, Binary(Op.AND, one, other), Binary(Op.OR, one, other)])
 
 
-REFERENCES = {Matches: Reference(draw_matches, matches)}
+def draw_matched_rows(random: Random) -> MatchedRows:
+    """Return a node with the automaton of `draw_matches`."""
+    node = draw_matches(random)
+    states = [state for state in node.automaton.states if state != "start"]
+    has_unmatched = random.random() < 0.3
+    return MatchedRows(
+        node.input,
+        node.automaton,
+        node.keys,
+        node.skip,
+        node.skip_field,
+        node.previous,
+        node.is_numbered,
+        shown=(*node.keys, "ts", *random.sample(["other"], random.randint(0, 1))),
+        final=tuple(random.sample(["rows", "total", "group"], random.randint(0, 2))),
+        excluded=() if has_unmatched else tuple(random.sample(states, random.randint(0, 1))),
+        has_empty=has_unmatched or random.random() < 0.5,
+        has_unmatched=has_unmatched,
+    )
+
+
+REFERENCES = {
+    Matches: Reference(draw_matches, matches),
+    MatchedRows: Reference(draw_matched_rows, matches),
+}

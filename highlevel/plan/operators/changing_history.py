@@ -1,4 +1,6 @@
-"""ChangingResults of a node whose results depend on several windows: FILL, CLOSING WHEN, OVER that compares windows.
+"""ChangingResults of a node whose results depend on several windows.
+
+These are FILL, CLOSING WHEN, MATCH_RECOGNIZE, and OVER that compares windows.
 
     final rows ────────► the body ──────────────► final results ──┬──► new results
     other rows ────────► a copy of the body ────► other results ──┘       changes to the results returned before
@@ -9,7 +11,8 @@ much as all rows that can still change. REMEMBER limits their number.
 
 If all functions of OVER have a common column in PARTITION BY, rows with another value of this column have no effect.
 Then only the partitions with changes, and those with rows that became final, are computed again. For this the body
-returns the columns of the partition too.
+returns the columns of the partition too. The same holds for the partitions of MATCH_RECOGNIZE, also for those whose
+matches became final.
 
 The rows of a group of FILL depend on its own rows, and on the last window of all groups. So only the changed groups,
 and one group with the last window, are computed again, as long as the last window remains and no window becomes final.
@@ -21,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +42,7 @@ from highlevel.plan.operators.changing_results import compute, result_table
 from highlevel.plan.operators.fill import END_WITH_ROWS, MAX_GAP_ROWS, MAX_GROUPS
 from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator, bounds_of, times_of
+from highlevel.plan.pattern_nodes import Matches
 from highlevel.speculation.changes import make_changes, net_changes, split_changes
 from highlevel.speculation.weighted_rows import WeightedRows
 from lowlevel.plan import ARROW_TYPES
@@ -55,8 +60,11 @@ BODY = "body "
 
 
 def common_partition(body: Node) -> tuple[str, ...]:
-    """Return the columns in PARTITION BY of all functions of OVER, or of the groups of FILL; () for other nodes."""
-    if isinstance(body, Fill):
+    """Return the columns in PARTITION BY of all functions of OVER or of MATCH_RECOGNIZE, or of the groups of FILL.
+
+    Other nodes have none.
+    """
+    if isinstance(body, Fill | Matches):
         return body.keys
     if not isinstance(body, Over):
         return ()
@@ -72,6 +80,7 @@ class ChangingHistoryOperator:
         (changes,) = node.inputs
         body, self._partition = node.body, common_partition(node.body)
         kinds = {column.name: column for column in body.inputs[0].columns}
+        self._has_matches = isinstance(body, Matches)
         self._fill = body if isinstance(body, Fill) and body.keys else None
         self._last_end: int | None = None  # of the rows of FILL when its results were computed
         self._result_partition = [PARTITION + name if isinstance(body, Over) else name for name in self._partition]
@@ -153,6 +162,8 @@ class ChangingHistoryOperator:
     def _revise(self, final: pa.Table) -> Iterator[pa.RecordBatch]:
         """Return the changes to the last results. `final`: the results of the body that have not been compared."""
         changed, self._changed = self._changed, []
+        if self._has_matches:
+            changed.append(final.select(self._partition))
         if self._fill is not None and not self._has_independent_groups(self._fill, final, changed):
             is_changed = Membership((), ())
         else:
@@ -162,9 +173,13 @@ class ChangingHistoryOperator:
         results = self._schema.empty_table()
         if self._input_watermark != END:
             copy = self._make()
-            copy.restore(
-                {name: is_changed.rows_of(table, self._partition) for name, table in self._body.snapshot().items()}
-            )
+            tables = self._body.snapshot()
+            if not self._has_matches:
+                tables = {name: is_changed.rows_of(table, self._partition) for name, table in tables.items()}
+            copy.restore(tables)
+            if self._has_matches and self._partition:
+                body = cast(PartitionedOperator, copy)
+                body.forget_partitions(~is_changed.of(body.partitions, self._partition))
             chosen = is_changed.of(self._rows.content[0], self._partition)
             results = compute(copy, [self._rows.repeated(chosen)], self._schema)
         new = pa.concat_tables([final, results])
@@ -206,6 +221,19 @@ class ChangingHistoryOperator:
         self._changed = [tables[CHANGED]] if CHANGED in tables else []
         body = {name.removeprefix(BODY): table for name, table in tables.items() if name.startswith(BODY)}
         restore_to([self._body], body)
+
+
+class PartitionedOperator(Protocol):
+    """An operator that keeps the runs of partitions."""
+
+    @property
+    def partitions(self) -> pa.Table:
+        """The columns of the known partitions."""
+        ...
+
+    def forget_partitions(self, is_forgotten: npt.NDArray[np.bool_]) -> None:
+        """Forget the runs of some of the known partitions."""
+        ...
 
 
 class Membership:

@@ -1,17 +1,18 @@
-"""The operator of Matches: rows wait for the watermark, and are then matched in the order of their time."""
+"""The operator of Matches and MatchedRows: rows wait for the watermark, and are matched in the order of their time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
 from highlevel.operators.batch_columns import BatchColumns
-from highlevel.patterns.compilation import NUMBERED, Words, compile_automaton
+from highlevel.patterns.compilation import NONE, NUMBERED, Words, compile_automaton
 from highlevel.patterns.entry_kernels import (
     ADDED,
     PARTITION,
@@ -24,9 +25,19 @@ from highlevel.patterns.entry_kernels import (
 from highlevel.patterns.match_kernels import NEXT_ROW, PAST_LAST_ROW, TO_FIELD
 from highlevel.patterns.row_words import RegisterColumns, RowWords, ValueNumbers
 from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results, Skip
+from highlevel.plan.operators.matched_rows import KeptRows
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
 from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
-from highlevel.plan.pattern_nodes import ROW_NUMBER, Matches, SkipRule
+from highlevel.plan.pattern_nodes import (
+    FINAL,
+    MATCH_END,
+    MATCH_NUMBER,
+    MATCH_START,
+    ROW_NUMBER,
+    MatchedRows,
+    Matches,
+    SkipRule,
+)
 from lowlevel.expressions.columns import Vector
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.types import Type
@@ -35,12 +46,14 @@ from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 RULES = {SkipRule.NEXT_ROW: NEXT_ROW, SkipRule.PAST_LAST_ROW: PAST_LAST_ROW, SkipRule.TO_FIELD: TO_FIELD}
 
-PARTITIONS, PREVIOUS, STATE, VALUES, RUNS = "partitions", "previous rows", "state", "values of ", "runs: "
+PARTITIONS, PREVIOUS, STATE, KEPT, VALUES, RUNS = (
+    "partitions", "previous rows", "state", "kept rows", "values of ", "runs: "
+)  # fmt: skip
 """Tables of a snapshot, and the beginnings of names of tables."""
 
 
 class MatchesOperator:
-    """Stores rows that are not final, and the runs of the partitions."""
+    """Stores rows that are not final, and the runs of the partitions; for MatchedRows also the rows of these runs."""
 
     def __init__(self, node: Matches) -> None:
         """Match the rows of `node`."""
@@ -62,6 +75,10 @@ class MatchesOperator:
         self._previous = self._previous_schema.empty_table()
         """The last row of each partition, by its number."""
         self._schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
+        self._kept: KeptRows | None = None
+        if isinstance(node, MatchedRows):
+            self._excluded = np.array([state in node.excluded for state in compiled.states], np.bool_)
+            self._kept = KeptRows(compiled, self._register.initial(), self._extended_schema(), self._rows_of)
         self._row_count = 0
         self._watermark = BEGINNING
         self.received = 0
@@ -77,12 +94,14 @@ class MatchesOperator:
     @property
     def rows_held(self) -> int:
         """Number of rows that wait, and of runs."""
-        return self._stored.num_rows + self._matches.node_count
+        kept = 0 if self._kept is None else self._kept.num_rows
+        return self._stored.num_rows + self._matches.node_count + kept
 
     @property
     def bytes(self) -> int:
         """Bytes of the rows, runs, partitions and values."""
         kept = self._partitions.bytes + self._numbers.bytes + self._previous.nbytes
+        kept += 0 if self._kept is None else self._kept.bytes
         return self._stored.nbytes + self._matches.bytes + kept
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
@@ -101,7 +120,15 @@ class MatchesOperator:
         count, low = self._partition_count, self._stored.watermark
         for results in self._matches.end_runs(count, low, self._skip):
             yield self._batch(results)
-        watermark = min(low, self._matches.earliest_candidate(count))
+        if self._kept is None:
+            watermark = min(low, self._matches.earliest_candidate(count))
+        else:
+            firsts, earliest = self._matches.first_starts(count)
+            assert isinstance(self.node, MatchedRows)
+            unmatched = self._kept.forget(firsts, has_unmatched=self.node.has_unmatched)
+            if unmatched.num_rows:
+                yield self._unmatched_rows(unmatched)
+            watermark = min(low, earliest)
         self._forget()
         if watermark > self._watermark:
             self._watermark = watermark
@@ -119,27 +146,33 @@ class MatchesOperator:
             partitions = self._partitions.find_or_insert([batch.column(key) for key in self.node.keys], rows)
         ties = self._row_count + np.arange(rows)
         self._row_count += rows
-        times = times_of(batch.column(self._time))
-        extended = batch.append_column(ROW_NUMBER, array_of(ties))
+        extended = batch
         for name, column in self._previous_columns(batch, partitions).items():
             extended = extended.append_column(name, column)
+        extended = extended.append_column(ROW_NUMBER, array_of(ties))
+        if self._kept is not None:
+            self._kept.add(extended, partitions, ties)
+        for results in self._matches.match(self._rows_of(extended, partitions), self._partition_count, self._skip):
+            yield self._batch(results)
+
+    def _rows_of(self, extended: pa.RecordBatch, partitions: Words) -> Rows:
+        """Return rows for kernels. `extended`: the columns of the input, ROW_NUMBER, and those of `previous`."""
+        rows, times = extended.num_rows, times_of(extended.column(self._time))
         words, floats = self._row_words.words(extended)
         window = self.node.automaton.window
         stops = np.full(rows, END)
         if window is not None:
             stops = np.where(times > END - window, END, times + window)
-        matched = Rows(
+        return Rows(
             np.full(rows, ADDED),
             partitions,
             times,
             stops,
-            ties,
+            extended.column(ROW_NUMBER).to_numpy(),
             np.zeros(rows, np.int64),
             np.append(words.reshape(-1), 0),
             np.append(floats.reshape(-1), 0.0),
         )
-        for results in self._matches.match(matched, self._partition_count, self._skip):
-            yield self._batch(results)
 
     def _in_order(self, rows: pa.Table) -> pa.RecordBatch:
         """Return rows in the order of their time; rows of equal times in the order of their other columns."""
@@ -175,22 +208,62 @@ class MatchesOperator:
         self._previous = pc.take(both, array_of(lasts)).combine_chunks()
         return columns
 
+    def _extended_schema(self) -> pa.Schema:
+        """Return the columns of the rows that are matched."""
+        schema = self._stored.schema
+        previous = [pa.field(name, schema.field(source).type) for name, source in self.node.previous]
+        return pa.schema([*schema, *previous, pa.field(ROW_NUMBER, pa.int64())])
+
     def _batch(self, results: Results) -> pa.RecordBatch:
+        if self._kept is not None:
+            return self._rows_of_matches(self._kept, results)
         words = results.words
         keys = self._partitions.columns(words[:, PARTITION]) if self.node.keys else []
-        shown = (RESULT_START, RESULT_STOP, WEIGHT) if self.node.is_numbered else (RESULT_START, RESULT_STOP)
-        times = [array_of(np.ascontiguousarray(words[:, word])) for word in shown]
-        register = self._register.columns(words[:, RESULT_WORDS:], results.floats)
-        names = self._register.schema.names
-        fields = [column for name, column in zip(names, register, strict=True) if name != self.node.skip_field]
-        columns = [*keys, *times, *fields]
-        self.results += len(words)
-        arrays = [column.cast(field.type) for column, field in zip(columns, self._schema, strict=True)]
+        registers = Results(words[:, RESULT_WORDS:], results.floats)
+        return self._result(dict(zip(self.node.keys, keys, strict=True)) | self._match_columns(words, registers))
+
+    def _rows_of_matches(self, kept: KeptRows, results: Results) -> pa.RecordBatch:
+        node = self.node
+        assert isinstance(node, MatchedRows)
+        found = kept.of_matches(results, is_end=self._stored.watermark == END)
+        words = results.words[found.matches]
+        columns = {name: found.rows[name].combine_chunks() for name in node.shown}
+        columns |= self._match_columns(words, found.registers)
+        lasts = self._fields(Results(words[:, RESULT_WORDS:], results.floats[found.matches]))
+        is_shown = np.where(found.states == NONE, node.has_empty, ~self._excluded[found.states])
+        return self._result(columns | {FINAL + name: lasts[name] for name in node.final}, is_shown)
+
+    def _unmatched_rows(self, rows: pa.Table) -> pa.RecordBatch:
+        """Return rows that are in no match."""
+        node, initial, none = self.node, self._register.initial(), pa.nulls(rows.num_rows, pa.int64())
+        assert isinstance(node, MatchedRows)
+        columns = {name: rows[name].combine_chunks() for name in node.shown}
+        words, floats = (np.tile(values, (rows.num_rows, 1)) for values in initial)
+        fields = self._fields(Results(words.astype(np.int64), floats.astype(np.float64)))
+        columns |= dict.fromkeys((MATCH_START, MATCH_END, MATCH_NUMBER), none) | fields
+        return self._result(columns | {FINAL + name: fields[name] for name in node.final})
+
+    def _match_columns(self, words: Words, registers: Results) -> dict[str, pa.Array]:
+        """Return the columns of matches except the keys. `words`: RESULT_WORDS of the match of each register."""
+        times = {MATCH_START: RESULT_START, MATCH_END: RESULT_STOP, MATCH_NUMBER: WEIGHT}
+        columns = {name: array_of(np.ascontiguousarray(words[:, word])) for name, word in times.items()}
+        return columns | self._fields(registers)
+
+    def _fields(self, registers: Results) -> dict[str, pa.Array]:
+        columns = self._register.columns(registers.words, registers.floats)
+        return dict(zip(self._register.schema.names, columns, strict=True))
+
+    def _result(self, columns: Mapping[str, pa.Array], is_shown: npt.NDArray[np.bool_] | None = None) -> pa.RecordBatch:
+        """Return the columns of the node, and only the rows that are shown. Count rows and sums."""
+        arrays = [columns[field.name].cast(field.type) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        if is_shown is not None and not is_shown.all():
+            batch = batch.filter(array_of(is_shown))
+        self.results += batch.num_rows
         for wide_sum in self.node.sums:
             sums = evaluate(wide_sum, BatchColumns(batch))
             assert isinstance(sums, Vector)
-            self.overflowed_sums += len(words) - int(np.count_nonzero(np.asarray(sums.valid)))
+            self.overflowed_sums += batch.num_rows - int(np.count_nonzero(np.asarray(sums.valid)))
         return batch
 
     def _forget(self) -> None:
@@ -202,9 +275,20 @@ class MatchesOperator:
             if count > 2 * len(kept) + MIN_ROOM:
                 self._partitions = self._partitions.only(kept)
                 matches.renumber(kept)
+                if self._kept is not None:
+                    self._kept.renumber(kept)
         if self._numbers.count > 2 * (matches.entry_count + matches.node_count) + MIN_ROOM:
             for kind in NUMBERED:
                 self._numbers.keep(kind, matches.numbers_of(kind))
+
+    @property
+    def partitions(self) -> pa.Table:
+        """The keys of the known partitions."""
+        return pa.table(dict(zip(self.node.keys, self._partitions.columns(), strict=True)))
+
+    def forget_partitions(self, is_forgotten: npt.NDArray[np.bool_]) -> None:
+        """Forget the runs of some of the known partitions."""
+        self._matches.forget_partitions(np.flatnonzero(is_forgotten))
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the rows that wait, the partitions with their last rows, and the runs with their values."""
@@ -216,6 +300,7 @@ class MatchesOperator:
             STATE: state,
             PARTITIONS: pa.table(numbers | keys),
             PREVIOUS: self._previous,
+            **({} if self._kept is None else {KEPT: self._kept.snapshot()}),
             **{f"{VALUES}{kind}": self._numbers.known(kind) for kind in NUMBERED},
             **{f"{RUNS}{name}": table for name, table in self._matches.snapshot(self._partition_count).items()},
         }
@@ -232,6 +317,8 @@ class MatchesOperator:
             ]
             self._partitions.find_or_insert(columns, partitions.num_rows)
         self._previous = tables[PREVIOUS].cast(self._previous_schema).combine_chunks()
+        if self._kept is not None:
+            self._kept.restore(tables[KEPT])
         for kind in NUMBERED:
             self._numbers.load(kind, tables[f"{VALUES}{kind}"])
         self._matches.restore(

@@ -87,6 +87,13 @@ QUERIES = {
     "row pattern with matches that overlap": f"SELECT srcIP, destIP, before, match_start FROM {PATTERN} MEASURES "
     "first(destIP) AS destIP, prev(len) AS before AFTER MATCH SKIP TO NEXT ROW PATTERN (A B{1,2}? C) "
     "DEFINE B AS destIP <> A.destIP, C AS C.destIP = A.destIP)",
+    "rows of matches": f"SELECT srcIP, ts, c, n, total, len FROM {PATTERN} MEASURES classifier() AS c, count(*) AS n, "
+    "FINAL sum(len) AS total ALL ROWS PER MATCH PATTERN (A {- B+ -} C) WITHIN 9 seconds "
+    "DEFINE B AS len < 100, C AS len > A.len)",
+    "rows in no match": f"SELECT srcIP, ts, n, len FROM {PATTERN} MEASURES count(*) AS n "
+    "ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN (A B*) WITHIN 3 seconds DEFINE A AS len > 90, B AS len < A.len)",
+    "matches of no row": f"SELECT srcIP, match_start, n, s FROM {PATTERN} MEASURES count(*) AS n, sum(len) AS s "
+    "PATTERN (B*) WITHIN 9 seconds DEFINE B AS len >= prev(len))",
     "groups of matches": f"SELECT srcIP, count(*) AS k, sum(n) AS n FROM {PATTERN} MEASURES count(*) AS n "
     "PATTERN (A B+) WITHIN 5 seconds DEFINE B AS len >= prev(len)) AS m [RANGE 20 seconds, WA match_end] "
     "GROUP BY srcIP",

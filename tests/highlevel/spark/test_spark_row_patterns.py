@@ -22,6 +22,8 @@ QUERIES = {
     "PATTERN (A B+ C) WITHIN 9 seconds DEFINE B AS len < 100, C AS len > A.len",
     "earlier rows": "PARTITION BY srcIP, destIP ORDER BY ts MEASURES MATCH_NUMBER() AS number, last(len, 1) AS before "
     "AFTER MATCH SKIP TO LAST B PATTERN (A B+) DEFINE B AS len <> prev(len)",
+    "all rows": "PARTITION BY srcIP ORDER BY ts MEASURES classifier() AS c, count(*) AS n, FINAL sum(B.len) AS s "
+    "ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN (A B*) WITHIN 9 seconds DEFINE A AS len > 90, B AS len < A.len",
     "one partition": "ORDER BY ts MEASURES A.srcIP AS one, B.srcIP AS other PATTERN (A B) DEFINE B AS srcIP = A.destIP",
 }
 

@@ -1,0 +1,146 @@
+"""The rows of matches, kept until no match can contain them, for ALL ROWS PER MATCH.
+
+final rows ──► kept, by partition ──┬──► the rows of a match, with the state and register after each
+└──► rows before the first run of their partition: no later match has them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from capture.arrow_compute import array_of
+from highlevel.patterns.compilation import ALWAYS, AT_END, NONE, CompiledAutomaton, Words
+from highlevel.patterns.entry_kernels import PARTITION, RESULT_FIRST, RESULT_LAST, Rows
+from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results
+
+NUMBER, IS_MATCHED = "partition", "matched"
+"""Columns of a snapshot: the number of the partition of a row, and whether a match has contained it."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+class MatchRows(NamedTuple):
+    """Rows of matches.
+
+    `matches`: the number of the match of each row among the results. `rows`: their columns. `states`: the state after
+    each row; NONE for the row at which a match of no row begins. `registers`: their fields after each row.
+    """
+
+    matches: Words
+    rows: pa.Table
+    states: Words
+    registers: Results
+
+
+class KeptRows:
+    """Rows in the order of their ties, with the partition of each. Not thread safe."""
+
+    def __init__(
+        self,
+        compiled: CompiledAutomaton,
+        initial: tuple[Words, npt.NDArray[np.float64]],
+        schema: pa.Schema,
+        words: Callable[[pa.RecordBatch, Words], Rows],
+    ) -> None:
+        """Keep rows of `schema`, whose last column is the tie. `words` returns rows of partitions for kernels."""
+        self._runs = PartialMatches(compiled, initial, is_preferred=True)
+        self._initial = initial
+        self._words = words
+        self._rows = schema.empty_table()
+        self._ties = np.empty(0, np.int64)
+        self._partitions = np.empty(0, np.int64)
+        self._is_matched = np.empty(0, np.bool_)
+        self._most = MIN_ROOM
+        """Number of rows at which those that are not needed are removed."""
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return self._rows.num_rows
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the rows."""
+        return self._rows.nbytes + self._ties.nbytes + self._partitions.nbytes + self._is_matched.nbytes
+
+    def add(self, batch: pa.RecordBatch, partitions: Words, ties: Words) -> None:
+        """Keep rows with the next ties."""
+        self._rows = pa.concat_tables([self._rows, pa.Table.from_batches([batch])])
+        self._partitions = np.append(self._partitions, partitions)
+        self._ties = np.append(self._ties, ties)
+        self._is_matched = np.append(self._is_matched, np.zeros(len(ties), np.bool_))
+
+    def of_matches(self, results: Results, *, is_end: bool) -> MatchRows:
+        """Return the rows of matches. `is_end`: these are the last matches of the input."""
+        partitions = results.words[:, PARTITION]
+        firsts, lasts = (np.searchsorted(self._ties, results.words[:, word]) for word in (RESULT_FIRST, RESULT_LAST))
+        is_empty = results.words[:, RESULT_LAST] < results.words[:, RESULT_FIRST]
+        lasts[is_empty] = firsts[is_empty]
+        is_used = np.zeros(int(self._partitions.max()) + 1, np.bool_)
+        is_used[partitions] = True
+        known = np.flatnonzero(is_used[self._partitions])
+        # Sorted by partition, and then by place: both are one number.
+        ordered = np.sort(self._partitions[known] * self.num_rows + known)
+        begins = np.searchsorted(ordered, partitions * self.num_rows + firsts)
+        ends = np.searchsorted(ordered, partitions * self.num_rows + lasts) + 1
+        counts = ends - begins
+        bounds = np.append(0, np.cumsum(counts))
+        of_rows = np.stack([bounds[:-1], np.where(is_empty, bounds[:-1], bounds[1:])], axis=1).reshape(-1)
+        matches = np.repeat(np.arange(len(counts)), counts)
+        at = np.arange(bounds[-1]) - bounds[:-1][matches] + begins[matches]
+        places = ordered[at] % self.num_rows
+        self._is_matched[places] = True
+        rows = self._rows.take(array_of(places)).combine_chunks()
+        is_last = np.append(ordered[1:] // self.num_rows, -1)[ends - 1] != partitions
+        finalities = np.where(is_last & is_end, AT_END, ALWAYS)
+        (batch,) = rows.to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
+        states, registers = self._runs.trace(self._words(batch, partitions[matches]), of_rows, finalities)
+        of_empty = is_empty[matches]
+        states[of_empty] = NONE
+        registers.words[of_empty] = self._initial[0]
+        registers.floats[of_empty] = self._initial[1]
+        return MatchRows(matches, rows, states, registers)
+
+    def forget(self, first_starts: Words, *, has_unmatched: bool) -> pa.Table:
+        """Remove the rows that no later match contains. Return those that no match has contained, if they are shown.
+
+        `first_starts`: the tie of the first row of the earliest run of each partition.
+        """
+        unmatched = self._rows.slice(0, 0)
+        if not self.num_rows or (not has_unmatched and self.num_rows < self._most):
+            return unmatched
+        is_kept = self._ties >= first_starts[self._partitions]
+        if has_unmatched:
+            unmatched = self._rows.filter(array_of(~is_kept & ~self._is_matched))
+        if not is_kept.all():
+            self._keep(is_kept)
+        self._most = 2 * self.num_rows + MIN_ROOM
+        return unmatched
+
+    def _keep(self, is_kept: Mask) -> None:
+        self._rows = self._rows.filter(array_of(is_kept)).combine_chunks()
+        self._ties, self._partitions = self._ties[is_kept], self._partitions[is_kept]
+        self._is_matched = self._is_matched[is_kept]
+
+    def renumber(self, kept: Words) -> None:
+        """Give the partitions `kept` the numbers 0, 1, 2, …. The rows of other partitions are not needed."""
+        is_kept = np.isin(self._partitions, kept)
+        self._keep(is_kept)
+        self._partitions = np.searchsorted(kept, self._partitions)
+
+    def snapshot(self) -> pa.Table:
+        """Return the rows, with their partitions."""
+        numbers, matched = array_of(self._partitions), array_of(self._is_matched)
+        return self._rows.append_column(NUMBER, numbers).append_column(IS_MATCHED, matched)
+
+    def restore(self, table: pa.Table) -> None:
+        """Load the rows of a snapshot."""
+        self._rows = table.select(self._rows.schema.names).cast(self._rows.schema).combine_chunks()
+        self._partitions = table[NUMBER].to_numpy().copy()
+        self._is_matched = table[IS_MATCHED].to_numpy(zero_copy_only=False).copy()
+        self._ties = self._rows.column(self._rows.num_columns - 1).to_numpy().copy()
