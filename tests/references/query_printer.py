@@ -130,7 +130,8 @@ def row_pattern_clauses(node: tree.MatchRecognize) -> str:
     define = f" DEFINE {definitions}" if definitions else ""
     pattern = row_pattern(node.pattern)
     return (
-        f"{partition}ORDER BY {word(node.order)}{measures} AFTER MATCH SKIP {skip} PATTERN ({pattern}){within}{define}"
+        f"{partition}ORDER BY {word(node.order)}{measures} {node.rows} AFTER MATCH SKIP {skip} "
+        f"PATTERN ({pattern}){within}{define}"
     )
 
 
@@ -139,9 +140,11 @@ def row_pattern(node: tree.RowPattern) -> str:
         case tree.PatternVariable(name):
             return word(name)
         case tree.PatternSequence(parts):
-            return " ".join(map(_grouped, parts))
+            return " ".join(map(_grouped, parts)) or "()"
         case tree.PatternChoice(parts):
             return " | ".join(map(_grouped, parts))
+        case tree.PatternExclusion(part):
+            return f"{{- {row_pattern(part)} -}}"
         case tree.PatternRepeat(part, least, most, is_reluctant):
             bounds = f"{{{least},{'' if most is None else most}}}"
             return f"{_grouped(part)}{bounds}{'?' * is_reluctant}"
@@ -215,8 +218,8 @@ def expression_within(node: tree.Expression, weakest: int) -> str:
             text = (f"{word(table_name)}." if table_name else "") + word(name)
         case tree.Star(table=table_name):
             text = f"{word(table_name)}.*" if table_name else "*"
-        case tree.Call(function, arguments, where):
-            text = f"{word(function)}({', '.join(map(expression, arguments))})"
+        case tree.Call(function, arguments, where, is_final):
+            text = f"{'FINAL ' * is_final}{word(function)}({', '.join(map(expression, arguments))})"
             text += f" FILTER (WHERE {expression(where)})" if where else ""
         case tree.Over(function, partition, order, frame):
             parts = [f"PARTITION BY {', '.join(map(expression, partition))}"] if partition else []
