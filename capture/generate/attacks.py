@@ -1,7 +1,7 @@
-"""Packets of attacks. `capture.generate.timeline` determines their times and numbers.
+"""Kinds of attacks, and the packets of those with a constant rate. `capture.generate.timeline` determines their times.
 
 All attacks are IPv4. The victim is 198.19.0.1, which sends no packets. The scanner is 198.19.0.2. Background traffic
-does not use these two addresses.
+does not use 198.19.0.0/24. `capture.generate.staged_attacks` makes the packets of attacks in stages.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from capture.generate.layers import PacketKind
 from capture.generate.packets import Traffic
 from capture.lazy_dataclasses import dataclass
+from capture.units import SECOND
 
 VICTIM = (198 << 24) | (19 << 16) | 1
 SCANNER = VICTIM + 1
@@ -26,14 +27,24 @@ ATTACK_KINDS = {
     "port-scan": "one source tries random TCP ports of one victim",
     "dns-amplification": "256 open resolvers send large answers to one victim that never asked",
 }
+STAGED_KINDS = {
+    "scan-and-call-back": "one source scans TCP ports of a host, sends it a large packet, and is called back",
+    "beacon": "a host opens a connection to one server at nearly equal intervals",
+    "password-guessing": "one source opens short ssh sessions, and then a long one",
+    "exfiltration": "a host reads from a database, then sends as much to an outside server",
+    "pulses": "one source sends full load, less load, and then pulses of two seconds",
+    "silent-server": "a host opens connections to a server that stops answering",
+}
+MIN_STEPS, MAX_STEPS = 8, 100_000
+"""Smallest and largest number of steps of a staged attack: interval times rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """An attack: `rate` packets/s of `kind` (a key of `ATTACK_KINDS`) in `[start, end)`, in addition to other traffic.
+    """An attack of `kind` in `[start, end)`, in addition to other traffic.
 
-    Times are ns from the start of the capture. Raises `ValueError` for an unknown kind, an empty interval or a rate out
-    of range.
+    `rate` is in packets/s for a key of `ATTACK_KINDS`, and in steps/s for a key of `STAGED_KINDS`. Times are ns from
+    the start of the capture. Raises `ValueError` for an unknown kind, an empty interval or a rate out of range.
     """
 
     kind: str
@@ -43,8 +54,9 @@ class Attack:
 
     def __post_init__(self) -> None:
         """Reject an attack without packets."""
-        if self.kind not in ATTACK_KINDS:
-            raise ValueError(f"attack: got kind {self.kind!r}, expected one of {', '.join(ATTACK_KINDS)}")
+        if self.kind not in (*ATTACK_KINDS, *STAGED_KINDS):
+            known = ", ".join((*ATTACK_KINDS, *STAGED_KINDS))
+            raise ValueError(f"attack: got kind {self.kind!r}, expected one of {known}")
         if not 0 <= self.start < self.end:
             raise ValueError(
                 f"attack: got [{self.start}, {self.end}), expected 0 <= start < end, in ns from the start of the "
@@ -54,6 +66,17 @@ class Attack:
             raise ValueError(
                 f"attack: got {self.rate} packets/s, expected more than 0, at most 1000000000: it would send nothing"
             )
+        steps = (self.end - self.start) / SECOND * self.rate
+        if self.is_staged and not MIN_STEPS <= steps <= MAX_STEPS:
+            raise ValueError(
+                f"attack: got {steps:g} steps of {self.kind}, expected {MIN_STEPS} to {MAX_STEPS}: the steps are "
+                "seconds times rate"
+            )
+
+    @property
+    def is_staged(self) -> bool:
+        """True if the attack consists of stages."""
+        return self.kind in STAGED_KINDS
 
 
 def overwrite_with_attack(traffic: Traffic, attack: Attack, rows: NDArray[np.int64], draws: NDArray[np.uint64]) -> None:

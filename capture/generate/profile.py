@@ -23,8 +23,8 @@ TIME_LIMIT = 2**32 * SECOND
 class Profile:
     """A synthetic link. Times in ns, lengths in bytes, shares in 0..1. Raises `ValueError` for impossible settings.
 
-    Amount: exactly one of `packets` (in the file, with attacks) and `duration` (with lulls), at `rate` packets/s
-    outside lulls.
+    Amount: exactly one of `packets` (in the file, with attacks of a constant rate) and `duration` (with lulls), at
+    `rate` packets/s outside lulls.
 
     Addresses: at most `groups` distinct (source, destination) pairs in the background traffic. The pair of rank k is
     drawn with probability ~ `1 / k**skew`. `ipv6` is the share of IPv6 among the pairs. The share among the packets is
@@ -45,8 +45,8 @@ class Profile:
     * `blocks`: the file consists of blocks of length `disorder_span`. Blocks are in order. Packets in a block are
       shuffled, as if a router purges its flow cache (Li 2008, Fig. 6-9).
 
-    Other traffic: `conversations` of application protocols and tunnels, built with scapy. `packets` and `rate` do not
-    include their packets, which are always in order and have no VLAN tags.
+    Other traffic: `conversations` of application protocols and tunnels, built with scapy, and attacks in stages.
+    `packets` and `rate` do not include their packets, which are always in order and have no VLAN tags.
 
     File: `snap_length` limits the captured bytes of a packet. `byte_order` is `little` or `big`, `precision` is `us` or
     `ns`.
@@ -91,13 +91,14 @@ class Profile:
                 f"duration: got {(self.duration or 0) / SECOND:g} s at {self.rate} packets/s, expected time for one "
                 "packet outside lulls: the file would be empty"
             )
-        for rate_index, attack in enumerate(self.attacks, 1):
+        for rate_index, attack in enumerate(self.floods, 1):
             if not any(piece.rates[rate_index] for piece in self.pieces):
                 raise ValueError(
                     f"attack: got {attack.kind} in [{attack.start}, {attack.end}), expected a time in which the link "
                     f"sends: the last packets end at {self.pieces[-1].end} ns from the start of the capture, and "
                     "lulls are silent"
                 )
+        self._check_staged_attacks()
         self._check_conversations()
         first, last = self.start + self.clock_offset, self.start + self.clock_offset + self.pieces[-1].end
         if first < 0 or last > TIME_LIMIT:
@@ -115,13 +116,18 @@ class Profile:
             active_length = self.lull_every - self.lull_length
             lull_factor = self.lull_every / active_length if self.lull_length else 1.0
             end = math.ceil((self.packets / self.rate * SECOND + silent) * lull_factor) + silent + self.lull_every + 1
-        bursts = [(attack.start, attack.end, attack.rate) for attack in self.attacks]
+        bursts = [(attack.start, attack.end, attack.rate) for attack in self.floods]
         silences = [*self.lulls, *periodic_lulls(self.lull_every, self.lull_length, end)]
         return pieces(self.rate, bursts, silences, end, self.packets)
 
     @property
+    def floods(self) -> tuple[Attack, ...]:
+        """The attacks with a constant rate of packets. Their packets are part of the pieces."""
+        return tuple(attack for attack in self.attacks if not attack.is_staged)
+
+    @property
     def total(self) -> int:
-        """Number of packets in the file, without conversations."""
+        """Number of packets in the file, without conversations and staged attacks."""
         return self.pieces[-1].last
 
     def _check_amount(self) -> None:
@@ -220,6 +226,17 @@ class Profile:
                         f"precision: got us and a time of {time} ns, expected whole microseconds (or precision ns): "
                         "cutting timestamps would move packets into lulls"
                     )
+
+    def _check_staged_attacks(self) -> None:
+        for attack in self.attacks:
+            inside = [piece for piece in self.pieces if piece.start < attack.end and attack.start < piece.end]
+            covered = sum(min(piece.end, attack.end) - max(piece.start, attack.start) for piece in inside)
+            if attack.is_staged and covered < attack.end - attack.start:
+                raise ValueError(
+                    f"attack: got {attack.kind} in [{attack.start}, {attack.end}), expected an interval in which the "
+                    f"link sends all the time: the last packets end at {self.pieces[-1].end} ns from the start of the "
+                    "capture, and lulls are silent"
+                )
 
     def _check_conversations(self) -> None:
         if self.conversations and self.link_type not in CONVERSATION_LINK_TYPES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from capture.generate.packets import RECORD_HEADER, Encoder, Traffic
 from capture.generate.pcap_file import TICK_NS, complete_file, file_header, write_all
 from capture.generate.profile import TIME_LIMIT, Profile
 from capture.generate.scripts import require_scapy
+from capture.generate.staged_attacks import staged_frames
 from capture.generate.times import add_disorder, slot_times
 from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
@@ -54,7 +56,8 @@ def generate(
 ) -> Summary:
     """Write the capture that `profile` describes to `path`. An existing file is replaced only after all packets.
 
-    `progress` is called after each chunk with the number of packets written and the total, both without conversations.
+    `progress` is called after each chunk with the number of packets written and the total, both without conversations
+    and staged attacks.
     `chunk`: number of packets made at once (default: 2**15, fewer if a chunk could exceed 16 MiB). The file does not
     depend on it. Raises `ValueError` if `path` is not a regular file, `OSError` if it cannot be written.
     """
@@ -67,7 +70,7 @@ def generate(
     link = _PacketStream(profile)
     order = "<" if profile.byte_order == "little" else ">"
     encoder = Encoder(profile.link_type, order, TICK_NS[profile.precision], profile.snap_length)
-    conversations = _ConversationRecords(profile, order)
+    insertions = _InsertedRecords(profile, order)
     wire_bytes, background, times = 0, 0, _TimeStatistics()
     # A thread writes a chunk while the next chunk is made. Both take about the same time.
     with complete_file(path) as file, ThreadPoolExecutor(1) as writer:
@@ -75,7 +78,7 @@ def generate(
         pending = writer.submit(write_all, file, header)
         for slots, traffic in link.chunks(chunk):
             records, starts, chunk_bytes = encoder.encode(traffic)
-            merged = conversations.merge(slots, _Records(traffic.ts, records, chunk_bytes), starts)
+            merged = insertions.merge(slots, _Records(traffic.ts, records, chunk_bytes), starts)
             pending.result()
             pending = writer.submit(write_all, file, merged.data.data)
             wire_bytes += merged.wire_bytes
@@ -84,7 +87,7 @@ def generate(
             if progress is not None:
                 progress(background, profile.total)
         pending.result()
-        remaining = conversations.remaining()
+        remaining = insertions.remaining()
         write_all(file, remaining.data.data)
         if len(remaining.ts):
             times.add(remaining.ts)
@@ -97,8 +100,8 @@ def generate(
         times.min_ts,
         times.max_ts,
         link.background.groups.seen,
-        link.attack_packets,
-        conversations.packets,
+        link.attack_packets + insertions.attack_packets,
+        insertions.packets - insertions.attack_packets,
         file_size,
     )
 
@@ -112,25 +115,32 @@ class _Records:
     wire_bytes: int
 
 
-class _ConversationRecords:
-    """The records of a profile's conversations, in the order of time."""
+class _InsertedRecords:
+    """The records of a profile's staged attacks and conversations, in the order of time."""
 
     def __init__(self, profile: Profile, order: str) -> None:
+        staged = [
+            staged_frames(attack, number, profile.seed, profile.link_type, order)
+            for number, attack in enumerate(profile.attacks)
+            if attack.is_staged
+        ]
         self.packets = 0
+        self.attack_packets = sum(map(len, staged))
         self._order = order
         self._tick = TICK_NS[profile.precision]
         self._snap_length = profile.snap_length
         self._origin = profile.start + profile.clock_offset
-        self._frames: Iterator[Frame] = iter(())
+        conversations: Iterator[Frame] = iter(())
         if profile.conversations:
             require_scapy("traffic of application protocols and tunnels")
             from capture.generate.protocols import frames  # imports scapy
 
-            self._frames = frames(profile.conversations, profile.pieces, profile.seed, profile.link_type, self._origin)
+            conversations = frames(profile.conversations, profile.pieces, profile.seed, profile.link_type, self._origin)
+        self._frames = heapq.merge(*staged, conversations, key=lambda frame: frame[0])
         self._next = next(self._frames, None)
 
     def merge(self, slots: NDArray[np.int64], chunk: _Records, starts: NDArray[np.int64]) -> _Records:
-        """Return a chunk of other packets with the conversation packets up to the time of its last packet.
+        """Return a chunk of other packets with the inserted packets up to the time of its last packet.
 
         `slots`: times of the chunk's packets before disorder, from the start of the capture. `starts`: offsets of their
         records.
@@ -149,7 +159,7 @@ class _ConversationRecords:
         return _Records(ts, data, chunk.wire_bytes + sum(length for _, length, _ in due_packets))
 
     def remaining(self) -> _Records:
-        """Return the conversation packets after the last other packet."""
+        """Return the inserted packets after the last other packet."""
         due = self._take_until(TIME_LIMIT)
         data = np.concatenate([np.empty(0, np.uint8), *(record for _, _, record in due)])
         ts = np.array([self._ts(time) for time, _, _ in due], np.int64)
@@ -225,7 +235,7 @@ class _PacketStream:
         shares = np.cumsum(rates) / sum(rates)
         source = np.searchsorted(shares, uniform, side="right").clip(max=len(rates) - 1)
         traffic = self.background.traffic(ts, draws[:4], source == 0)
-        for source_index, attack in enumerate(self._profile.attacks, start=1):
+        for source_index, attack in enumerate(self._profile.floods, start=1):
             rows = np.flatnonzero(source == source_index)
             overwrite_with_attack(traffic, attack, rows, traffic.noise)
             self.attack_packets += len(rows)

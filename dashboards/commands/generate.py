@@ -31,7 +31,7 @@ def generate(
         ),
     ] = None,
     packets: Annotated[
-        int | None, typer.Option(help="Number of packets, not counting --traffic. Or use --duration.")
+        int | None, typer.Option(help="Number of packets, without conversations and steps. Or use --duration.")
     ] = None,
     duration: Annotated[float | None, typer.Option(help="Length in seconds; or use --packets.")] = None,
     rate: Annotated[float, typer.Option(help="Packets per second.")] = 100_000,
@@ -51,7 +51,8 @@ def generate(
         list[str] | None,
         typer.Option(
             metavar="KIND:FROM-TO:RATE",
-            help="Add an attack: syn-flood, port-scan or dns-amplification, its seconds and packets/s. Repeatable.",
+            help="Add an attack: its seconds, and packets/s (syn-flood, port-scan, dns-amplification) or steps/s "
+            "(scan-and-call-back, beacon, password-guessing, exfiltration, pulses, silent-server). Repeatable.",
         ),
     ] = None,
     traffic: Annotated[

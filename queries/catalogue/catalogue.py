@@ -5,13 +5,14 @@ from __future__ import annotations
 from queries.catalogue.conversations import CONVERSATIONS
 from queries.catalogue.exports import EXPORTS
 from queries.catalogue.layers import LAYERS
+from queries.catalogue.patterns import PATTERNS
 from queries.catalogue.ready_query import ReadyQuery
 from queries.catalogue.security import SECURITY
 from queries.catalogue.traffic import TRAFFIC
 from queries.text.errors import QueryError
 
 CATALOGUE: dict[str, ReadyQuery] = {
-    query.name: query for query in (*TRAFFIC, *CONVERSATIONS, *SECURITY, *LAYERS, *EXPORTS)
+    query.name: query for query in (*TRAFFIC, *CONVERSATIONS, *SECURITY, *LAYERS, *EXPORTS, *PATTERNS)
 }
 """The ready queries by name, ordered by category."""
 

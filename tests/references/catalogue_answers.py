@@ -14,6 +14,8 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
+from capture.generate import Attack, Profile, generate
+from capture.generate.attacks import STAGED_KINDS
 from tests.references.capture_oracle import no_packet, packet, parse_pcap
 from tests.references.flow_oracle import Collector
 from tests.references.flow_values import core
@@ -31,8 +33,8 @@ Answer = list[tuple[Any, ...]]
 class Case:
     """A capture, parameters, and the reference: it returns the rows of the answer.
 
-    `capture`: the name of a real capture, or EXPORTS. `least`: the smallest number of rows of a meaningful answer.
-    `in_window`: the rows whose time decides about the window; partners of a join may be in the next window.
+    `capture`: the name of a real capture, EXPORTS, or ATTACKS. `least`: the smallest number of rows of a meaningful
+    answer. `in_window`: the rows whose time decides about the window; partners of a join may be in the next window.
     """
 
     capture: str
@@ -44,6 +46,9 @@ class Case:
 
 EXPORTS = "exports"
 """A capture of real datagrams of six flow exporters, each sent twice."""
+
+ATTACKS = "attacks"
+"""A generated capture with an attack of each kind that consists of stages."""
 
 DATAGRAMS = (
     "netflow5_test_juniper_mx80",
@@ -65,6 +70,15 @@ def write_exports(path: Path, captures: Path) -> Path:
         frame = ip(f"192.0.2.{number}", "192.0.2.99", 17, segment, 20 + len(segment))
         records += [(at, frame), (at + 200 * NS, frame)]
     path.write_bytes(pcap_bytes(sorted(records), RAW_IP))
+    return path
+
+
+def write_attacks(path: Path) -> Path:
+    """Write the capture ATTACKS: each kind in a minute of its own."""
+    minute = 60 * NS
+    rates = {kind: 20.0 if kind in ("exfiltration", "pulses") else 0.5 for kind in STAGED_KINDS}
+    attacks = [Attack(kind, at * minute, (at + 1) * minute, rates[kind]) for at, kind in enumerate(STAGED_KINDS)]
+    generate(Profile(duration=len(attacks) * minute, rate=2.0, groups=4, attacks=tuple(attacks)), path)
     return path
 
 
@@ -558,6 +572,160 @@ def sflow_agents(rows: list[Row]) -> Answer:
     return answer
 
 
+def partitions(rows: Iterable[Row], *names: str | Callable[[Row], Any]) -> Iterable[tuple[tuple[Any, ...], list[Row]]]:
+    """Groups of rows, each in the order of time."""
+    return ((key, sorted(group, key=lambda row: row["ts"])) for key, group in by(rows, *names).items())
+
+
+def found_in(rows: list[Row], end_of_match: Callable[[list[Row]], int]) -> Iterable[list[Row]]:
+    """Matches: `end_of_match` returns how many of the first rows match. The next one begins after the last row."""
+    first = 0
+    while first < len(rows):
+        count = end_of_match(rows[first:])
+        if count and rows[first + count - 1]["ts"] - rows[first]["ts"] < 3600 * NS:
+            yield rows[first : first + count]
+        first += max(1, count)
+
+
+def bounds(match: list[Row]) -> tuple[int, int]:
+    return match[0]["ts"], match[-1]["ts"]
+
+
+def call_backs(rows: list[Row]) -> Answer:
+    def probes(match: list[Row]) -> int:
+        attacker, count = match[0]["srcIP"], 0
+        for row in match:
+            if row["srcIP"] == attacker:
+                if not is_syn(row):
+                    break
+                count += 1
+        return count
+
+    def large(match: list[Row]) -> int | None:
+        return next(
+            (at for at, row in enumerate(match) if row["len"] >= 1000 and row["srcIP"] == match[0]["srcIP"]), None
+        )
+
+    def end(group: list[Row]) -> int:
+        exploit = large(group)
+        if not is_syn(group[0]) or probes(group) < 5 or exploit is None:
+            return 0
+        after = range(exploit + 1, len(group))
+        return next((at + 1 for at in after if is_syn(group[at]) and group[at]["srcIP"] == group[0]["destIP"]), 0)
+
+    answer = []
+    for _, group in partitions((row for row in rows if row["protocol"] == 6), lambda row: tuple(sorted(ends(row)))):
+        for match in found_in(group, end):
+            exploit = match[large(match) or 0]
+            hosts = (match[0]["srcIP"], match[0]["destIP"])
+            answer.append((*hosts, probes(match), exploit["len"], match[-1]["destPort"], *bounds(match)))
+    return answer
+
+
+def guessed_passwords(rows: list[Row]) -> Answer:
+    gap, sessions = 3 * NS, []
+    own = [row for row in rows if row["protocol"] == 6 and row["destPort"] == 80]
+    for key, group in partitions(own, "srcIP", "destIP", "srcPort"):
+        begin = 0
+        for at, row in enumerate(group):
+            if at + 1 == len(group) or group[at + 1]["ts"] - row["ts"] >= gap:
+                seconds = (row["ts"] - group[begin]["ts"]) / NS
+                sessions.append({"ts": row["ts"] + gap, "ends": key[:2], "seconds": seconds})
+                begin = at + 1
+
+    def end(group: list[Row]) -> int:
+        short = next((at for at, row in enumerate(group) if row["seconds"] >= 2), len(group))
+        return short + 1 if short >= 2 and short < len(group) and group[short]["seconds"] >= 4 else 0
+
+    return [
+        (*key[0], len(match) - 1, match[-1]["seconds"], *bounds(match))
+        for key, group in partitions(sessions, "ends")
+        for match in found_in(group, end)
+    ]
+
+
+def pulses(rows: list[Row]) -> Answer:
+    loads = [
+        {"ts": (second + 1) * NS, "link": link, "load": size(group)}
+        for (second, link), group in by(rows, lambda row: row["ts"] // NS, "link").items()
+    ]
+
+    def end(group: list[Row]) -> int:
+        if len(group) < 2 or group[0]["load"] < 500 or group[1]["load"] > 0.8 * group[0]["load"]:
+            return 0
+        after, at = group[1]["load"], 2
+        while at + 1 < len(group) and group[at]["load"] <= 0.8 * after < group[at + 1]["load"] < 1.2 * after:
+            at += 2
+        return at if at >= 6 else 0
+
+    return [
+        (*key, match[1]["load"] / match[0]["load"], len(match) // 2 - 1, *bounds(match))
+        for key, group in partitions(loads, "link")
+        for match in found_in(group, end)
+    ]
+
+
+def exfiltration(rows: list[Row]) -> Answer:
+    inside = ip_network("172.16.0.0/12")
+    seconds: dict[tuple[Any, int], list[int]] = defaultdict(lambda: [0, 0])
+    for row in rows:
+        at = (row["ts"] // NS + 1) * NS
+        if row["srcPort"] == 443 and row["destIP"] in inside:
+            seconds[row["destIP"], at][0] += row["len"]
+        elif row["srcIP"] in inside and row["destIP"] not in inside:
+            seconds[row["srcIP"] if row["srcPort"] != 443 else row["destIP"], at][row["srcPort"] != 443] += row["len"]
+    sums = [{"ts": at, "host": host, "received": both[0], "sent": both[1]} for (host, at), both in seconds.items()]
+
+    def end(group: list[Row]) -> int:
+        received = sent = 0
+        for at, row in enumerate(group):
+            received, sent = received + row["received"], sent + row["sent"]
+            if at and row["sent"] > 0 and received >= 1000 and sent >= 0.5 * received:
+                return at + 1 if group[0]["received"] else 0
+        return 0
+
+    return [
+        (*key, total(match, "received"), total(match, "sent"), *bounds(match))
+        for key, group in partitions(sums, "host")
+        for match in found_in(group, end)
+    ]
+
+
+def beaconing(rows: list[Row]) -> Answer:
+    def end(group: list[Row]) -> int:
+        if len(group) < 2 or group[1]["ts"] - group[0]["ts"] < 0.5 * NS:
+            return 0
+        count = 2
+        while count < len(group):
+            passed = group[count - 1]["ts"] - group[0]["ts"]
+            gap = group[count]["ts"] - group[count - 1]["ts"]
+            if abs(gap * (count - 1) - passed) > 0.2 * passed:
+                break
+            count += 1
+        return count if count >= 5 else 0
+
+    return [
+        (*key, len(match), (match[-1]["ts"] - match[0]["ts"]) / NS / (len(match) - 1), *bounds(match))
+        for key, group in partitions(syns(rows), "srcIP", "destIP", "destPort")
+        for match in found_in(group, end)
+    ]
+
+
+def silent_servers(rows: list[Row]) -> Answer:
+    def end(group: list[Row]) -> int:
+        requests = next((at for at, row in enumerate(group) if at and not is_syn(row)), len(group))
+        late = (at for at in range(3, requests) if group[at]["ts"] - group[1]["ts"] >= NS)
+        return 0 if is_syn(group[0]) else next(late, -1) + 1
+
+    own = [row for row in rows if flags(row) in (2, 18)]
+    server = partitions(
+        own,
+        lambda row: row["destIP"] if is_syn(row) else row["srcIP"],
+        lambda row: row["destPort"] if is_syn(row) else row["srcPort"],
+    )
+    return [(*key, len(match) - 1, *bounds(match)) for key, group in server for match in found_in(group, end)]
+
+
 CASES = {
     "packets": Case("wechat.pcap", totals()),
     "links": Case("wechat.pcap", totals("link")),
@@ -613,5 +781,18 @@ CASES = {
     "export-delays": Case(EXPORTS, export_delays, least=6),
     "export-gaps": Case(EXPORTS, export_gaps, least=6),
     "sflow-agents": Case("sflow.pcap", sflow_agents),
+    "call-backs": Case(ATTACKS, call_backs),
+    "guessed-passwords": Case(
+        "1kxun.pcap", guessed_passwords, {"port": 80, "guesses": 2, "short": 2, "long": 4, "gap": "3s"}
+    ),
+    "pulses": Case("fuzz-2006-06-26-2594.pcap", pulses, {"pulses": 2, "drop": 0.8, "bytes": 500}),
+    "exfiltration": Case(
+        "alexa-app.pcapng",
+        exfiltration,
+        {"port": 443, "network": "172.16.0.0/12", "bytes": 1000, "share": 0.5},
+        least=10,
+    ),
+    "beaconing": Case("syslog.pcap", beaconing, {"shortest": 0.5, "contacts": 3}),
+    "silent-servers": Case("alexa-app.pcapng", silent_servers, {"requests": 3, "silence": 1}),
 }
 """The case of each ready query."""

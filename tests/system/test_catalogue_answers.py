@@ -14,7 +14,17 @@ from queries.catalogue.catalogue import CATALOGUE
 from queries.query_text import query_text
 from queries.text.parameters import ParameterType
 from tests.harness import in_ns
-from tests.references.catalogue_answers import CASES, EXPORTS, NS, Answer, rows_of, sort_key, write_exports
+from tests.references.catalogue_answers import (
+    ATTACKS,
+    CASES,
+    EXPORTS,
+    NS,
+    Answer,
+    rows_of,
+    sort_key,
+    write_attacks,
+    write_exports,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,8 +32,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def capture_of(captures: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    exports = write_exports(tmp_path_factory.mktemp("catalogue") / f"{EXPORTS}.pcap", captures)
-    return lambda name: exports if name == EXPORTS else captures / "pcap" / name
+    folder = tmp_path_factory.mktemp("catalogue")
+    written = {
+        EXPORTS: write_exports(folder / f"{EXPORTS}.pcap", captures),
+        ATTACKS: write_attacks(folder / f"{ATTACKS}.pcap"),
+    }
+    return lambda name: written.get(name, captures / "pcap" / name)
 
 
 def answer(name: str, path: Path, params: dict[str, Any], on: str = "inline") -> Answer:

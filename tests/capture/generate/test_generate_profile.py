@@ -90,6 +90,22 @@ def test_an_attack_while_nothing_is_sent_is_refused(changes: dict[str, object]) 
         Profile(**{"rate": 100.0, "attacks": (SCAN, FLOOD), **changes})
 
 
+BEACON = Attack("beacon", 10 * SECOND, 20 * SECOND, 2.0)
+
+
+@pytest.mark.parametrize("changes", [*UNSEEN, {"duration": 19 * SECOND}, {"lulls": ((11 * SECOND, 12 * SECOND),)}])
+def test_a_staged_attack_needs_a_link_that_sends_all_the_time(changes: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"attack: got beacon in .*, expected an interval in which the link sends all"):
+        Profile(
+            **{
+                "rate": 100.0,
+                "attacks": (SCAN, BEACON),
+                **({} if "packets" in changes else {"duration": 60 * SECOND}),
+                **changes,
+            }
+        )
+
+
 def test_an_attack_that_lasts_beyond_the_capture_or_into_a_lull_is_made() -> None:
     Profile(duration=11 * SECOND, rate=5.0, attacks=(SCAN, FLOOD))
     Profile(duration=60 * SECOND, rate=5.0, attacks=(FLOOD,), lulls=((11 * SECOND, 40 * SECOND),))
@@ -109,6 +125,8 @@ def test_a_profile_that_cannot_be_made_is_refused(changes: dict[str, object], to
         (("syn-flood", -5, 5, 1.0), "0 <= start < end"),
         (("syn-flood", 0, 5, 0.0), "it would send nothing"),
         (("syn-flood", 0, 5, math.nan), "got nan packets/s"),
+        (("beacon", 0, 5 * SECOND, 1.0), "got 5 steps of beacon, expected 8 to 100000"),
+        (("pulses", 0, 60 * SECOND, 1e6), "got 6e+07 steps of pulses, expected 8 to 100000"),
     ],
 )
 def test_an_attack_that_would_not_be_seen_is_refused(values: tuple[str, int, int, float], told: str) -> None:

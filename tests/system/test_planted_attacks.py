@@ -1,0 +1,57 @@
+"""Each ready query about patterns finds the attack of its kind in a generated capture, and nothing else.
+
+Finds: a query whose defaults miss the attack that it describes, or that reports other attacks.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wiretide
+from capture.generate import Attack, Profile, generate
+
+SECOND = 1_000_000_000
+ATTACKS = {
+    "scan-and-call-back": 1.0,
+    "beacon": 0.2,
+    "password-guessing": 0.5,
+    "exfiltration": 10.0,
+    "pulses": 200.0,
+    "silent-server": 1.0,
+}
+"""Steps per second of each kind. Each attack lasts one minute, and another minute later the next one begins."""
+
+FOUND: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
+    "call-backs": ({}, [("198.19.0.2", "198.19.0.3", 31, 1400, 4444)]),
+    "beaconing": ({"shortest": 4}, [("198.19.0.3", "198.51.100.66", 443, 12)]),
+    "guessed-passwords": ({}, [("198.19.0.2", "198.19.0.4", 15)]),
+    "exfiltration": ({"network": "198.19.0.0/24"}, [("198.19.0.3", 420000)]),
+    "pulses": ({}, [("planted", 0.4, 22)]),
+    "silent-servers": ({}, [("198.19.0.4", 8080, 5)]),
+}
+"""Parameters, and the first columns of the answer."""
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("planted") / "planted.pcap"
+    minute = 60 * SECOND
+    attacks = tuple(
+        Attack(kind, 2 * number * minute, (2 * number + 1) * minute, rate)
+        for number, (kind, rate) in enumerate(ATTACKS.items())
+    )
+    generate(Profile(duration=12 * minute, rate=0.05, groups=2, attacks=attacks), path)
+    return path
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_query_finds_the_attack_of_its_kind_only(name: str, capture: Path) -> None:
+    params, expected = FOUND[name]
+    rows = [tuple(row.values()) for row in wiretide.query(f"@{name}", capture, params=params).to_pylist()]
+    shown = [tuple(map(rounded, row[: len(expected[0])])) for row in rows]
+    assert shown == expected
+
+
+def rounded(value: Any) -> Any:
+    return round(value, 2) if isinstance(value, float) else value
