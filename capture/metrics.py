@@ -15,12 +15,24 @@ LabelledName = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Declaration of a metric. `kind`: `counter` (only grows; values are added) or `gauge` (the last value is used)."""
+    """Declaration of a metric.
+
+    Its `kind` is
+
+    * `counter`: only grows; values are added.
+    * `gauge`: the last value is used.
+    * `histogram`: the last label `le` is a bound, and the value is the number of values up to it; values are added.
+    """
 
     name: str
     kind: str
     labels: tuple[str, ...]
     help: str
+
+    @property
+    def is_histogram(self) -> bool:
+        """Return whether the values are counts by bound."""
+        return self.kind == "histogram"
 
 
 class Samples(dict[LabelledName, float]):
@@ -36,10 +48,10 @@ class Samples(dict[LabelledName, float]):
         self[metric.name, labels] = value
 
     def merge(self, other: Mapping[LabelledName, float], metrics: Mapping[str, Metric]) -> None:
-        """Merge the samples of another part of the pipeline: counters are added, gauges are replaced."""
+        """Merge the samples of another part of the pipeline: counters and histograms are added, gauges are replaced."""
         for key, value in other.items():
-            is_counter = metrics[key[0]].kind == "counter"
-            self[key] = self.get(key, 0) + value if is_counter else value
+            is_gauge = metrics[key[0]].kind == "gauge"
+            self[key] = value if is_gauge else self.get(key, 0) + value
 
     def total(self, metric: Metric, **match: str) -> float:
         """Return the sum of a metric over all label sets with the given label values."""

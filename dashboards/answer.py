@@ -23,6 +23,7 @@ from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.plan import Plan, leaves_of
 from lowlevel.node.node import TABLE_SLOTS
 from lowlevel.watermarks.idle import IdleRule
+from queries.pipeline.input_options import Slack
 
 Rows = TypeVar("Rows")
 
@@ -101,7 +102,7 @@ StartAll = Callable[[], contextlib.AbstractContextManager[Answer[tuple[int, pa.R
 """Open the inputs of several queries and start them."""
 
 
-def check_engine(on: str, threads: int | None, slack: int | None, lull: IdleRule | None, follow: bool) -> None:
+def check_engine(on: str, threads: int | None, slack: Slack | None, lull: IdleRule | None, follow: bool) -> None:
     """Raise ValueError for an option of the inline engine with another engine `on`."""
     if on != INLINE and (threads is not None or slack is not None or lull is not None or follow):
         raise ValueError(f"threads, slack, lull and follow need the engine {INLINE}; got the engine {on}")
@@ -114,13 +115,13 @@ def answer(
     on: str = INLINE,
     slots: int | None = None,
     threads: int | None = None,
-    slack: int | None = None,
+    slack: Slack | None = None,
     lull: IdleRule | None = None,
     spark_settings: Mapping[str, str] | None = None,
 ) -> Iterator[Answer[pa.RecordBatch]]:
     """Open the inputs and start the query. Raises InputError for an input that cannot be read.
 
-    `on`: the engine. `slots`: slots of each low-level table. `slack`: allowed disorder in ns.
+    `on`: the engine. `slots`: slots of each low-level table. `slack`: allowed disorder.
     `spark_settings`: settings of Spark that the user gave, for other engines than inline.
     Raises ValueError if `threads`, `slack`, `lull` or a followed input is given and the engine is not inline.
     """
@@ -146,14 +147,16 @@ def answer_all(
     inputs: Sequence[Input],
     slots: int | None = None,
     threads: int | None = None,
-    slack: int | None = None,
+    slack: Slack | None = None,
     lull: IdleRule | None = None,
     on: str = INLINE,
     spark_settings: Mapping[str, str] | None = None,
 ) -> Iterator[Answer[tuple[int, pa.RecordBatch]]]:
     """Open the inputs and start the queries in one pass, on Spark in one job. Arguments and errors as for `answer`."""
     if on == INLINE:
-        run = InlineRun(plans, inputs, slots or TABLE_SLOTS, threads=threads, slack=slack, lull=lull)
+        late, exported = (None, None) if slack is None else (slack.late, slack.exported)
+        sizes = slots or TABLE_SLOTS
+        run = InlineRun(plans, inputs, sizes, threads=threads, slack=late, lull=lull, export_delay=exported)
         with contextlib.closing(run), contextlib.closing(run.results()) as results:
             yield Answer(results, run.samples, run.readings, run, _remedy(plans))
         return

@@ -39,6 +39,7 @@ from highlevel.plan.plan import Plan
 from highlevel.results.user_types import readable, readable_schema
 from lowlevel.layers import Layer, check_layer
 from queries.explain.plan import explain
+from queries.pipeline.input_options import Slack
 from queries.pipeline.inputs import check_streams, is_live
 
 API_MODULES = ("wiretide", __name__)
@@ -47,7 +48,7 @@ API_MODULES = ("wiretide", __name__)
 
 @dataclass(frozen=True)
 class Options:
-    """Options of `wiretide.open` (docs/guide/python.md). `slack` is in ns.
+    """Options of `wiretide.open` (docs/guide/python.md).
 
     Raises ValueError for an unknown layer, for no threads, and for options of the inline engine with another engine.
     """
@@ -56,7 +57,7 @@ class Options:
     layer: str = Layer.OUTER
     sampling: FixedRates | None = None
     threads: int | None = None
-    slack: int | None = None
+    slack: Slack | None = None
     follow: bool = False
     lull: str | None = None
 
@@ -76,7 +77,7 @@ class Options:
         follow: bool,
         lull: str | None,
     ) -> Options:
-        """Parse the texts of options. Raises ValueError for text that is not a rate or a duration."""
+        """Parse the texts of options. Raises ValueError for text that is not a rate or a slack."""
         rates = request.parse_sampling(sampling)
         return cls(on, layer, rates, threads, request.parse_slack(slack), follow, lull)
 

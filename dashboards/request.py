@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from highlevel.inline.engine import Input
     from highlevel.plan.plan import Plan
     from lowlevel.watermarks.idle import IdleRule
+    from queries.pipeline.input_options import Slack
 
 
 @runtime_checkable
@@ -164,8 +165,8 @@ def parse_sampling(texts: str | Iterable[str]) -> FixedRates | None:
     return input_options.parse_rates([texts] if isinstance(texts, str) else texts)
 
 
-def parse_slack(text: str | None) -> int | None:
-    """Parse `--slack` into ns; None if it was not given. Raises ValueError for text that is not a duration."""
+def parse_slack(text: str | None) -> Slack | None:
+    """Parse `--slack`; None if it was not given. Raises ValueError for text that is not a slack."""
     from queries.pipeline import input_options
 
     return None if text is None else input_options.parse_slack(text)

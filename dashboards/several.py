@@ -26,6 +26,7 @@ from dashboards.request import INLINE
 from dashboards.stop_signals import interrupt_at_sigterm
 from highlevel.inline.engine import Input
 from highlevel.plan.plan import Plan
+from queries.pipeline.input_options import Slack
 
 SPILL_BYTES = 4 << 20
 """Bytes of a result above which it is stored in a temporary file."""
@@ -109,7 +110,7 @@ def answer_all_into(
     style: Style,
     slots: int | None = None,
     threads: int | None = None,
-    slack: int | None = None,
+    slack: Slack | None = None,
     on: str = INLINE,
     spark_settings: Mapping[str, str] | None = None,
 ) -> tuple[Samples, list[str]]:

@@ -223,6 +223,14 @@ SPOOL_NEWEST = Metric(
     " the epoch).",
 )
 
+SPOOL_LATENESS = Metric(
+    "wiretide_spool_link_lateness_seconds",
+    "gauge",
+    ("link",),
+    "Lateness that 99 % of the late rows do not exceed, since the start of the link's node; 0 without late rows. The"
+    " newest segment that was read contains the value.",
+)
+
 SPOOL_LINK_COUNTS: Mapping[str, Metric] = {
     field: Metric(
         f"wiretide_spool_link_{field}",
@@ -320,6 +328,7 @@ SPOOL_METRICS = (
     SPOOL_PARTIALS_LOST,
     SPOOL_PARTIALS_SHED,
     SPOOL_NEWEST,
+    SPOOL_LATENESS,
     *SPOOL_LINK_COUNTS.values(),
 )
 """Metrics of spool readers."""

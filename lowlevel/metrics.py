@@ -160,6 +160,13 @@ ROWS_BELOW_WATERMARK = Metric(
     ("link", "kind"),
     "Rows below the watermark of their link. They are late only if their windows were final.",
 )
+LATENESS = Metric(
+    "wiretide_lateness_seconds",
+    "histogram",
+    ("link", "kind", "le"),
+    "Late rows by lateness: how much older a row is than the newest row before it on its link. Rows from the past are "
+    "left out. Links with exact watermarks are not measured.",
+)
 LULL_WATERMARKS = Metric(
     "wiretide_lull_promises_total",
     "counter",
@@ -287,6 +294,7 @@ METRICS = (
     ROWS_FROM_THE_PAST,
     ROWS_AFTER_ARRIVAL,
     ROWS_BELOW_WATERMARK,
+    LATENESS,
     LULL_WATERMARKS,
     WATERMARK_LAG,
     ROWS_NOT_SPREAD,

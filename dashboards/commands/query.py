@@ -189,7 +189,8 @@ def query(
         typer.Option(
             metavar="TIME",
             help="Allowed disorder of live inputs: how much older than the newest row a row may be. Default: 10s. "
-            "exact: answer only at the end of the input.",
+            "exact: answer only at the end of the input. 'exported 15s late 5m': sequence numbers of flow exports show "
+            "which records have arrived.",
         ),
     ] = None,
     lull: Annotated[
@@ -221,6 +222,14 @@ def query(
     ] = None,
     raw_csv: Annotated[
         bool, typer.Option("--raw-csv", help="Do not escape text in CSV. For programs only, not for spreadsheets.")
+    ] = False,
+    describe: Annotated[
+        bool,
+        typer.Option(
+            "--describe",
+            help="Print the columns of the answer, and how late the first million rows of the inputs are: times for "
+            "WAIT and REMEMBER. The query is not answered.",
+        ),
     ] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Print all counters to standard error at the end.")] = False,
 ) -> None:
@@ -319,7 +328,7 @@ def query(
             "--slots": slots,
         }
         given |= {"--on": on != INLINE and schema is None, "--sampling": sampling, "--layer": layer != Layer.OUTER}
-        given |= {"several queries": several}
+        given |= {"several queries": several, "--describe": describe}
         source = "--schema" if schema is not None else f"{results[0]}, the results of a run,"
         if wrong := next((name for name, value in given.items() if value), None):
             expected = "one query, without options of captures"
@@ -331,6 +340,19 @@ def query(
         _answer_tables(tables, queries[0], params, (kind, output, times, raw_csv, stats), changes, drawing)
         return
     inline_options = {"--follow": follow, "--slack": slack, "--lull": lull, "--threads": threads}
+    if describe:
+        others: dict[str, object] = {
+            "several queries": several,
+            "--on": on != INLINE,
+            "--output": output,
+            "--format": format,
+        }
+        others |= {"--plot": plot, "--changes": changes, "--slack": slack, "--lull": lull}
+        if wrong := next((name for name, value in others.items() if value), None):
+            raise typer.BadParameter(f"--describe and {wrong}: expected one query, without options of its answer")
+        plan, inputs = request.bind(queries[0], layer, rates, files, bindings, follow, params, _show_progress, threads)
+        _describe(plan, inputs)
+        return
     if several:
         from dashboards.several import Style, answer_all_into
 
@@ -388,6 +410,30 @@ def query(
                 drawn.read(batches)
         report(result.samples(), result.warnings(), stats=stats)
         drawn.write()
+
+
+def _describe(plan: Plan, inputs: list[Input]) -> None:
+    """Print the columns of the answer, and the lateness of the rows of the inputs."""
+    from dashboards.description import describe_columns, describe_lateness, measure, start_counting, suggestion
+    from dashboards.idle_kernels import IdleKernels
+    from dashboards.output.console import compile_kernels, print_live_hint, progress_bar, warn
+    from dashboards.stop_signals import interrupt_at_sigterm
+    from dashboards.wire_text import escape_lines
+    from queries.pipeline.inputs import is_live
+
+    live = any(is_live(source) for source in inputs)
+    print(escape_lines(describe_columns(plan)), end="\n\n", flush=True)
+    with contextlib.nullcontext() if live else interrupt_at_sigterm(), start_counting(plan, inputs) as counting:
+        assert counting.run is not None
+        compile_kernels(idle=IdleKernels(counting.run))
+        print_live_hint(live)
+        with counting.until_stopped(), progress_bar(shown=counting.shows_progress, detail=lambda: "measuring") as bar:
+            counting.report_progress(bar)
+            links, complete = measure(plan, inputs, counting)
+        for warning in counting.warnings():
+            warn(warning)
+    print(escape_lines(describe_lateness(links, complete=complete)), end="\n\n")
+    print(suggestion(links))
 
 
 def _tables_of(

@@ -25,6 +25,7 @@ from capture.metrics import (
 from highlevel.metrics import (
     LOW_WATERMARK,
     PUNCTUATION_LAG,
+    SPOOL_LATENESS,
     SPOOL_LINK_COUNTS,
     SPOOL_PARTIALS_LOST,
     SPOOL_PARTIALS_READ,
@@ -102,6 +103,7 @@ class LinkStates:
             **counts,
             "watermark": min(watermarks.values(), default=None),
             "lag": max(lags, default=None),
+            "lateness": samples.get((SPOOL_LATENESS.name, (link,))),
             "holds": [{"query": query, "seconds": seconds} for query, seconds in sorted(holding.items())],
         }
 

@@ -192,6 +192,7 @@ HTTP_METRICS = (HTTP_CONNECTIONS, HTTP_REFUSED, HTTP_REJECTED, HTTP_RETRIES)
 
 
 Family = CounterMetricFamily | GaugeMetricFamily
+PipelineFamily = Family | HistogramMetricFamily
 
 
 class Exporter:
@@ -299,7 +300,7 @@ class Exporter:
         with self._lock:
             return self._samples
 
-    def describe(self) -> Iterator[Family | HistogramMetricFamily]:
+    def describe(self) -> Iterator[PipelineFamily]:
         """Yield every metric family without samples."""
         yield from self._families({}, {})
         for one in self.series:
@@ -311,7 +312,7 @@ class Exporter:
         for histogram in self._histograms.values():
             yield HistogramMetricFamily(histogram.name, "")
 
-    def collect(self) -> Iterator[Family | HistogramMetricFamily]:
+    def collect(self) -> Iterator[PipelineFamily]:
         """Yield every metric family with its current samples, in a fixed order."""
         windows, families = self._snapshot()
         yield from families
@@ -339,7 +340,7 @@ class Exporter:
             parts.append(window.texts[content_type])
         return b"".join([*parts, end])
 
-    def _snapshot(self) -> tuple[dict[str, ClosedWindow], list[Family | HistogramMetricFamily]]:
+    def _snapshot(self) -> tuple[dict[str, ClosedWindow], list[PipelineFamily]]:
         """Return the shown windows, whose series are computed, and all families without the values of windows."""
         with self._lock:
             samples = self._samples
@@ -347,13 +348,15 @@ class Exporter:
         with self._computing:
             for window in windows.values():
                 _ = window.families
-            cumulative: list[Family | HistogramMetricFamily] = []
+            cumulative: list[PipelineFamily] = []
             for counters in self._counters.values():
                 cumulative += counters.families()
             cumulative += [histogram.family() for histogram in self._histograms.values()]
         return windows, [*self._families(samples, windows), *cumulative]
 
-    def _families(self, samples: Mapping[LabelledName, float], windows: Mapping[str, ClosedWindow]) -> Iterator[Family]:
+    def _families(
+        self, samples: Mapping[LabelledName, float], windows: Mapping[str, ClosedWindow]
+    ) -> Iterator[PipelineFamily]:
         window_samples = Samples()
         for one in self.series:
             if window := windows.get(one.plan.name):
@@ -362,10 +365,22 @@ class Exporter:
                     window_samples.set(WINDOW_END, window.end / 1e9, one.plan.name)
                 window_samples.set(GROUPS, window.shown_series.groups, one.plan.name)
                 window_samples.set(SERIES_FOLDED, window.shown_series.folded, one.plan.name)
-        declared = {metric.name: family_of(metric) for metric in self._metrics.values()}
+        declared = {metric.name: family_of(metric) for metric in self._metrics.values() if not metric.is_histogram}
+        histograms = {
+            metric.name: HistogramMetricFamily(metric.name, metric.help, labels=metric.labels[:-1])
+            for metric in self._metrics.values()
+            if metric.is_histogram
+        }
+        buckets: dict[LabelledName, list[tuple[str, float]]] = {}
         for (name, labels), number in sorted([*samples.items(), *window_samples.items()]):
-            declared[name].add_metric(labels, number)
+            if name in declared:
+                declared[name].add_metric(labels, number)
+            else:
+                buckets.setdefault((name, labels[:-1]), []).append((labels[-1], number))
+        for (name, labels), bounds in buckets.items():
+            histograms[name].add_metric(labels, sorted(bounds, key=lambda bucket: float(bucket[0])), None)
         yield from declared.values()
+        yield from histograms.values()
 
 
 EOF = b"# EOF\n"
@@ -419,8 +434,10 @@ def _declarations(metrics: Iterable[Metric]) -> dict[str, Metric]:
     """Return the declarations by name. Raises ValueError for invalid and for repeated names."""
     declared: dict[str, Metric] = {}
     for metric in metrics:
-        if metric.kind not in ("counter", "gauge"):
-            raise ValueError(f"metric {metric.name!r} is a {metric.kind!r}; expected counter or gauge")
+        if metric.kind not in ("counter", "gauge", "histogram"):
+            raise ValueError(f"metric {metric.name!r} is a {metric.kind!r}; expected counter, gauge or histogram")
+        if metric.is_histogram != (metric.labels[-1:] == ("le",)):
+            raise ValueError(f"metric {metric.name!r} is a {metric.kind}; histograms, and no others, end with label le")
         if (metric.kind == "counter") != metric.name.endswith("_total"):
             raise ValueError(f"metric {metric.name!r} is a {metric.kind}; counters end in _total, gauges do not")
         for name in (metric.name, *metric.labels):

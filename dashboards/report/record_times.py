@@ -7,7 +7,6 @@ earlier time. A *lull* is the distance between the newest time so far and the ne
 from __future__ import annotations
 
 import heapq
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
@@ -24,14 +23,12 @@ from highlevel.inline.engine import Input
 from lowlevel.expressions.columns import TextVector, Vector
 from lowlevel.punctuation import BEGINNING
 from lowlevel.rows.readers import Rows, make_reader
+from lowlevel.watermarks.lateness import Lateness
 
 Times = npt.NDArray[np.int64]
 
 CLASSES = (10**3, 10**4, 10**5, 10**6, 10**7, 10**8, SECOND, 10 * SECOND, 60 * SECOND)
 """Bounds in ns of the classes of lateness; the last class has no upper bound."""
-
-STEPS = 8
-"""Steps of lateness for each power of two, for shares of late records: a step is 9 % longer than the one before."""
 
 LULLS = 5
 """Number of the longest lulls that are kept for each link."""
@@ -54,10 +51,8 @@ class LinkTimes:
     """The times of one link, added in the order of its records.
 
     * `rows`: number of records. `first`, `last`: the smallest and the largest time in ns.
-    * `late`: number of late records by class: class i contains lateness below CLASSES[i]. `most_late`: the largest
-      lateness in ns.
-    * `late_by_step`: number of late records by step: step i contains lateness above 2^((i - 1) / STEPS), up to
-      2^(i / STEPS) ns.
+    * `late`: number of late records by class: class i contains lateness below CLASSES[i].
+    * `lateness`: the lateness of late records.
     * `pairs`: for each pair (interface of a late record, interface of the newest record before it) the number of late
       records and the largest lateness. It is empty without names of interfaces.
     """
@@ -68,8 +63,7 @@ class LinkTimes:
         self.rows = 0
         self.first = self.last = BEGINNING
         self.late: npt.NDArray[np.int64] = np.zeros(len(CLASSES) + 1, np.int64)
-        self.late_by_step: npt.NDArray[np.int64] = np.zeros(64 * STEPS, np.int64)
-        self.most_late = 0
+        self.lateness = Lateness()
         self.pairs: dict[tuple[str, str], tuple[int, int]] = {}
         self._newest_interface = -1
         self._lulls: list[tuple[int, int]] = []
@@ -77,7 +71,7 @@ class LinkTimes:
     @property
     def late_rows(self) -> int:
         """Number of late records."""
-        return int(self.late.sum())
+        return self.lateness.late_rows
 
     def lulls(self) -> list[Lull]:
         """Return the longest lulls, the longest first."""
@@ -96,9 +90,7 @@ class LinkTimes:
         if is_late.any():
             amounts = lateness[is_late]
             self.late += np.bincount(np.searchsorted(CLASSES, amounts, side="right"), minlength=len(CLASSES) + 1)
-            steps = np.ceil(STEPS * np.log2(amounts)).astype(np.int64)
-            self.late_by_step += np.bincount(steps, minlength=len(self.late_by_step))
-            self.most_late = max(self.most_late, int(amounts.max()))
+            self.lateness.add(amounts)
         if interfaces is not None:
             self._add_pairs(lateness, is_late, interfaces, names, known)
         self._add_lulls(own, -lateness)
@@ -183,42 +175,18 @@ def _add(times: LinkTimes, rows: Rows) -> None:
     times.add(ts.data, ids.astype(np.int64), interface.names)
 
 
-def slack_text(links: Sequence[LinkTimes]) -> str:
-    """Return the smallest slack, as a round duration, with which no record of these links is late.
-
-    >>> link = LinkTimes("a"); link.add(np.array([0, 10**9, 10**9 - 3_100_000])); slack_text([link])
-    '5ms'
-    """
-    most = max((link.most_late for link in links), default=0)
-    if most == 0:
-        return "0"
-    for unit, name in ((10**3, "us"), (10**6, "ms"), (SECOND, "s"), (60 * SECOND, "min"), (3600 * SECOND, "h")):
-        for factor in (1, 2, 5, 10, 20, 50, 100, 200, 500):
-            if most < factor * unit:
-                return f"{factor}{name}"
-    return f"{most // (24 * 3600 * SECOND) + 1}d"
-
-
-def lateness_of_share(links: Sequence[LinkTimes], share: float) -> int:
-    """Return a lateness in ns, at most 9 % too large, that this share of the late records does not exceed.
-
-    Raises ValueError if no record is late.
-
-    >>> link = LinkTimes("a"); link.add(np.array([1000, 900, 800, 1]))
-    >>> [lateness_of_share([link], share) for share in (0.3, 0.6, 1)]
-    [107, 215, 999]
-    """
-    totals = np.cumsum(np.sum([link.late_by_step for link in links], axis=0))
-    if not totals[-1]:
-        raise ValueError("got links without late records")
-    step = int(np.searchsorted(totals, share * totals[-1]))
-    return min(math.floor(2 ** (step / STEPS)), max(link.most_late for link in links))
-
-
 def class_names() -> list[str]:
     """Return the names of the classes of lateness, the smallest first."""
     texts = ["1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s", "10 s", "1 min"]
     return [*(f"below {text}" for text in texts), "1 min or more"]
+
+
+def lateness_of(links: Sequence[LinkTimes]) -> Lateness:
+    """Return the lateness of the late records of all links."""
+    united = Lateness()
+    for link in links:
+        united.merge(link.lateness)
+    return united
 
 
 def late_by_class(links: Sequence[LinkTimes]) -> Counter[str]:

@@ -18,9 +18,10 @@ from dashboards.output.run_warnings import count
 from dashboards.plots import document
 from dashboards.plots.answer_charts import AnswerRows
 from dashboards.plots.drawing import draw_svg
-from dashboards.report.record_times import LinkTimes, late_by_class, lateness_of_share, measure_times, slack_text
+from dashboards.report.record_times import LinkTimes, late_by_class, lateness_of, measure_times
 from dashboards.report.sections import Section, sections_of, window_clause, window_length
 from highlevel.inline.engine import Input
+from lowlevel.durations import duration_text
 from lowlevel.layers import Layer
 from lowlevel.times import time_texts
 
@@ -152,7 +153,8 @@ SHARES = (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
 def _times(measured: Measured) -> str:
     """Return the section about the order of records and about lulls."""
     links = [link for link in measured.links if link.rows]
-    late = sum(link.late_rows for link in links)
+    lateness = lateness_of(links)
+    late = lateness.late_rows
     rows = sum(link.rows for link in links)
     parts = []
     if late == 0:
@@ -161,14 +163,15 @@ def _times(measured: Measured) -> str:
         parts.append(
             document.paragraph(
                 f"{count(late, 'record')} of {rows:,} ({late / rows:.2%}) have a smaller time than an earlier record "
-                f"of the same input. A live query over this traffic needs a slack of {slack_text(links)}."
+                "of the same input. A live query over this traffic needs a slack of "
+                f"{duration_text(lateness.round_bound)}."
             )
         )
         table = pa.table(
             {
                 "link": [link.link for link in links],
                 "late records": [link.late_rows for link in links],
-                "largest lateness, s": [link.most_late / SECOND for link in links],
+                "largest lateness, s": [link.lateness.largest / SECOND for link in links],
             }
         )
         parts.append(document.table(table, "Late records by link", (), table.column_names[1:], SHOWN_ROWS))
@@ -178,7 +181,7 @@ def _times(measured: Measured) -> str:
         table = pa.table(
             {
                 "late records, %": [100 * share for share in SHARES],
-                "at most, s": [lateness_of_share(links, share) / SECOND for share in SHARES],
+                "at most, s": [lateness.of_share(share) / SECOND for share in SHARES],
             }
         )
         parts.append(document.table(table, "Lateness: times for WAIT", (), tuple(table.column_names)))

@@ -38,6 +38,7 @@ from lowlevel.node.watching import find_watched_files
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.watch.watched_file import NoWatchlists, Watchlists
 from lowlevel.watermarks.idle import IdleRule
+from lowlevel.watermarks.lateness import Lateness
 
 if TYPE_CHECKING:  # few queries read tables
     from highlevel.inline.table_files import FileStream
@@ -179,15 +180,18 @@ class InlineRun:
         block_records: int = BLOCK_RECORDS,
         lull: IdleRule | None = None,
         measure: bool = False,
+        export_delay: int | None = None,
     ) -> None:
         """Open and check every input.
 
         `slack` is the allowed disorder in ns, for inputs without exact watermarks: streams and flows. None means
-        LIVE_SLACK for live inputs and EXACT for others. With `lull` the clock raises the watermark of idle live inputs
-        (`lowlevel.watermarks.idle`); otherwise their windows wait for data. `threads` None means `available_threads()`.
-        With `measure` the operators and the low level are measured. The label of a leaf's counters is then its name in
-        the plan, not the name of the query. Raises InputError for a file that is no capture, ValueError for a number
-        of threads below 1.
+        LIVE_SLACK for live inputs and EXACT for others. `export_delay`: with a slack, the time in ns after which a flow
+        record is exported at the latest (`LateByExport`).
+
+        With `lull` the clock raises the watermark of idle live inputs (`lowlevel.watermarks.idle`); otherwise their
+        windows wait for data. `threads` None means `available_threads()`. With `measure` the operators and the low
+        level are measured. The label of a leaf's counters is then its name in the plan, not the name of the query.
+        Raises InputError for a file that is no capture, ValueError for a number of threads below 1.
         """
         leaves = [leaf for plan in plans for leaf in plan.leaves]
         self.inputs = [each for each in inputs if any(each.feeds(leaf) for leaf in leaves)]
@@ -256,6 +260,7 @@ class InlineRun:
                 idle_rule,
                 files_of(each.link, self.inputs),
                 lists,
+                export_delay,
             )
             self.shards += make_shards(shard_input, capture, self.threads)
             self.total += len(capture.data) if isinstance(capture, Capture) else capture.size
@@ -390,6 +395,14 @@ class InlineRun:
         """The time of the newest record of all inputs in ns, complete after the last result; None without records."""
         newest = max((shard.newest for shard in self.shards), default=BEGINNING)
         return None if newest == BEGINNING else newest
+
+    def lateness(self) -> dict[tuple[str, str], Lateness]:
+        """Return the late rows so far, by link and kind of rows. Links with exact watermarks are not measured."""
+        found: dict[tuple[str, str], Lateness] = {}
+        for shard in self.shards:
+            for kind, lateness in shard.lateness.items():
+                found.setdefault((shard.input.link, kind), Lateness()).merge(lateness)
+        return found
 
     def samples(self) -> Samples:
         """Return all counters and gauges. They are complete after the last result."""

@@ -31,6 +31,7 @@ from lowlevel.table.budget import TableBudget
 from lowlevel.watch.watched_file import Watchlists
 from lowlevel.watermarks.idle import IdleRule, ReplayClock
 from lowlevel.watermarks.jumps import AGREEING_ROWS
+from lowlevel.watermarks.lateness import Lateness
 from lowlevel.watermarks.rule import Kind, WatermarkRule
 
 FULL_SIZE_SHARDS = 4
@@ -101,6 +102,7 @@ class ShardInput:
     the sizes of tables. `slack`: allowed disorder in ns; None for exact watermarks. `block_records`: records per block.
     `lull`: the rule by which the clock raises the watermark of an idle live input. `files`: all files of the link, if
     it has several. `watchlists`: the open watchlist files; finite inputs share them.
+    `export_delay`: with a slack, the time in ns after which a flow record is exported at the latest.
     """
 
     number: int
@@ -113,12 +115,14 @@ class ShardInput:
     lull: IdleRule | None = None
     files: tuple[Path, ...] = ()
     watchlists: Watchlists | None = None
+    export_delay: int | None = None
 
     @property
     def watermark_rule(self) -> WatermarkRule:
         """Return the watermark rule of the input."""
         kind = Kind.EXACT if self.slack is None else Kind.LATE_BY_TIME
-        return WatermarkRule(kind, self.slack, None if self.lull is None else self.lull.threshold)
+        lull = None if self.lull is None else self.lull.threshold
+        return WatermarkRule(kind, self.slack, lull, export_delay=None if self.slack is None else self.export_delay)
 
 
 class Shard:
@@ -136,6 +140,8 @@ class Shard:
         """Largest record time so far, ns."""
         self.node: Node | None = None
         self.damage: str | None = None
+        self.lateness: dict[str, Lateness] = {}
+        """The late rows so far by kind of rows (`Node.lateness`)."""
         self._final_samples: Samples | None = None
 
     def raise_watermark(self, watermark: int) -> Iterator[LeafItem]:
@@ -186,6 +192,7 @@ class Shard:
         """Return the node. The first call creates the node and its tables."""
         if self.node is None:
             self.node = self._make_node([leaf.low for _, leaf in self.input.leaves], self.input.tables.begin_shard())
+            self.lateness = self.node.lateness
         return self.node
 
     def _make_node(self, plans: Sequence[LowLevelPlan], slots: int) -> Node:

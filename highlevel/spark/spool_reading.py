@@ -20,6 +20,7 @@ from capture.metrics import Samples
 from capture.units import SECOND
 from highlevel.inline.engine import Input
 from highlevel.metrics import (
+    SPOOL_LATENESS,
     SPOOL_LINK_COUNTS,
     SPOOL_NEWEST,
     SPOOL_PARTIALS_LOST,
@@ -146,8 +147,10 @@ class _SpoolRangeReader:
             for query in self.leaves:
                 self._advance_watermark(query, END)
         self.samples.set(SPOOL_PARTIALS_SHED, segment.header.shed_before, link)
-        for field, metric in SPOOL_LINK_COUNTS.items() if segment.header.counts is not None else ():
-            self.samples.set(metric, getattr(segment.header.counts, field), link)
+        if (counts := segment.header.counts) is not None:
+            self.samples.set(SPOOL_LATENESS, counts.lateness / SECOND, link)
+            for field, metric in SPOOL_LINK_COUNTS.items():
+                self.samples.set(metric, getattr(counts, field), link)
         if segment.trailer.last:
             self.samples.set(SPOOL_NEWEST, segment.trailer.last / SECOND, link)
 

@@ -67,7 +67,10 @@ LINK_COUNT_METRICS = {
     "dropped": INTERFACE_DROPPED,
     "shed": RECORDS_SHED,
 }
-"""The metric of each field of LinkCounts."""
+"""The metrics of the counters in LinkCounts."""
+
+LATENESS_SHARE = 0.99
+"""The share of the late rows whose lateness is a field of LinkCounts."""
 
 RELEASE_INTERVAL = SECOND // 10
 """Nanoseconds between two releases of provisional partials. Until then they are merged in their tables, because a spool
@@ -217,7 +220,10 @@ class LinkWorker:
         self._samples = samples = self._collect_samples()
         link = self.node.link
         counts = {field: samples.total(metric, link=link) for field, metric in LINK_COUNT_METRICS.items()}
-        self.spool.link_counts = LinkCounts(**{field: round(count) for field, count in counts.items()})
+        late = [lateness.of_share(LATENESS_SHARE) for lateness in self.node.lateness.values() if lateness.late_rows]
+        self.spool.link_counts = LinkCounts(
+            **{field: round(count) for field, count in counts.items()}, lateness=max(late, default=0)
+        )
 
     def _update_sampling_rate(self, now: int, *, read_spool: bool) -> None:
         """Update the sampling rate of a live link from its ring and, if `read_spool`, from the room in the spool."""

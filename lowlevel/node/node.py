@@ -22,6 +22,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.metrics import BYTES_READ, FILES_DAMAGED, RECORDS_READ, Samples
 from capture.units import SECOND
 from lowlevel.metrics import (
+    LATENESS,
     LULL_WATERMARKS,
     ROWS_ACCEPTED,
     ROWS_AFTER_ARRIVAL,
@@ -56,7 +57,8 @@ from lowlevel.table.sharing import SharedPlan, SharedTable, share, share_conditi
 from lowlevel.table.table import Tally
 from lowlevel.watch.watched_file import Watchlists
 from lowlevel.watermarks.generators import WatermarkGenerator
-from lowlevel.watermarks.jumps import LinkTime
+from lowlevel.watermarks.jumps import JumpGuard, LinkTime
+from lowlevel.watermarks.lateness import Lateness
 from lowlevel.watermarks.rule import EXACT, Kind, WatermarkRule
 
 TABLE_SLOTS = 1 << 18
@@ -393,8 +395,24 @@ class Node:
         samples.set(TABLE_PANES, tally.panes, name, self.link)
         samples.set(TABLE_BURST, tally.burst, name, self.link)
 
+    @property
+    def lateness(self) -> dict[str, Lateness]:
+        """The late rows of the link by kind of rows, without kinds whose watermarks are exact.
+
+        If several watermarks follow the rows, that which counts the fewest rows as rows from the past is used.
+        """
+        guards: dict[str, JumpGuard] = {}
+        for stream, group in self._groups:
+            guard, other = group.generator.guard, guards.get(stream.kind)
+            if group.follows_rows and (other is None or other.back < guard.back):
+                guards[stream.kind] = guard
+        return {kind: guard.lateness for kind, guard in guards.items()}
+
     def _add_watermark_samples(self, samples: Samples, stream: Stream) -> None:
-        """Add the counters of rows that do not fit a watermark. If there are several watermarks, the largest counts."""
+        """Add the counters of rows that do not fit a watermark, and of late rows.
+
+        If there are several watermarks, the largest number counts.
+        """
         labels = self.link, stream.kind
         generators = [group.generator for group in stream.groups if group.follows_rows]
         if not generators:
@@ -403,6 +421,8 @@ class Node:
         samples.add(ROWS_FROM_THE_PAST, max(generator.past_rows for generator in generators), *labels)
         samples.add(ROWS_AFTER_ARRIVAL, max(generator.rows_after_arrival for generator in generators), *labels)
         samples.add(ROWS_BELOW_WATERMARK, max(generator.rows_below for generator in generators), *labels)
+        if (lateness := self.lateness.get(stream.kind)) is not None:
+            lateness.add_samples(samples, LATENESS, *labels)
         samples.add(LULL_WATERMARKS, max(generator.lulls for generator in generators), *labels)
         lags = [
             max(0, generator.newest - generator.watermark)

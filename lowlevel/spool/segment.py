@@ -85,7 +85,8 @@ class LinkCounts:
 
     `records`, `bytes`, `packets`: numbers that were read from the input. `late`: rows below the watermark. `lulls`: how
     often the clock advanced the watermark. `dropped`: packets that were lost because the ring of the interface was
-    full. `shed`: records that an overloaded node did not process.
+    full. `shed`: records that an overloaded node did not process. `lateness`: a time in ns that the lateness of 99 % of
+    the late rows does not exceed; 0 without late rows.
     """
 
     records: int = 0
@@ -95,9 +96,10 @@ class LinkCounts:
     lulls: int = 0
     dropped: int = 0
     shed: int = 0
+    lateness: int = 0
 
 
-COUNTS_BYTES = 7 * 36
+COUNTS_BYTES = 8 * 36
 """Maximum bytes of the counters in the header of a segment."""
 
 

@@ -26,6 +26,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.native import kernel
 from capture.units import SECOND
 from lowlevel.punctuation import BEGINNING
+from lowlevel.watermarks.lateness import BOUNDS, Lateness, count_lateness
 
 Times = npt.NDArray[np.int64]
 
@@ -49,9 +50,10 @@ NEWEST, WAITING_ROWS, FUTURE_ROWS, PAST_ROWS, ROWS_BELOW, ROWS_AFTER_ARRIVAL, WA
 """
 
 
-@kernel("i64(i64*, i64*, i64, i64, i64*, i64, i64, i64, i64, i64*, i64)")
+@kernel("i64(i64*, i64*, i64, i64, i64*, i64, i64, i64, i64, i64*, i64, i64*, i64, i64*)")
 def filter_times(  # type: ignore[no-untyped-def]
-    times, arrivals, has_arrivals, row_count, state, jump, back, agreeing_rows, watermark, accepted, write_accepted
+    times, arrivals, has_arrivals, row_count, state, jump, back, agreeing_rows, watermark, accepted, write_accepted,
+    bounds, bound_count, lateness,
 ):  # fmt: skip
     """Process the times of a batch of rows, and update `state`. Return the number of times written to `accepted`.
 
@@ -59,6 +61,8 @@ def filter_times(  # type: ignore[no-untyped-def]
     * `watermark`: the watermark before these rows.
     * `write_accepted`: write accepted times to `accepted`, which has room for `row_count` times. For the rows that
       agree on a jump, only the smallest time is written.
+    * `bounds`, `bound_count`, `lateness`: the words of the late rows (`lowlevel.watermarks.lateness`). Rows from the
+      past are not counted there, because their clock may be wrong.
     """
     newest = state[NEWEST]
     waiting_count = state[WAITING_ROWS]
@@ -85,6 +89,8 @@ def filter_times(  # type: ignore[no-untyped-def]
             elif np.uint64(newest) - np.uint64(time) > np.uint64(back):
                 state[PAST_ROWS] += 1
                 continue
+            else:
+                count_lateness(newest - time, bounds, bound_count, lateness)
             if write_accepted:
                 accepted[accepted_count] = time
                 accepted_count += 1
@@ -148,6 +154,8 @@ class JumpGuard:
         self.agreeing_rows = agreeing_rows
         self.state = np.zeros(WAITING_TIMES + agreeing_rows, np.int64)
         self.state[NEWEST] = BEGINNING
+        self.lateness = Lateness()
+        """The late rows, without rows from the past."""
         self._accepted = np.empty(0, np.int64)
 
     def process(self, times: Times, watermark: int, arrivals: Times | None = None) -> None:
@@ -170,11 +178,11 @@ class JumpGuard:
         given = times if arrivals is None else arrivals
         return filter_times(
             times, given, arrivals is not None, len(times), self.state, self.jump, self.back, self.agreeing_rows,
-            watermark, self._accepted, write_accepted,
+            watermark, self._accepted, write_accepted, BOUNDS, len(BOUNDS), self.lateness.words,
         )  # fmt: skip
 
     def _process_fast(self, times: Times, watermark: int) -> bool:
-        """Process a batch only by its smallest and largest time, at a tenth of the kernel's cost.
+        """Process a batch by its smallest and largest time, and count its late rows, at a fifth of the kernel's cost.
 
         Returns False, and changes no state, if a row may be from the future, from the past or below `watermark`, or if
         times wait.
@@ -185,6 +193,7 @@ class JumpGuard:
         earliest, latest = int(times.min()), max(newest, int(times.max()))
         if latest - newest > self.jump or earliest < max(watermark, latest - self.back):
             return False
+        self.lateness.add_rows(times, newest)
         self.state[NEWEST] = latest
         return True
 

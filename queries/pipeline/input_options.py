@@ -6,31 +6,57 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 
 from capture.flows.sampling import MAX_RATE, Address, FixedRates
+from capture.lazy_dataclasses import dataclass
 from highlevel.inline.engine import EXACT
 from lowlevel.durations import parse_duration
 from lowlevel.watermarks.idle import IdleRule, ReplayClock
 from lowlevel.watermarks.rule import parse_lull as parse_threshold
+from lowlevel.watermarks.rule import parse_rule
 
 EXACT_WORD = "exact"
 """The word for a slack without limit: all results are returned at the end of the input, and no row is late."""
+
+EXPORTED_WORD = "exported"
+"""The word before the time after which flow records are exported at the latest."""
 
 TRACE_WORD = "trace"
 """The word after a lull that is measured by the record times of the other links instead of the system's clock."""
 
 
-def parse_slack(text: str) -> int:
-    """Return a slack in ns, or EXACT for the word `exact`. Raises ValueError for other texts.
+@dataclass(frozen=True, slots=True)
+class Slack:
+    """The allowed disorder of inputs without exact watermarks.
 
-    >>> parse_slack("10s"), parse_slack("1.5 minutes"), parse_slack("exact") == EXACT
-    (10000000000, 90000000000, True)
+    `late`: how much older than the newest row a row may be, ns, or EXACT. `exported`: the time in ns after which a flow
+    record is exported at the latest, so that sequence numbers show which records have arrived; None if unknown.
     """
-    if text.strip().lower() == EXACT_WORD:
-        return EXACT
+
+    late: int
+    exported: int | None = None
+
+
+def parse_slack(text: str) -> Slack:
+    """Return the slack of a duration, of the word `exact`, or of `exported TIME late TIME`.
+
+    Raises ValueError for other texts.
+
+    >>> parse_slack("1.5 minutes"), parse_slack("exact").late == EXACT
+    (Slack(late=90000000000, exported=None), True)
+    >>> parse_slack("exported 15s late 5m")
+    Slack(late=300000000000, exported=15000000000)
+    """
+    words = text.strip().lower()
+    if words == EXACT_WORD:
+        return Slack(EXACT)
     try:
-        return parse_duration(text)
+        if words.startswith(EXPORTED_WORD):
+            rule = parse_rule(words)
+            return Slack(rule.amount or 0, rule.export_delay)
+        return Slack(parse_duration(text))
     except ValueError as error:
         raise ValueError(
-            f"got a slack of {text!r}, {error}, or {EXACT_WORD}: answer at the end of the input"
+            f"got a slack of {text!r}, {error}, {EXACT_WORD}: answer at the end of the input, "
+            f"or {EXPORTED_WORD} TIME late TIME for flow records"
         ) from error
 
 

@@ -410,7 +410,7 @@ SRC_IP = plan("srcIP, destIP AS src_ip, count(*) AS c", "srcIP, destIP")
         # Declarations.
         (lambda: Exporter([], [Metric("a", "counter", (), "A.")]), "counters end in _total"),
         (lambda: Exporter([], [Metric("a_total", "gauge", (), "A.")]), "counters end in _total"),
-        (lambda: Exporter([], [Metric("a", "summary", (), "A.")]), "expected counter or gauge"),
+        (lambda: Exporter([], [Metric("a", "summary", (), "A.")]), "expected counter, gauge or histogram"),
         (lambda: Exporter([], [Metric("a", "gauge", ("b-c",), "A.")]), "has the name 'b-c'"),
         (
             lambda: Exporter([], [Metric("a", "gauge", (), "A."), Metric("a", "gauge", (), "B.")]),

@@ -45,6 +45,8 @@ export function showLinks(body, links, now) {
     }
     row.append(element("td", utc(link.watermark)));
     row.append(element("td", link.lag === null ? "" : shown(Math.round(link.lag * 10) / 10), { class: "number" }));
+    const lateness = link.lateness ? shown(Math.ceil(link.lateness * 1000) / 1000) : "";
+    row.append(element("td", lateness, { class: "number" }));
     return row;
   }));
 }

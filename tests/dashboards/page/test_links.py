@@ -11,6 +11,7 @@ from dashboards.page.links import SILENT_SECONDS, LinkStates
 from highlevel.metrics import (
     LOW_WATERMARK,
     PUNCTUATION_LAG,
+    SPOOL_LATENESS,
     SPOOL_LINK_COUNTS,
     SPOOL_PARTIALS_LOST,
     SPOOL_PARTIALS_READ,
@@ -62,12 +63,14 @@ def test_counters_of_this_process_and_of_the_spool_are_added() -> None:
         samples.set(metric, 10 * number, "b")
     samples.set(SPOOL_PARTIALS_READ, 7, "talkers", "b")
     samples.set(SPOOL_PARTIALS_LOST, 5, "b")
+    samples.set(SPOOL_LATENESS, 3.15, "b")
     first, second = LinkStates().observe(["b"], samples, NOW)
     names = ("name", "records", "packets", "bytes", "late", "dropped", "lulls", "partials_lost", "damaged")
     assert [first[name] for name in names] == ["a", 10, 9, 900, 3, 6, 0, 0, 1]
     assert list(SPOOL_LINK_COUNTS) == ["records", "bytes", "packets", "late", "lulls", "dropped", "shed"]
     assert [second[name] for name in names] == ["b", 10, 30, 20, 40, 130, 50, 5, 0]
     assert (first["watermark"], first["lag"], second["watermark"], second["lag"]) == (5.0, 2.5, None, None)
+    assert (first["lateness"], second["lateness"]) == (None, 3.15)
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])

@@ -14,8 +14,7 @@ from dashboards.report.record_times import (
     LinkTimes,
     class_names,
     late_by_class,
-    lateness_of_share,
-    slack_text,
+    lateness_of,
 )
 
 NAMES = ("eth0", "eth1", "eth2")
@@ -57,7 +56,7 @@ def test_times_are_those_of_a_loop_over_the_records(seed: int) -> None:
     classes, most, pairs, lulls = measured_slowly(times, interfaces)
     assert (link.rows, link.first, link.last) == (count, min(times), max(times))
     assert link.late.tolist() == classes
-    assert (link.late_rows, link.most_late) == (sum(classes), most)
+    assert (link.late_rows, link.lateness.largest) == (sum(classes), most)
     assert link.pairs == pairs
     assert [lull.length for lull in link.lulls()] == lulls
 
@@ -68,29 +67,13 @@ def test_records_without_interfaces_have_no_pairs() -> None:
     assert (link.late_rows, link.pairs) == (1, {})
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_share_of_the_late_records_is_at_most_so_late(seed: int) -> None:
-    random = Random(f"shares {seed}")
-    amounts = sorted(random.randint(1, random.choice([3, 10**4, 10**10])) for _ in range(random.randint(1, 200)))
-    links = [LinkTimes("a"), LinkTimes("b")]
-    for amount in random.sample(amounts, len(amounts)):
-        random.choice(links).add(np.array([10**12, 10**12 - amount], np.int64))
-    for share in (0.01, 0.5, 0.95, 1.0):
-        exact = amounts[max(0, -int(-share * len(amounts) // 1) - 1)]
-        assert exact <= lateness_of_share(links, share) <= max(exact, 1.1 * exact)
-    assert lateness_of_share(links, 1.0) == amounts[-1]
-    with pytest.raises(ValueError, match="without late records"):
-        lateness_of_share([LinkTimes("c")], 0.5)
-
-
-@pytest.mark.parametrize(
-    ("lateness", "slack"),
-    [(0, "0"), (1, "1us"), (999, "1us"), (1000, "2us"), (3_100_000, "5ms"), (SECOND, "2s"), (59 * SECOND, "100s")],
-)
-def test_the_slack_is_larger_than_the_largest_lateness(lateness: int, slack: str) -> None:
-    link = LinkTimes("a")
-    link.add(np.array([10**12, 10**12 - lateness], np.int64))
-    assert slack_text([link]) == slack
+def test_the_lateness_of_links_is_that_of_all_their_late_records() -> None:
+    links = [LinkTimes("a"), LinkTimes("b"), LinkTimes("c")]
+    for link, amounts in zip(links, ([3_000, 5_000_000], [4 * SECOND], []), strict=True):
+        for amount in amounts:
+            link.add(np.array([10**12, 10**12 - amount], np.int64))
+    united = lateness_of(links)
+    assert (united.late_rows, united.largest, united.of_share(0.6)) == (3, 4 * SECOND, 5_000_000)
 
 
 def test_every_class_has_a_name() -> None:

@@ -57,7 +57,7 @@ def test_a_report_has_every_section(document: str) -> None:
     assert "2 links" in section(document, "summary")
     assert "198.19.0.1" in section(document, "floods")
     assert "have a smaller time than an earlier record of the same input" in section(document, "times")
-    assert "2s" in section(document, "times")
+    assert "2 seconds" in section(document, "times")
     assert document.count("<svg") == document.count("</svg>") >= 8
 
 

@@ -13,9 +13,11 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from capture.units import SECOND
 from highlevel.inline.engine import Input
 from highlevel.metrics import (
     PARTIALS_RECEIVED,
+    SPOOL_LATENESS,
     SPOOL_LINK_COUNTS,
     SPOOL_NEWEST,
     SPOOL_PARTIALS_LOST,
@@ -135,17 +137,16 @@ def test_queries_that_are_graphs_read_spools_leaf_by_leaf(seed: int, tmp_path: P
 
 def test_counters_of_the_newest_segment_are_gauges_of_the_link(captures: list[Input], tmp_path: Path) -> None:
     node = SpoolNode(captures[0], tmp_path / "first", PLANS, 150)
-    node.writer.link_counts = LinkCounts(1, 2, 3, 4, 5, 6, 7)
+    node.writer.link_counts = LinkCounts(1, 2, 3, 4, 5, 6, 7, SECOND)
     node.step()
-    node.writer.link_counts = newest = LinkCounts(11, 12, 13, 14, 15, 16, 17)
+    node.writer.link_counts = newest = LinkCounts(11, 12, 13, 14, 15, 16, 17, 3 * SECOND // 2)
     node.finish()
     others = write_spools(captures[1:], tmp_path / "spools", PLANS, Random(1), 0.0, 150)
     engine = Engine(PLANS, [spool_of(tmp_path / "first", captures[0].link), *others], tmp_path / "state")
     engine.finish()
     samples = engine.totals.samples
-    assert asdict(newest) == {
-        field: samples[metric.name, (captures[0].link,)] for field, metric in SPOOL_LINK_COUNTS.items()
-    }
+    gauges = {field: samples[metric.name, (captures[0].link,)] for field, metric in SPOOL_LINK_COUNTS.items()}
+    assert asdict(newest) == {**gauges, "lateness": round(samples[SPOOL_LATENESS.name, (captures[0].link,)] * SECOND)}
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -24,6 +24,7 @@ from lowlevel.node.node import Node
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.watermarks.generators import LateByTime
 from lowlevel.watermarks.jumps import AGREEING_ROWS, FUTURE_ROWS, JUMP, PAST_ROWS, JumpGuard, filter_times
+from lowlevel.watermarks.lateness import BOUNDS
 from lowlevel.watermarks.rule import EXACT, Kind, WatermarkRule, parse_jump, parse_rule
 from queries.gsql import compile_query
 from tests.harness.plain_kernels import plain
@@ -73,6 +74,14 @@ def test_what_is_believed_from_elsewhere_ends_the_waiting_of_rows_that_are_no_ju
 KINDS = ["ordered", "late 5s", "late 3 rows", "late 100 rows", "blocks 10s", "exact", "blocks"]
 
 
+def words_of(amounts: list[int]) -> list[int]:
+    """The number of late rows by step, and the largest lateness, by a loop over the bounds."""
+    words = [0] * (len(BOUNDS) + 2)
+    for amount in amounts:
+        words[sum(bound < amount for bound in BOUNDS.tolist())] += 1
+    return [*words[:-1], max(amounts, default=0)]
+
+
 class Twin:
     """The rule, row by row."""
 
@@ -81,6 +90,7 @@ class Twin:
         self.newest: int | None = None
         self.ahead: list[int] = []
         self.future_rows = self.past_rows = self.after = 0
+        self.late: list[int] = []
 
     def take(self, time: int, arrival: int | None = None) -> None:
         agree = arrival is not None and abs(time - arrival) <= JUMP
@@ -89,6 +99,8 @@ class Twin:
             time = min(time, arrival)
         if self.newest is not None and time <= self.newest + JUMP:
             self.past_rows += time < self.newest - self.back
+            if self.newest - self.back <= time < self.newest:
+                self.late.append(self.newest - time)
             self.newest = max(self.newest, time)
             self.future_rows += len(self.ahead)
             self.ahead = []
@@ -130,6 +142,7 @@ def test_it_is_where_the_rule_says_after_every_batch_and_never_goes_back(
         assert pace.watermark == (BEGINNING if twin.newest is None else twin.newest - slack)
         assert pace.watermark >= lowest
         assert (pace.future_rows, pace.past_rows, pace.rows_below) == (twin.future_rows, twin.past_rows, below)
+        assert pace.guard.lateness.words.tolist() == words_of(twin.late)
         lowest = pace.watermark
 
 
@@ -156,6 +169,7 @@ def test_rows_with_times_of_arrival_are_followed_as_the_rule_says(runs: list[tup
             below,
             twin.after,
         )
+        assert pace.guard.lateness.words.tolist() == words_of(twin.late)
 
 
 def test_times_at_the_edges_of_64_bits_are_compared_with_arrivals_as_they_are() -> None:
@@ -275,7 +289,7 @@ def test_the_kernel_as_plain_python_agrees_with_its_machine_code(monkeypatch: py
     times = [START + random.choice([0, NS, -NS, YEAR, JUMP + 1]) + place for place in range(400)]
     arrivals = [START + random.choice([0, NS, -NS, JUMP + 1, -YEAR]) + place for place in range(400)]
 
-    def run() -> list[tuple[list[int], list[int]]]:
+    def run() -> list[tuple[list[int], list[int], list[int]]]:
         found = []
         for told in (False, True):
             guard = JumpGuard(agreeing_rows=8)
@@ -283,13 +297,13 @@ def test_the_kernel_as_plain_python_agrees_with_its_machine_code(monkeypatch: py
             for first in range(0, len(times), 7):
                 arrived = np.array(arrivals[first : first + 7]) if told else None
                 kept += guard.accepted_times(np.array(times[first : first + 7]), START, arrived).tolist()
-            found.append((guard.state.tolist(), kept))
+            found.append((guard.state.tolist(), guard.lateness.words.tolist(), kept))
         return found
 
     fast = run()
     monkeypatch.setattr("lowlevel.watermarks.jumps.filter_times", plain(filter_times))
     assert run() == fast
-    assert all(len(kept) > 100 for _, kept in fast)
+    assert all(len(kept) > 100 for *_, kept in fast)
     assert fast[0] != fast[1]
 
 

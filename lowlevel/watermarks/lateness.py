@@ -1,0 +1,139 @@
+"""Lateness of rows: the distance of a row to the newest time before it on its link, counted by steps.
+
+A row is *late* if an earlier row of the same link has a larger time. A query that waits longer than the lateness of a
+row needs no correction for it, and a query that remembers longer does not lose it.
+
+Steps have the preferred numbers of ISO 3 (R20): 20 for each power of ten, so that 1, 2 and 5 are bounds of steps, and
+a bound is at most 15 % larger than the one before. The memory is fixed: 1.8 KB for a link.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.metrics import Metric, Samples
+from capture.native import helper, kernel
+from capture.units import SECOND
+
+Times = npt.NDArray[np.int64]
+
+PREFERRED = (100, 112, 125, 140, 160, 180, 200, 224, 250, 280, 315, 355, 400, 450, 500, 560, 630, 710, 800, 900)
+
+BOUNDS: Times = np.array([10 * number * 10**power for power in range(11) for number in PREFERRED], np.int64)
+"""Bounds of the steps in ns, from 1 µs to 25 hours. Step i contains lateness above bound i - 1, up to bound i."""
+
+LARGEST = len(BOUNDS) + 1
+"""The word after the steps: the largest lateness in ns. The last step has no bound."""
+
+BUCKETS = (*(digit * 10**power for power in range(6, 12) for digit in (1, 2, 5)), 1000 * SECOND)
+"""Bounds in ns of the buckets of metrics, from 1 ms to 1000 s. They are bounds of steps."""
+
+
+@helper
+def count_lateness(amount, bounds, bound_count, words):  # type: ignore[no-untyped-def]
+    """Count one late row by binary search. A helper of kernels."""
+    low = np.int64(0)
+    high = bound_count
+    while low < high:
+        middle = (low + high) // 2
+        if bounds[middle] < amount:
+            low = middle + 1
+        else:
+            high = middle
+    words[low] += 1
+    words[bound_count + 1] = max(words[bound_count + 1], amount)
+
+
+@kernel("i64(i64*, i64, i64, i64*, i64, i64*)")
+def count_late_rows(times, row_count, newest, bounds, bound_count, words):  # type: ignore[no-untyped-def]
+    """Count the late ones of `row_count` rows in order, after rows up to `newest`. Return the new newest time.
+
+    A row in order costs 0.3 ns, a late one 3 ns.
+    """
+    for row in range(row_count):
+        time = times[row]
+        if time >= newest:
+            newest = time
+        else:
+            count_lateness(newest - time, bounds, bound_count, words)
+    return newest
+
+
+class Lateness:
+    """The late rows of one kind on one link, by steps. Not thread safe, but another thread may read it."""
+
+    def __init__(self) -> None:
+        """Begin without rows."""
+        self.words: Times = np.zeros(len(BOUNDS) + 2, np.int64)
+        """The rows of each step, and the largest lateness."""
+
+    def add_rows(self, times: Times, newest: int) -> None:
+        """Add rows in order. `newest`: the newest time before them, ns."""
+        count_late_rows(times, len(times), newest, BOUNDS, len(BOUNDS), self.words)
+
+    def add(self, amounts: Times) -> None:
+        """Add late rows by their lateness in ns."""
+        self.words[:LARGEST] += np.bincount(np.searchsorted(BOUNDS, amounts), minlength=LARGEST)
+        self.words[LARGEST] = max(self.largest, int(amounts.max(initial=0)))
+
+    def merge(self, other: Lateness) -> None:
+        """Add the rows of another part of the link."""
+        self.words[:LARGEST] += other.words[:LARGEST]
+        self.words[LARGEST] = max(self.largest, other.largest)
+
+    @property
+    def late_rows(self) -> int:
+        """Number of late rows."""
+        return int(self.words[:LARGEST].sum())
+
+    @property
+    def largest(self) -> int:
+        """The largest lateness in ns; 0 without late rows."""
+        return int(self.words[LARGEST])
+
+    @property
+    def round_bound(self) -> int:
+        """The smallest round duration in ns that is longer than every lateness; 0 without late rows.
+
+        A slack or REMEMBER of this length loses no row. It is 1, 2 or 5 times a power of ten of a unit, or days.
+
+        >>> lateness = Lateness(); lateness.add(np.array([3_100_000])); lateness.round_bound
+        5000000
+        """
+        if not self.late_rows:
+            return 0
+        for unit in (10**3, 10**6, SECOND, 60 * SECOND, 3600 * SECOND):
+            for factor in (1, 2, 5, 10, 20, 50, 100, 200, 500):
+                if self.largest < factor * unit:
+                    return factor * unit
+        return (self.largest // (24 * 3600 * SECOND) + 1) * 24 * 3600 * SECOND
+
+    def of_share(self, share: float) -> int:
+        """Return a lateness in ns, at most 15 % or 1 µs too large, that this share of the late rows does not exceed.
+
+        Raises ValueError if no row is late.
+
+        >>> lateness = Lateness(); lateness.add(np.array([1000, 100_000, 200_000, 999_999]))
+        >>> [lateness.of_share(share) for share in (0.3, 0.6, 0.75, 1)]
+        [100000, 200000, 200000, 999999]
+        """
+        return min(self.round_of_share(share), self.largest)
+
+    def round_of_share(self, share: float) -> int:
+        """Return the smallest bound of a step in ns, or whole days, that this share of the late rows does not exceed.
+
+        Raises ValueError if no row is late.
+        """
+        totals = np.cumsum(self.words[:LARGEST])
+        if not totals[-1]:
+            raise ValueError("got links without late records")
+        step = int(np.searchsorted(totals, share * totals[-1]))
+        return self.round_bound if step == len(BOUNDS) else int(BOUNDS[step])
+
+    def add_samples(self, samples: Samples, metric: Metric, *labels: str) -> None:
+        """Add the buckets of a histogram: the number of late rows with at most the lateness of each bound."""
+        totals = np.cumsum(self.words[:LARGEST])
+        for bucket, step in zip(BUCKETS, np.searchsorted(BOUNDS, BUCKETS), strict=True):
+            samples.add(metric, int(totals[step]), *labels, f"{bucket / SECOND:g}")
+        samples.add(metric, int(totals[-1]), *labels, "+Inf")
