@@ -1,4 +1,4 @@
-"""`wiretide query --describe`: the columns of an answer, and the lateness of rows, from which times for WAIT follow.
+"""The description of a query: the columns of its answer, and the lateness of rows, from which times for WAIT follow.
 
 The first rows of the inputs are counted by a query that answers at once, so they are read as a live query reads them.
 The lateness is measured by the watermarks of the links (`lowlevel.watermarks.lateness`).
