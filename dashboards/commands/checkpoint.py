@@ -88,7 +88,8 @@ def describe(summary: RunSummary) -> str:
 def _verify(folder: Path) -> None:
     from dashboards.wire_text import escape
     from highlevel.spark.errors import FolderError
-    from highlevel.spark.run_folder import is_in_use, read_run, verify
+    from highlevel.spark.locks import is_in_use
+    from highlevel.spark.run_folder import read_run, verify
 
     read_run(folder)
     if is_in_use(folder):

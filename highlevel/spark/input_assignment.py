@@ -57,6 +57,11 @@ class InputAssignment:
         )
 
     @property
+    def query_names(self) -> dict[int, str]:
+        """The names of the queries by their IDs."""
+        return {number: plan.name for plan, number in zip(self.plans, self.query_ids, strict=True)}
+
+    @property
     def offset_keys(self) -> list[str]:
         """The keys of offsets, input by input."""
         return [f"{number} {input_.path}" for number, input_ in zip(self.input_ids, self.inputs, strict=True)]

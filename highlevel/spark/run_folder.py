@@ -5,7 +5,6 @@ The plans are not needed: the identity of the run, the checkpoint and the manife
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Callable, Iterator
 from dataclasses import field
 from functools import partial
@@ -52,18 +51,6 @@ def read_run(folder: Path) -> RunIdentity:
     if identity is None:
         raise FolderError(f"{folder}: got no run.json, expected the folder of a run, such as state")
     return identity
-
-
-def is_in_use(folder: Path) -> bool:
-    """Return True if a process runs the pipeline of this folder."""
-    try:
-        with (folder / "lock").open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released when the file is closed
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        return False
-    return False
 
 
 def summarise(folder: Path) -> RunSummary:

@@ -11,9 +11,6 @@
     folder/quarantine    damaged segments of spools, and the places of all damages
     folder/watched       copies of watchlists and settings
 
-A spool is also locked, by a file `.run.lock` in its folder, because one run would delete segments that another must
-read.
-
 Exactly once: Spark writes the offsets of micro-batch n to its log before a task runs, and commits n after all tasks.
 Tasks depend only on these offsets, operators on the tasks and the state of n - 1. Every output file has n in its name.
 So any repetition of n, after any interruption, gives the same files.
@@ -21,15 +18,11 @@ So any repetition of n, after any interruption, gives the same files.
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -41,89 +34,32 @@ from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS
 from capture.metrics import Samples
 from capture.open import open_finite
-from capture.private_files import check_private_folder, make_private_folder, open_private
+from capture.private_files import make_private_folder
 from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
-from highlevel.plan.measurement import Measurement, sum_measurements
+from highlevel.plan.measurement import Measurement
 from highlevel.plan.plan import Plan, leaves_of
 from highlevel.results.row_limit import RowLimit
-from highlevel.spark.checkpoint import check_checkpoint, newest_planned, offsets_checksum
 from highlevel.spark.decompressed_inputs import Say, map_inputs
-from highlevel.spark.errors import FolderError, RunError, make_report
-from highlevel.spark.host import LevelTask
+from highlevel.spark.errors import RunError, make_report
+from highlevel.spark.folder_start import check_subfolders, prepare_folder
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.kernel_compilation import compile_kernels
-from highlevel.spark.packing import unpack
+from highlevel.spark.locks import Locks
+from highlevel.spark.micro_batch import BatchProcessor
 from highlevel.spark.preflight import check_executors
-from highlevel.spark.quarantine import FOLDER as QUARANTINE
-from highlevel.spark.quarantine import keep_damages
 from highlevel.spark.query_figures import QueryFigures
-from highlevel.spark.reading import COUNTERS
 from highlevel.spark.restarts import Restarts
-from highlevel.spark.result_files import (
-    move_to_dates,
-    remove_results,
-    rename_results,
-    set_aside_results,
-    write_results,
-)
 from highlevel.spark.run_identity import (
     QueryChanges,
-    RunIdentity,
-    apply_identity,
-    continue_identity,
     describe_run,
-    read_identity,
-    write_identity,
 )
 from highlevel.spark.session import JVM_END_SECONDS, convert_jvm_failures, make_jvm_error, read_jvm_end
 from highlevel.spark.source import MAX_BYTES, StreamSpec, open_stream
 from highlevel.spark.spool_planner import report_earlier_runs
-from highlevel.spark.staged_results import (
-    ResultWriter,
-    commit_files,
-    decode_written,
-    remove_staged,
-    stored_form,
-)
-from highlevel.spark.state_partitions import divide_state, finish_division
-from highlevel.spark.totals import Totals, TotalsFiles
-from highlevel.spark.watched_copies import FOLDER, WatchedCopies
+from highlevel.spark.totals import Totals
+from highlevel.spark.watched_copies import WatchedCopies
 from lowlevel.kinds import RECORD_KINDS, TABLE
 from lowlevel.node.node import TABLE_SLOTS
-from lowlevel.punctuation import BEGINNING
-
-
-class Locks:
-    """Locks of this process.
-
-    The kernel releases them at the end of the process, also after a crash. Not thread safe.
-    """
-
-    def __init__(self) -> None:
-        """Create an object without locks."""
-        self._locked_files: dict[Path, IO[str]] = {}
-
-    def lock(self, path: Path, message: str) -> None:
-        """Lock a file, and create it if necessary.
-
-        Repeated calls have no effect. Raise FolderError(otherwise) if another process has the lock.
-        """
-        if path in self._locked_files:
-            return
-        file = os.fdopen(open_private(path, os.O_RDWR), "r+")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            raise FolderError(message) from None
-        self._locked_files[path] = file
-
-    def release(self) -> None:
-        """Release all locks. Does nothing without locks."""
-        for file in self._locked_files.values():
-            file.close()
-        self._locked_files.clear()
-
 
 OnBatch = Callable[[int, dict[str, pa.Table], Samples], None]
 """Called with the batch ID, the new final rows of each query, and the sums of all counters.
@@ -228,7 +164,6 @@ class StreamRun:
         """Last micro-batch with totals at the start. It may be repeated."""
         self.next_batch = 0
         """The micro-batch with which the run continues; known after `prepare`. An earlier process may have begun it."""
-        self._totals_files = TotalsFiles(self.folder / "totals")
         self._query: StreamingQuery | None = None
         self._locks = Locks()
         self._printed_warnings: set[str] = set()
@@ -288,88 +223,28 @@ class StreamRun:
             elif not input_.spool:
                 open_finite(input_.path, "the stream engine")
         make_private_folder(self.folder)
-        self._check_subfolders()
-        in_use = f"{self.folder} is in use by another run; take another folder, or stop that run"
-        self._locks.lock(self.folder / "lock", in_use)
+        check_subfolders(self.folder)
+        self._locks.lock_folder(self.folder)
         try:
-            self._lock_spools()
-            self._check_folder()
-            self._copies.open()
-            self.assignment = replace(self.assignment, plans=self._copies.bind(self.assignment.plans))
+            self._locks.lock_spools(self.assignment.inputs)
+            self._prepare_folder()
         except BaseException:
             self._locks.release()
             raise
         self._is_prepared = True
 
-    def _check_folder(self) -> None:
+    def _prepare_folder(self) -> None:
         inputs = map_inputs(self.assignment.inputs, self.folder, self.say)
         inputs = [input_.absolute() for input_ in inputs]
-        self.assignment = InputAssignment.of(self.assignment.plans, inputs, self.partitions)
-        new = describe_run(self.assignment, self.partitions, self.block_records, self.speed is not None)
-        stored = read_identity(self.folder)
-        known = new if stored is None else stored
-        remove_temporary_files(self.folder)
-        remove_staged(self.folder / "staged")
-        move_to_dates(self.folder / "output", self.folder / "staged" / "undated")
-        finish_division(self.folder, known.partitions)
-        next_batch = check_checkpoint(self.folder, {input_.offset_key: input_.since for input_ in known.inputs})
-        self.next_batch = next_batch
-        self._totals_files.load(next_batch - 1)
-        self.continued_batch = self._totals_files.last_batch_id()
-        totals = self._totals_files.load(self.continued_batch)
-        if stored is None:
-            write_identity(self.folder, new)
-        else:
-            self._continue_run(stored, new, next_batch, totals)
-        totals.rename_queries(self._query_names)
-        self.totals = totals
-        if self.totals.is_finished(self.assignment.input_ids):
+        assignment = InputAssignment.of(self.assignment.plans, inputs, self.partitions)
+        identity = describe_run(assignment, self.partitions, self.block_records, self.speed is not None)
+        start = prepare_folder(self.folder, assignment, identity, self.say)
+        self.next_batch, self.continued_batch = start.next_batch, start.last_batch
+        self.totals, self.changes = start.totals, start.changes
+        if self.totals.is_finished(start.assignment.input_ids):
             self._ended.set()
-
-    def _continue_run(self, stored: RunIdentity, new: RunIdentity, next_batch: int, totals: Totals) -> None:
-        """Continue the run of the folder with the queries of this object, and report how they differ."""
-        next_offsets = newest_planned(self.folder) + 1
-        identity, self.changes = continue_identity(self.folder, stored, new, next_batch, next_offsets)
-        self.assignment = apply_identity(self.assignment, new, identity)
-        is_divided = stored.partitions != self.partitions
-        if is_divided:
-            divide_state(self.folder, self.assignment, stored.partitions, next_batch - 1)
-        if not (self.changes or is_divided or stored.settings != identity.settings):
-            return
-        # Before run.json is written: if this is interrupted, the next start does it again.
-        if self.changes:
-            self._set_results_aside(next_batch)
-        write_identity(self.folder, identity)
-        finish_division(self.folder, self.partitions)
-        if is_divided:
-            self.say(f"the state of open windows has {self.partitions} partitions now; it had {stored.partitions}")
-        if not self.changes:
-            return
-        ended = [
-            query.name for query in identity.queries if query.since == next_batch and totals.is_finished(query.inputs)
-        ]
-        for line in self.changes.lines(ended):
-            self.say(line)
-
-    def _set_results_aside(self, next_batch: int) -> None:
-        """Remove results that are computed again. Rename or set aside the results of changed queries."""
-        remove_results(self.folder / "output", next_batch)
-        old_names = {new_name: old_name for old_name, new_name in self.changes.renamed}
-        for plan in self.assignment.plans:
-            if plan.has_changes and plan.name in old_names:  # a later change withdraws rows of an earlier one
-                rename_results(self.folder / "output", old_names[plan.name], plan.name)
-            is_other = plan.has_changes and plan.name in self.changes.changed
-            old_folder = set_aside_results(self.folder / "output", plan, always=is_other)
-            if old_folder is not None:
-                reason = "its changes belong to another text" if is_other else "its columns have changed"
-                self.say(f"query {plan.name}: {reason}; its results so far are now in {old_folder}")
-
-    @property
-    def _query_names(self) -> dict[int, str]:
-        """The names of the queries by their IDs."""
-        return {
-            number: plan.name for plan, number in zip(self.assignment.plans, self.assignment.query_ids, strict=True)
-        }
+        self._copies.open()
+        self.assignment = replace(start.assignment, plans=self._copies.bind(start.assignment.plans))
 
     def start(self) -> None:
         """Start or continue, after `prepare` if necessary. Raise RunError, or an error of `prepare`."""
@@ -408,6 +283,14 @@ class StreamRun:
             max_bytes=self.max_bytes,
             measure=self._measure,
         )
+        self._processor = BatchProcessor(
+            self.folder,
+            self.assignment,
+            row_limits=self._row_limits,
+            keep_results=self.keep_results,
+            measure=self._measure,
+            say=self.say,
+        )
         make_private_folder(self.folder / "checkpoint")
         self._query = self._start_query(spark, spec)
 
@@ -443,89 +326,21 @@ class StreamRun:
             self._figures.count_batch()
 
     def _process_batch(self, rows: DataFrame, batch_id: int) -> None:
-        self._lock_spools()
+        self._locks.lock_spools(self.assignment.inputs)
         self._copies.refresh(batch_id)
-        totals = self._totals_files.load(batch_id - 1)
-        totals.rename_queries(self._query_names)
-        spooled = [plan.name for query, plan in enumerate(self.assignment.plans) if self._reads_spool(query)]
-        writer = ResultWriter(
-            self.folder / "output",
-            self.folder / "staged",
-            batch_id,
-            self._row_limits,
-            {name: totals.sampled_ranges.get(name, []) for name in spooled},
-        )
-        for level in range(self.assignment.levels):
-            host = LevelTask(
-                self.assignment,
-                self.folder / "state",
-                batch_id,
-                level,
-                totals.ended_inputs,
-                measure=self._measure,
-                writer=writer,
-            )
-            rows = rows.repartitionById(self.partitions, "part").mapInArrow(host, host.schema)
-        job_output = rows.toArrow()
-        tables: dict[int, dict[int, pa.Table]] = {}  # by query and partition
-        task_counters: list[bytes] = []
-        host_counters: list[bytes] = []
-        for part, query, payload in zip(*(job_output.column(name) for name in job_output.column_names), strict=True):
-            if query.as_py() != COUNTERS:
-                tables.setdefault(query.as_py(), {})[part.as_py()] = unpack(payload.as_buffer())
-            else:
-                (task_counters if part.as_py() == COUNTERS else host_counters).append(payload.as_py())
-        written = decode_written(counts for counters in host_counters for counts in json.loads(counters))
-        results, unwritten = {}, {}
-        for query, plan in enumerate(self.assignment.plans):
-            parts, empty = tables.get(query, {}), plan.schema.empty_table()
-            own = written[query].parts if query in written else ()
-            results[plan.name] = pa.concat_tables([*parts.values()]) if parts else empty
-            remaining = [table for part, table in parts.items() if part not in own]
-            unwritten[plan.name] = pa.concat_tables(remaining) if remaining else empty
-        final_until = {
-            plan.name: totals.watermarks.get(plan.name, BEGINNING) for plan in self.assignment.plans if plan.has_changes
-        }
-        totals.add(self.assignment, task_counters, host_counters, batch_id)
-        for line in keep_damages(self.folder, totals.damages, batch_id):
-            self.say(f"warning: {line}")
-        if self._measure:
-            self._add_measurements(batch_id, task_counters, host_counters)
-        sampled = {name: totals.sampled_ranges.get(name, []) for name in spooled}
-        stored = {
-            plan.name: stored_form(plan, unwritten[plan.name], sampled.get(plan.name)) for plan in self.assignment.plans
-        }
-        names = [plan.name for plan in self.assignment.plans]
-        files = {names[query]: one.files for query, one in written.items()}
-        of_tasks = {name: [writer.output / file.path for file in staged] for name, staged in files.items()}
-        repeated = of_tasks if self._repeats_batch else None
-        of_driver = write_results(writer.output, batch_id, stored, self.keep_results, final_until, repeated)
-        commit_files(writer, files, sampled, self.keep_results)
-        self.written_files = {name: [*of_driver[name], *of_tasks.get(name, ())] for name in names}
+        batch = self._processor.process(rows, batch_id, is_repeated=self._repeats_batch)
         self._repeats_batch = False
-        remove_staged(self.folder / "staged")
-        self.rests = {names[query]: pa.concat_tables(one.rests) for query, one in written.items() if one.rests}
-        totals.offsets = offsets_checksum(self.folder / "checkpoint", batch_id)
-        self._totals_files.save(batch_id, totals)
-        self.totals = totals
-        for line in totals.warnings:
+        self.totals, self.written_files, self.rests = batch.totals, batch.files, batch.rests
+        if batch.figures is not None:
+            self._measured_batches[batch_id] = batch.figures
+        for line in batch.totals.warnings:
             if line not in self._printed_warnings:
                 self._printed_warnings.add(line)
                 self.say(f"warning: {line}")
         if self.on_batch is not None:
-            self.on_batch(batch_id, results, self._add_restarts(totals.samples))
-        if totals.is_finished(self.assignment.input_ids):
+            self.on_batch(batch_id, batch.tables, self._add_restarts(batch.totals.samples))
+        if batch.totals.is_finished(self.assignment.input_ids):
             self._ended.set()
-
-    def _add_measurements(self, batch_id: int, task_counters: list[bytes], host_counters: list[bytes]) -> None:
-        """Set the figures of a micro-batch. A repeated one replaces them."""
-        tasks = [json.loads(counters) for counters in task_counters]
-        fragments = [counts for counters in host_counters for counts in json.loads(counters)]
-        measurements = sum_measurements(len(self.assignment.plans[0].nodes), (*tasks, *fragments))
-        self._measured_batches[batch_id] = measurements, [counts["seconds"] for counts in tasks]
-
-    def _reads_spool(self, query: int) -> bool:
-        return any(self.assignment.inputs[number].spool for number in self.assignment.inputs_of(query))
 
     @property
     def finished(self) -> bool:
@@ -605,29 +420,7 @@ class StreamRun:
         self._locks.release()
         self._is_prepared = False
 
-    def _check_subfolders(self) -> None:
-        """Raise UnsafeFolderError if another user can write to a folder in the run's folder."""
-        for name in ("inputs", "checkpoint", "state", "totals", "output", "staged", QUARANTINE, FOLDER):
-            if (self.folder / name).exists():
-                check_private_folder(self.folder / name)
-
-    def _lock_spools(self) -> None:
-        """Lock the spools whose folders exist. Raises UnsafeFolderError if another user can write to one."""
-        for input_ in self.assignment.inputs:
-            if input_.spool and input_.path.is_dir():
-                check_private_folder(input_.path)
-                message = f"{input_.path} is read by another run; stop that run, or let the node write another spool"
-                self._locks.lock(input_.path.absolute() / ".run.lock", message)
-
     def _running_query(self) -> StreamingQuery:
         if self._query is None:
             raise RuntimeError("the run is not started")
         return self._query
-
-
-def remove_temporary_files(folder: Path) -> None:
-    """Remove temporary files of a killed process (names with a leading dot), except Spark's files."""
-    for subfolder in ("inputs", "state", "totals", "output", QUARANTINE, FOLDER):
-        for path in (folder / subfolder).rglob(".*"):
-            if path.is_file():  # not the folder of a query with a leading dot in its name
-                path.unlink(missing_ok=True)

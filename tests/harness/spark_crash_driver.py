@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from highlevel.inline.engine import Input
 from highlevel.results.row_limit import RowLimit
-from highlevel.spark import stream
+from highlevel.spark import micro_batch
 from highlevel.spark.host import LevelTask
 from highlevel.spark.session import close_session, start_session
 from highlevel.spark.staged_results import ResultWriter, StagedFile
 from highlevel.spark.state import PartState
+from highlevel.spark.stream import StreamRun
 from queries.gsql import compile_query
 from tests.references.window_queries import QUERIES
 
@@ -112,15 +113,15 @@ def die_between_files(commit: Callable[..., None], batch: int) -> Callable[..., 
 
 def main(folder: Path, inputs: Path, moment: str, batch: int) -> None:
     DyingTask.at = batch if moment == "half of the state" else -1
-    stream.LevelTask = DyingTask
+    micro_batch.LevelTask = DyingTask
     if moment == "results":
-        stream.write_results = after(stream.write_results, batch)
+        micro_batch.write_results = after(micro_batch.write_results, batch)
     if moment == "half of the files":
-        stream.commit_files = die_between_files(stream.commit_files, batch)
+        micro_batch.commit_files = die_between_files(micro_batch.commit_files, batch)
     if moment == "planned":
-        do_batch = stream.StreamRun._process_batch
-        stream.StreamRun._process_batch = lambda run, rows, number: (
-            die() if number == batch else do_batch(run, rows, number)
+        process = micro_batch.BatchProcessor.process
+        micro_batch.BatchProcessor.process = lambda processor, rows, number, **options: (
+            die() if number == batch else process(processor, rows, number, **options)
         )
 
     def on_batch(number: int, results: dict[str, pa.Table], samples: Any) -> None:
@@ -129,7 +130,7 @@ def main(folder: Path, inputs: Path, moment: str, batch: int) -> None:
             die()
 
     spark = start_session("local[2]")
-    run = stream.StreamRun(spark, PLANS, inputs_in(inputs), folder, on_batch=on_batch, **OPTIONS)
+    run = StreamRun(spark, PLANS, inputs_in(inputs), folder, on_batch=on_batch, **OPTIONS)
     try:
         run.start()
         run.wait()

@@ -1,0 +1,74 @@
+"""Locks of a run: of its folder, and of the spools that it reads.
+
+    folder/lock        two runs must not write one folder
+    spool/.run.lock    a run deletes segments that another run must still read
+
+The kernel releases the locks at the end of the process, also after a crash.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO
+
+from capture.private_files import check_private_folder, open_private
+from highlevel.inline.engine import Input
+from highlevel.spark.errors import FolderError
+
+LOCK_FILE = "lock"
+
+
+class Locks:
+    """Locks of this process. Not thread safe."""
+
+    def __init__(self) -> None:
+        """Create an object without locks."""
+        self._locked_files: dict[Path, IO[str]] = {}
+
+    def lock_folder(self, folder: Path) -> None:
+        """Lock the folder of a run. Raises FolderError if another process has the lock."""
+        self._lock(folder / LOCK_FILE, f"{folder} is in use by another run; take another folder, or stop that run")
+
+    def lock_spools(self, inputs: Iterable[Input]) -> None:
+        """Lock the spools whose folders exist. Raises UnsafeFolderError if another user can write to one."""
+        for input_ in inputs:
+            if input_.spool and input_.path.is_dir():
+                check_private_folder(input_.path)
+                message = f"{input_.path} is read by another run; stop that run, or let the node write another spool"
+                self._lock(input_.path.absolute() / ".run.lock", message)
+
+    def _lock(self, path: Path, message: str) -> None:
+        """Lock a file, and create it if necessary.
+
+        Repeated calls have no effect. Raises FolderError(message) if another process has the lock.
+        """
+        if path in self._locked_files:
+            return
+        file = os.fdopen(open_private(path, os.O_RDWR), "r+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise FolderError(message) from None
+        self._locked_files[path] = file
+
+    def release(self) -> None:
+        """Release all locks. Does nothing without locks."""
+        for file in self._locked_files.values():
+            file.close()
+        self._locked_files.clear()
+
+
+def is_in_use(folder: Path) -> bool:
+    """Return True if a process runs the pipeline of this folder."""
+    try:
+        with (folder / LOCK_FILE).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released when the file is closed
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False

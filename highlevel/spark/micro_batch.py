@@ -1,0 +1,177 @@
+"""One micro-batch: the levels of the plans as one Spark job, then its result files and counters.
+
+Everything depends only on the planned offsets, the state and the counters of the micro-batch before, so a repetition
+after any interruption writes the same files. The counters are written last. A file of counters therefore means that all
+other files of this micro-batch are complete.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from capture.lazy_dataclasses import dataclass
+from highlevel.plan.measurement import Measurement, sum_measurements
+from highlevel.results.row_limit import RowLimit
+from highlevel.spark.checkpoint import offsets_checksum
+from highlevel.spark.decompressed_inputs import Say
+from highlevel.spark.host import LevelTask
+from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.packing import unpack
+from highlevel.spark.quarantine import keep_damages
+from highlevel.spark.reading import COUNTERS
+from highlevel.spark.result_files import write_results
+from highlevel.spark.staged_results import ResultWriter, commit_files, decode_written, remove_staged, stored_form
+from highlevel.spark.totals import Totals, TotalsFiles
+from lowlevel.punctuation import BEGINNING
+
+
+@dataclass(frozen=True)
+class BatchResults:
+    """The results of one micro-batch, by query, and all counters after it.
+
+    `tables`: the final rows, of a query with a RowLimit at most this number of each partition. `rests`: the other rows,
+    added up by window. `files`: the files that contain the rows. `figures`: of a measured run, the figures of each
+    node, and the seconds of each task of the low level.
+    """
+
+    tables: dict[str, pa.Table]
+    rests: dict[str, pa.Table]
+    files: dict[str, list[Path]]
+    totals: Totals
+    figures: tuple[list[Measurement], list[float]] | None
+
+
+@dataclass(frozen=True)
+class JobOutput:
+    """The rows that a job sends to the driver, and the counters of its tasks as JSON.
+
+    `tables`: by query and partition. `task_counters` are of the low level, `host_counters` of the operators.
+    """
+
+    tables: dict[int, dict[int, pa.Table]]
+    task_counters: list[bytes]
+    host_counters: list[bytes]
+
+    @classmethod
+    def collect(cls, rows: DataFrame) -> JobOutput:
+        """Run the job."""
+        table = rows.toArrow()
+        output = cls({}, [], [])
+        for part, query, payload in zip(*(table.column(name) for name in table.column_names), strict=True):
+            if query.as_py() != COUNTERS:
+                output.tables.setdefault(query.as_py(), {})[part.as_py()] = unpack(payload.as_buffer())
+            else:
+                of_task = part.as_py() == COUNTERS
+                (output.task_counters if of_task else output.host_counters).append(payload.as_py())
+        return output
+
+    def sum_figures(self, nodes: int) -> tuple[list[Measurement], list[float]]:
+        """Return the figures of each node of the measured query, and the seconds of each task."""
+        tasks = [json.loads(counters) for counters in self.task_counters]
+        fragments = [counts for counters in self.host_counters for counts in json.loads(counters)]
+        return sum_measurements(nodes, (*tasks, *fragments)), [counts["seconds"] for counts in tasks]
+
+
+class BatchProcessor:
+    """Processes the micro-batches of one run."""
+
+    def __init__(
+        self,
+        folder: Path,
+        assignment: InputAssignment,
+        *,
+        row_limits: Mapping[str, RowLimit],
+        keep_results: int | None,
+        measure: bool,
+        say: Say,
+    ) -> None:
+        """The arguments are those of `highlevel.spark.stream.StreamRun`."""
+        self.folder = folder
+        self.assignment = assignment
+        self.row_limits = row_limits
+        self.keep_results = keep_results
+        self.measure = measure
+        self.say = say
+        self._totals_files = TotalsFiles(folder / "totals")
+        self._spooled = [plan.name for query, plan in enumerate(assignment.plans) if self._reads_spool(query)]
+
+    def process(self, rows: DataFrame, batch_id: int, *, is_repeated: bool) -> BatchResults:
+        """Process the rows of one micro-batch. All its files have its ID.
+
+        `is_repeated`: an earlier attempt may have written files of this micro-batch.
+        """
+        totals = self._totals_files.load(batch_id - 1)
+        totals.rename_queries(self.assignment.query_names)
+        final_until = {
+            plan.name: totals.watermarks.get(plan.name, BEGINNING) for plan in self.assignment.plans if plan.has_changes
+        }
+        writer = ResultWriter(
+            self.folder / "output", self.folder / "staged", batch_id, self.row_limits, self._sampled_ranges(totals)
+        )
+        output = JobOutput.collect(self._add_levels(rows, writer, totals.ended_inputs))
+        totals.add(self.assignment, output.task_counters, output.host_counters, batch_id)
+        for line in keep_damages(self.folder, totals.damages, batch_id):
+            self.say(f"warning: {line}")
+        figures = output.sum_figures(len(self.assignment.plans[0].nodes)) if self.measure else None
+        tables, rests, files = self._write(writer, output, totals, final_until, is_repeated=is_repeated)
+        totals.offsets = offsets_checksum(self.folder / "checkpoint", batch_id)
+        self._totals_files.save(batch_id, totals)
+        return BatchResults(tables, rests, files, totals, figures)
+
+    def _add_levels(self, rows: DataFrame, writer: ResultWriter, ended_inputs: frozenset[int]) -> DataFrame:
+        """Return the job: for each level of the plans, the rows are partitioned and go through its operators."""
+        for level in range(self.assignment.levels):
+            host = LevelTask(
+                self.assignment,
+                self.folder / "state",
+                writer.batch_id,
+                level,
+                ended_inputs,
+                measure=self.measure,
+                writer=writer,
+            )
+            rows = rows.repartitionById(self.assignment.partitions, "part").mapInArrow(host, host.schema)
+        return rows
+
+    def _write(
+        self,
+        writer: ResultWriter,
+        output: JobOutput,
+        totals: Totals,
+        final_until: Mapping[str, int],
+        *,
+        is_repeated: bool,
+    ) -> tuple[dict[str, pa.Table], dict[str, pa.Table], dict[str, list[Path]]]:
+        """Write the rows that the driver has, and rename the files of tasks. Return rows, rests and files by query."""
+        plans = self.assignment.plans
+        names = [plan.name for plan in plans]
+        written = decode_written(counts for counters in output.host_counters for counts in json.loads(counters))
+        sampled = self._sampled_ranges(totals)
+        tables, stored = {}, {}
+        for query, plan in enumerate(plans):
+            parts, empty = output.tables.get(query, {}), plan.schema.empty_table()
+            own = written[query].parts if query in written else ()
+            tables[plan.name] = pa.concat_tables([*parts.values()]) if parts else empty
+            remaining = [table for part, table in parts.items() if part not in own]
+            unwritten = pa.concat_tables(remaining) if remaining else empty
+            stored[plan.name] = stored_form(plan, unwritten, sampled.get(plan.name))
+        files = {names[query]: one.files for query, one in written.items()}
+        of_tasks = {name: [writer.output / file.path for file in staged] for name, staged in files.items()}
+        of_driver = write_results(
+            writer.output, writer.batch_id, stored, self.keep_results, final_until, of_tasks if is_repeated else None
+        )
+        commit_files(writer, files, sampled, self.keep_results)
+        remove_staged(self.folder / "staged")
+        rests = {names[query]: pa.concat_tables(one.rests) for query, one in written.items() if one.rests}
+        return tables, rests, {name: [*of_driver[name], *of_tasks.get(name, ())] for name in names}
+
+    def _sampled_ranges(self, totals: Totals) -> dict[str, list[tuple[int, int]]]:
+        return {name: totals.sampled_ranges.get(name, []) for name in self._spooled}
+
+    def _reads_spool(self, query: int) -> bool:
+        return any(self.assignment.inputs[number].spool for number in self.assignment.inputs_of(query))
