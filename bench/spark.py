@@ -21,6 +21,7 @@ from bench.others import time_with_others
 from bench.query_text import MIXED, PAIRS
 from bench.report import Report
 from bench.setting import Setting
+from bench.spark_session import CORES, open_session, run_queries
 from bench.traffic import MILLION, address_pairs, cached, warm
 from bench.undisturbed import StepTime, run_undisturbed, step
 from highlevel.inline.engine import InlineRun, Input
@@ -29,32 +30,22 @@ from queries.gsql import compile_query
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CORES = 2
-
 
 def run(setting: Setting) -> Report:
     """Measure the batch engine with the long capture, and both engines with several queries over the short capture."""
-    from highlevel.spark.session import close_session, start_session
-
     report = Report("spark")
-    spark = start_session(f"local[{CORES}]", CORES)
-    try:
+    with open_session() as spark:
         _batch(report, spark, setting)
         _several(report, spark, setting)
-    finally:
-        close_session(spark)
     return report
 
 
 def _batch(report: Report, spark: SparkSession, setting: Setting) -> None:
-    from highlevel.spark.batch import run_batch
-
-    plan = compile_query(PAIRS)
     small = cached(address_pairs(setting.packets(MILLION)), setting.data)
     packets = setting.packets(50 * MILLION)
     path = cached(address_pairs(packets), setting.data)
     warm(path)
-    run_batch(spark, plan, [Input("link", small)])
+    run_queries(spark, small, [PAIRS])
     batch: list[float] = []
     inline: list[float] = []
     both: list[float] = []
@@ -62,7 +53,7 @@ def _batch(report: Report, spark: SparkSession, setting: Setting) -> None:
     with process_on_one_core() as core:
         core.submit(inline_engine, small).result()
         for _ in range(setting.runs(5)):
-            seconds, repeats = _timed(lambda: run_batch(spark, plan, [Input("link", path)]), packets)
+            seconds, repeats = _timed(lambda: run_queries(spark, path, [PAIRS])[0], packets)
             batch.append(seconds)
             again[1] += repeats
             seconds, repeats = _timed(lambda: inline_answer(path, CORES), packets)
@@ -145,10 +136,7 @@ def _several(report: Report, spark: SparkSession, setting: Setting) -> None:
 
 def _batch_answer(spark: SparkSession, path: Path, queries: Sequence[str]) -> pa.Table:
     """Run the batch engine over a capture. Return the results of the first query."""
-    from highlevel.spark.batch import BatchRun
-
-    plans = [compile_query(sql, f"q{number}") for number, sql in enumerate(queries)]
-    return BatchRun(spark, plans, [Input("link", path)]).run()[0]
+    return run_queries(spark, path, queries)[0]
 
 
 def _streamed(spark: SparkSession, path: Path, queries: Sequence[str]) -> pa.Table:

@@ -23,13 +23,11 @@ import pyarrow.parquet as pq
 import wiretide
 from bench.figure import figure, quotient
 from bench.others import family_time, time_with_others
-from bench.plain_spark import CORES
 from bench.query_text import MIXED, PAIRS
 from bench.report import Report
 from bench.setting import Setting
+from bench.spark_session import CORES, open_session, run_queries
 from bench.traffic import MILLION, address_pairs, cached, warm
-from highlevel.inline.engine import Input
-from queries.gsql import compile_query
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,32 +39,24 @@ QUERIES = (1, 5, 20)
 
 def run(setting: Setting) -> Report:
     """Measure both."""
-    from highlevel.spark.session import close_session, start_session
-
     report = Report("spark_sql")
-    spark = start_session(f"local[{CORES}]", CORES)
-    try:
+    with open_session() as spark:
         _plain(report, spark, setting)
         _costs(report, spark, setting)
-    finally:
-        close_session(spark)
     return report
 
 
 def _plain(report: Report, spark: SparkSession, setting: Setting) -> None:
-    from highlevel.spark.batch import run_batch
-
     packets = setting.packets(5 * MILLION)
     path = cached(address_pairs(packets), setting.data)
     rows = _parquet_of(path)
     for file in (path, rows):
         warm(file)
-    plan = compile_query(PAIRS)
     ours, plain = [], []
     with _plain_spark(rows) as answers:
         for turn in range(setting.runs(5) + 1):
             tables: list[pa.Table] = []
-            taken = time_with_others(lambda tables=tables: tables.append(run_batch(spark, plan, [Input("p", path)])))  # type: ignore[misc]
+            taken = time_with_others(lambda tables=tables: tables.extend(run_queries(spark, path, [PAIRS])))  # type: ignore[misc]
             seconds, counted = next(answers)
             if not pc.sum(tables[0]["packets"]).as_py() == counted == packets:
                 raise RuntimeError(f"got answers with {counted:,} packets, expected {packets:,}")
@@ -148,9 +138,6 @@ def _costs(report: Report, spark: SparkSession, setting: Setting) -> None:
 
 def _batch_cost(spark: SparkSession, path: Path, queries: int) -> float:
     """Return the CPU seconds of all processes for the first queries of MIXED over a capture."""
-    from highlevel.spark.batch import BatchRun
-
-    plans = [compile_query(sql, f"q{number}") for number, sql in enumerate(MIXED[:queries])]
     begin = family_time()
-    BatchRun(spark, plans, [Input("link", path)]).run()
+    run_queries(spark, path, MIXED[:queries])
     return family_time() - begin

@@ -29,6 +29,7 @@ from bench.process import timed
 from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
+from bench.spark_session import CORES, open_session
 from bench.traffic import MILLION, address_pairs, cached, warm
 from highlevel.inline.engine import InlineRun, Input
 from queries.gsql import compile_query
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     from capture.metrics import Samples
 
-CORES = 2
 LINKS = 3
 START = (
     "import time; begin = time.perf_counter(); from highlevel.spark.session import close_session, start_session; "
@@ -66,20 +66,15 @@ class Replay:
 
 def run(setting: Setting) -> Report:
     """Measure the session's start in processes of their own, then the replay and the inline engine in turns."""
-    from highlevel.spark.session import close_session, start_session
-
     report = Report("spark_stream")
     starts = figure(_session_start() for _ in range(setting.runs(3)))
     packets = setting.packets(20 * MILLION)
     path = cached(address_pairs(packets), setting.data)
     warm(path)
     inputs = [Input(f"tap{number}", path) for number in range(LINKS)]
-    spark = start_session(f"local[{CORES}]", CORES)
-    try:
+    with open_session() as spark:
         replay(spark, [Input("tap0", cached(address_pairs(setting.packets(MILLION)), setting.data))])
         turns = [(replay(spark, inputs, LINKS * packets), _inline_seconds(inputs)) for _ in range(setting.runs(3))]
-    finally:
-        close_session(spark)
     replays = [replayed for replayed, _ in turns]
     rate = figure(replayed.seconds for replayed in replays).rate(LINKS * packets / MILLION)
     processor = figure(replayed.processor for replayed in replays)

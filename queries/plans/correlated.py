@@ -11,38 +11,40 @@
     (SELECT max(x) …)      LEFT JOIN with groups: an outer row meets at most one of them
     EXISTS, IN elsewhere   comparisons of such values: (SELECT count(*) …) > 0
 
-WHERE of the sub-query is divided. An equality of both queries is a key of the join. Conditions on only the sub-query
-stay in it, and conditions on only the outer query are part of ON.
-
-Rows of both queries can meet only in one window, so that the state of the join is bounded. The window is a tumbling
-window that both queries name, or it follows from an equality of times: `q.window_end = p.window_end` is a window of
-length 0, `q.time/60 = p.time/60` is a tumbling window of a minute.
+`queries.plans.divided_subqueries` divides the condition of a sub-query, and finds the window of the join.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from capture.lazy_dataclasses import dataclass
-from capture.units import SECOND
-from highlevel.operators.window_operator import WINDOW_START
-from highlevel.windows.kind import AnyWindow, SlidingWindow
 from lowlevel.expressions.types import Op
 from queries.binding.binder import Binder, has_groups, known_aggregates
 from queries.binding.names import Scope
-from queries.plans.group_window import GroupWindow, bind_group_window
-from queries.plans.outer_columns import is_correlated, item_names, names_of, parts_of
-from queries.plans.relations import SUB_QUERY, LinkRelation, NamedTable, Relation, TableNames
-from queries.plans.subqueries import TS, ReadableQuery
+from queries.plans.divided_subqueries import (
+    JOINS,
+    ROW_TIME,
+    Equality,
+    JoinWindow,
+    RelationOf,
+    SubQuery,
+    SubQueryDivider,
+    conjoin,
+    conjuncts,
+    is_one_row,
+    named_item,
+    quoted_column,
+    time_parameter,
+)
+from queries.plans.outer_columns import is_correlated, item_names, parts_of
+from queries.plans.relations import SUB_QUERY, NamedTable, TableNames
+from queries.plans.subqueries import ReadableQuery
 from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.lexer import Kind
-from queries.text.tree import Expression, FromItem, Query, SelectItem, Window, Word
-
-ROW_TIME = "row time"
-"""The time column of a sub-query in the join. Names with a blank cannot be names that a user writes without quotes."""
+from queries.text.tree import Expression, FromItem, Query, SelectItem, Word
 
 MAX_LEVELS = 4
 """Largest depth of nested sub-queries. NOT IN becomes several joins, and each contains the nested sub-queries."""
@@ -53,9 +55,6 @@ ONE = "number one"
 COUNTS = ("count", "count_distinct", "approx_count_distinct")
 """Aggregates that are 0 over no row; others are NULL."""
 
-JOINS = "a SEMI, ANTI or LEFT JOIN, which may have any window and condition"
-
-RelationOf = Callable[[tree.Table], Relation]
 Compile = Callable[[Query], ReadableQuery]
 
 
@@ -75,73 +74,6 @@ def without_correlation(
     return _Decorrelation(query, names, correlated, relation_of, compile_query).rewritten() if correlated else query
 
 
-@dataclass(frozen=True)
-class _JoinWindow:
-    """The window of a join: `length` ns from `origin`, tumbling, or equal times if `length` is 0.
-
-    `outer_time` is the time column of the outer query.
-    """
-
-    length: int
-    origin: int
-    outer_time: str
-
-    def clause(self, time: str, start: int) -> Window:
-        """Return the clause of an item with this time column."""
-        number = str(self.length)
-        length = tree.Length(number, "ns", start, start, tumbling=self.length > 0)
-        parameters = [tree.Parameter("RANGE", Word("RANGE", start), length, start), _over(time, start)]
-        if self.origin:
-            origin = tree.Constant(Kind.NUMBER, str(self.origin), start)
-            parameters.append(tree.Parameter("ORIGIN", Word("ORIGIN", start), origin, start))
-        return Window(tuple(parameters), start, start)
-
-
-@dataclass(frozen=True)
-class _Equality:
-    """An equality of an expression over the sub-query and one over the outer query."""
-
-    inner: Expression
-    outer: Expression
-    start: int
-
-
-@dataclass
-class _SubQuery:
-    """The parts of a sub-query.
-
-    `equalities`: equalities with the outer query, without the equality `times`, which is the window. `own`: conditions
-    on its rows. `about_outer`: conditions on the outer query. `time`: its time column, in units of `unit` ns in
-    `times`.
-    """
-
-    query: Query
-    start: int
-    relation: Relation
-    equalities: list[_Equality] = field(default_factory=list)
-    own: list[Expression] = field(default_factory=list)
-    about_outer: list[Expression] = field(default_factory=list)
-    times: _Equality | None = None
-    time: str = TS
-    unit: int = 1
-
-    @property
-    def where(self) -> tree.Condition | None:
-        """The condition on its rows."""
-        if not self.own:
-            return None
-        assert self.query.where is not None
-        return tree.Condition(self.query.where.keyword, _conjunction(self.own))
-
-    @property
-    def window_of_rows(self) -> Window | None:
-        """The window of its rows, if a sub-query within it has one too. Other rows have no window."""
-        names = item_names(self.query)
-        nested = (node for node in parts_of(tuple(self.own), skip=Query) if isinstance(node, Query))
-        correlated = any(node.window is not None and is_correlated(node, names) for node in nested)
-        return self.query.window if correlated else None
-
-
 class _Decorrelation:
     """Turns the correlated sub-queries of one query into items of FROM."""
 
@@ -156,7 +88,7 @@ class _Decorrelation:
         self._relation_of = relation_of
         self._compile = compile_query
         self._items: list[FromItem] = []
-        self._window: _JoinWindow | None = None
+        self._window: JoinWindow | None = None
         self._uses_clause = False
         self._values: dict[Query, list[Expression]] = {}
 
@@ -165,11 +97,11 @@ class _Decorrelation:
         query = self._query
         self._check_outer()
         item = query.tables[0]
-        self._outer_relation = self._relation_of(item.table)
+        self._divider = SubQueryDivider(query, self._names, self._relation_of)
         name = item.name
         assert name is not None
         self._outer_name = name
-        conditions = () if query.where is None else _conjuncts(query.where.expression)
+        conditions = () if query.where is None else conjuncts(query.where.expression)
         others = [condition for condition in conditions if not self._reduce(condition)]
         kept = [self._part(other) for other in others]
         select = tuple(self._selected(position, each) for position, each in enumerate(query.select, 1))
@@ -179,9 +111,9 @@ class _Decorrelation:
         grouped = has_groups(query) or query.distinct is not None
         window = query.window if grouped or not self._uses_clause else None
         if window is not None and not any(parameter.name in ("WA", "RATTR") for parameter in window.parameters):
-            default = _over(self._outer_relation.times[0], window.start)
+            default = time_parameter(self._divider.outer_relation.times[0], window.start)
             window = replace(window, parameters=(*window.parameters, default))
-        where = tree.Condition(query.where.keyword, _conjunction(kept)) if query.where is not None and kept else None
+        where = tree.Condition(query.where.keyword, conjoin(kept)) if query.where is not None and kept else None
         first = replace(item, window=self._window.clause(self._window.outer_time, item.start))
         return replace(query, select=select, tables=(first, *self._items), window=window, where=where)
 
@@ -231,7 +163,7 @@ class _Decorrelation:
                 self._exists(self._divided(query, start), negated)
             case tree.In(operand=operand, values=(tree.ScalarQuery(query=query, start=start),)) if id(
                 query
-            ) in self._correlated and not _is_one_row(query):
+            ) in self._correlated and not is_one_row(query):
                 self._member(operand, self._divided(query, start), negated)
             case _:
                 return False
@@ -254,30 +186,23 @@ class _Decorrelation:
             case tree.In(operand=operand, values=(tree.ScalarQuery(query=query, start=start),), start=at) if (
                 id(query) in self._correlated
             ):
-                if _is_one_row(query):
+                if is_one_row(query):
                     return tree.Operation(Op.EQ, (self._part(operand), self._value(query, start)), at)
                 return self._member_as_value(operand, query, start)
         return _mapped(node, self._part)
 
-    # --- dividing a sub-query ---
+    # --- joins ---
 
-    def _divided(self, query: Query, start: int) -> _SubQuery:
-        """Divide WHERE of a sub-query, and find the window of the join."""
-        self._check_inner(query, start)
-        names = self._names - item_names(query)
-        subquery = _SubQuery(query, start, self._relation_of(query.tables[0].table))
-        assert query.where is not None
-        for each in _conjuncts(query.where.expression):
-            outer, inner = _sides(each, names)
-            if not outer:
-                subquery.own.append(each)
-            elif not inner:
-                subquery.about_outer.append(each)
-            else:
-                subquery.equalities.append(self._equality(each, names))
-        self._bind_window(subquery)
+    def _divided(self, query: Query, start: int) -> SubQuery:
+        """Divide WHERE of a sub-query. Raises QueryError if its window is not that of the sub-queries before."""
+        subquery = self._divider.divide(query, start)
+        if self._window is not None and subquery.window != self._window:
+            expected = f"the same window or times in all of them; or {JOINS}"
+            raise self._error("two correlated sub-queries over different windows", start, expected)
+        self._window = subquery.window
+        self._uses_clause |= not subquery.is_timed
         if has_groups(query):
-            self._check_names(self._rows(subquery, ()))
+            self._check_names(subquery.rows(()))
             self._check_names(query)
         return subquery
 
@@ -286,108 +211,22 @@ class _Decorrelation:
         window = query.window if has_groups(query) else None
         self._compile(replace(query, where=None, order=None, window=window))
 
-    def _check_inner(self, query: Query, start: int) -> None:
-        """Raise QueryError for clauses of a sub-query that need all its rows."""
-        if len(query.tables) > 1:
-            raise self._error(
-                "a correlated sub-query over a join", start, "a query of WITH that joins, which the sub-query reads"
-            )
-        clauses = {
-            "SUPERGROUP": query.supergroups,
-            "GROUPING SETS": query.grouping_sets,
-            "CLOSING WHEN": query.closing,
-            "FILL": query.fill,
-            "OVER": next(
-                (node for item in query.select for node in parts_of(item) if isinstance(node, tree.Over)), None
-            ),
-        }
-        for name, clause in clauses.items():
-            if clause is not None:
-                expected = f"a query of WITH with {name}, which the sub-query reads"
-                raise self._error(f"a correlated sub-query with {name}", start, expected)
-        if query.queries:
-            raise self._error("WITH in a correlated sub-query", start, "WITH before the whole query")
-
     def _check_limit(self, query: Query, *, exists: bool = False) -> None:
         order = query.order
         if order is not None and (order.offset or (order.limit is not None and not (exists and order.limit > 0))):
             expected = "an aggregate such as max(x), or no LIMIT: it would be for each row of the query around"
             raise self._error("a correlated sub-query with LIMIT or OFFSET", order.keyword.start, expected)
 
-    def _equality(self, condition: Expression, names: frozenset[str]) -> _Equality:
-        if isinstance(condition, tree.Operation) and condition.op is Op.EQ:
-            for one, other in (condition.operands, condition.operands[::-1]):
-                if _sides(one, names) == (False, True) and _sides(other, names) == (True, False):
-                    return _Equality(one, other, condition.start)
-        expected = f"an equality of one side of each, such as q.srcIP = p.srcIP; or {JOINS}"
-        start = min(name.start for name in names_of(condition, names))
-        raise self._error(
-            "a condition over both a sub-query and the query around it that is no equality", start, expected
-        )
-
-    def _bind_window(self, subquery: _SubQuery) -> None:
-        """Find the window that both queries have, or the equality of times."""
-        query = subquery.query
-        if query.window is not None or query.call is not None:
-            found = self._window_of_clauses(subquery)
-            self._uses_clause = True
-        else:
-            found = self._window_of_times(subquery)
-        if self._window is not None and found != self._window:
-            expected = f"the same window or times in all of them; or {JOINS}"
-            raise self._error("two correlated sub-queries over different windows", subquery.start, expected)
-        self._window = found
-
-    def _window_of_clauses(self, subquery: _SubQuery) -> _JoinWindow:
-        inner = bind_group_window(subquery.query, isinstance(subquery.relation, LinkRelation))
-        outer = bind_group_window(self._query, isinstance(self._outer_relation, LinkRelation))
-        at = subquery.start if inner.start is None else inner.start
-        kind = outer.kind if self._query.window is not None or self._query.call is not None else None
-        if kind is None:
-            expected = "the same window after the item of the query around it: both sides of a match are in one window"
-            raise self._error("a correlated sub-query with a window in a query without a window", at, expected)
-        if _same_origin(inner.kind) != _same_origin(kind):
-            expected = f"the window of the query around it; or {JOINS}"
-            raise self._error("a correlated sub-query with another window than the query around it", at, expected)
-        if not isinstance(kind, SlidingWindow) or kind.slide != kind.range or inner.spread or inner.emit_late:
-            expected = "windows of a RANGE that do not overlap; or an equality of times, q.window_end = p.window_end"
-            raise self._error("a correlated sub-query with windows that are not tumbling", at, expected)
-        subquery.time = self._time_of(inner, subquery.relation, at)
-        return _JoinWindow(kind.range, kind.origin % kind.range, self._time_of(outer, self._outer_relation, at))
-
-    def _time_of(self, window: GroupWindow, relation: Relation, start: int) -> str:
-        """Return the time column of a window of groups."""
-        if not relation.times:
-            expected = "rows with a time: an inner query must select ts, or have windows"
-            raise self._error("a correlated sub-query over rows without a time", start, expected)
-        return relation.times[0] if window.time is None else window.time[1].text
-
-    def _window_of_times(self, subquery: _SubQuery) -> _JoinWindow:
-        for equality in subquery.equalities:
-            inner = _time_in_units(equality.inner, subquery.relation)
-            outer = _time_in_units(equality.outer, self._outer_relation)
-            if inner is not None and outer is not None and inner[1] == outer[1]:
-                subquery.equalities.remove(equality)
-                subquery.times, (subquery.time, subquery.unit) = equality, inner
-                return _JoinWindow(0 if subquery.unit == 1 else subquery.unit, 0, outer[0])
-        expected = (
-            "the window of the query around it, [RANGE n], after the item of FROM; or an equality of times, "
-            "such as q.window_end = p.window_end: without a window all rows would be stored until the end"
-        )
-        raise self._error("a correlated sub-query without a window", subquery.query.tables[0].start, expected)
-
-    # --- joins ---
-
     @property
     def _next_name(self) -> str:
         """The name of the next item of FROM."""
         return f"{SUB_QUERY}{len(self._items) + 1}"
 
-    def _exists(self, subquery: _SubQuery, negated: bool) -> None:
+    def _exists(self, subquery: SubQuery, negated: bool) -> None:
         """Keep the outer rows for which the sub-query has a row; if `negated`, those for which it has none."""
         query = subquery.query
         self._check_limit(query, exists=True)
-        if _is_one_row(query):
+        if is_one_row(query):
             expected = "GROUP BY, or a comparison such as (SELECT count(*) FROM …) > 0"
             raise self._error(
                 "EXISTS of an aggregate without GROUP BY, which always has a row", subquery.start, expected
@@ -396,25 +235,25 @@ class _Decorrelation:
             self._check_names(query)
         self._join(subquery, "ANTI" if negated else "SEMI", ())
 
-    def _member(self, operand: Expression, subquery: _SubQuery, negated: bool) -> None:
+    def _member(self, operand: Expression, subquery: SubQuery, negated: bool) -> None:
         """Keep the outer rows whose value is in the results of the sub-query, or is not if `negated` (NOT IN)."""
         query, start = subquery.query, subquery.start
         self._check_limit(query)
         value, changed = self._only_item(query), self._part(operand)
         name = self._next_name
-        equal = tree.Operation(Op.EQ, (changed, _column("value 1", start, name)), operand.start)
+        equal = tree.Operation(Op.EQ, (changed, quoted_column("value 1", start, name)), operand.start)
         self._join(subquery, "ANTI" if negated else "SEMI", (value,), equal)
         if not negated:
             return
-        column = self._compile(self._read(replace(subquery, own=[]), (value,))).by_name["value 1"]
+        column = self._compile(replace(subquery, own=[]).read((value,))).by_name["value 1"]
         if column.nullable:
             name = self._next_name
-            self._join(subquery, "ANTI", (value,), tree.IsNull(_column("value 1", start, name), start))
+            self._join(subquery, "ANTI", (value,), tree.IsNull(quoted_column("value 1", start, name), start))
         if changed is not operand or self._can_be_null(operand):
             self._join(subquery, "ANTI", (), outer=tree.IsNull(changed, operand.start))
 
     def _can_be_null(self, operand: Expression) -> bool:
-        table = NamedTable(self._outer_name, self._outer_relation)
+        table = NamedTable(self._outer_name, self._divider.outer_relation)
         names = TableNames(self._sql, [table], qualify=True)
         return Binder(self._sql, "WHERE", operand, Scope(names).in_row).bind().nullable
 
@@ -441,8 +280,8 @@ class _Decorrelation:
             raise self._error("IN with groups within OR, CASE or another expression", start, expected)
         subquery, compared = self._divided(_counting(query, start), start), self._part(operand)
         value = self._only_item(query)
-        self._check_names(self._rows(subquery, (value,)))
-        equal = replace(subquery, equalities=[*subquery.equalities, _Equality(value, compared, start)])
+        self._check_names(subquery.rows((value,)))
+        equal = replace(subquery, equalities=[*subquery.equalities, Equality(value, compared, start)])
         (matches,) = self._columns(equal, (_count(tree.Star(start), start),))
         rows, values = self._columns(subquery, (_count(tree.Star(start), start), _count(value, start)))
         unknown = tree.Operation(
@@ -452,18 +291,19 @@ class _Decorrelation:
         null_if_unknown = tree.Operation(Op.AND, (_is_positive(rows), unknown), start)
         return tree.Case(None, ((_is_positive(matches), true), (null_if_unknown, tree.Null(start))), false, start)
 
-    def _columns(self, subquery: _SubQuery, aggregates: tuple[tree.Call, ...]) -> list[Expression]:
+    def _columns(self, subquery: SubQuery, aggregates: tuple[tree.Call, ...]) -> list[Expression]:
         """Join the groups of a sub-query. Return the values of their aggregates."""
         name = self._next_name
         self._join(subquery, "LEFT", aggregates)
         return [
-            _or_zero(call, _column(f"value {number}", call.start, name)) for number, call in enumerate(aggregates, 1)
+            _or_zero(call, quoted_column(f"value {number}", call.start, name))
+            for number, call in enumerate(aggregates, 1)
         ]
 
     def _value(self, query: Query, start: int) -> Expression:
         """Join the groups of a sub-query with one value. Return the value as an expression over the join."""
         self._check_limit(query)
-        if not _is_one_row(query) or query.having is not None or len(query.select) > 1:
+        if not is_one_row(query) or query.having is not None or len(query.select) > 1:
             expected = (
                 "one aggregate such as max(x), without GROUP BY and HAVING, so that there is one value for each row"
             )
@@ -498,7 +338,7 @@ class _Decorrelation:
 
     def _join(
         self,
-        subquery: _SubQuery,
+        subquery: SubQuery,
         kind: str,
         values: tuple[Expression, ...],
         condition: Expression | None = None,
@@ -511,13 +351,13 @@ class _Decorrelation:
         assert self._window is not None
         start, name = subquery.start, self._next_name
         conditions: list[Expression] = [
-            tree.Operation(Op.EQ, (_column(f"key {number}", each.start, name), each.outer), each.start)
+            tree.Operation(Op.EQ, (quoted_column(f"key {number}", each.start, name), each.outer), each.start)
             for number, each in enumerate(subquery.equalities, 1)
         ]
         if subquery.times is not None:
             times = subquery.times
-            inner: Expression = _column(ROW_TIME, times.start, name)
-            other: Expression = _column(self._window.outer_time, times.start, self._outer_name)
+            inner: Expression = quoted_column(ROW_TIME, times.start, name)
+            other: Expression = quoted_column(self._window.outer_time, times.start, self._outer_name)
             if subquery.unit > 1:
                 unit = tree.Constant(Kind.NUMBER, str(subquery.unit), times.start)
                 inner, other = (tree.Operation(Op.DIV, (side, unit), times.start) for side in (inner, other))
@@ -526,10 +366,10 @@ class _Decorrelation:
         if kind != "SEMI":  # which evaluates them on rows of the outer query before the join
             outer_only = [_as_key(each, name) for each in outer_only]
         conditions += [*outer_only, *([] if condition is None else [condition])]
-        query = self._read(subquery, values)
+        query = subquery.read(values)
         if outer_only and kind != "SEMI":
-            query = replace(query, select=(*query.select, _item(_one(start), ONE, start)))
-        on = tree.Condition(Word("ON", start), _conjunction(conditions))
+            query = replace(query, select=(*query.select, named_item(_one(start), ONE, start)))
+        on = tree.Condition(Word("ON", start), conjoin(conditions))
         item = FromItem(
             tree.Subquery(query),
             start,
@@ -538,50 +378,6 @@ class _Decorrelation:
             tree.Join(kind, Word("JOIN", start), on),
         )
         self._items.append(item)
-
-    def _read(self, subquery: _SubQuery, values: tuple[Expression, ...]) -> Query:
-        """Return the query that the join reads."""
-        return self._grouped(subquery, values) if has_groups(subquery.query) else self._rows(subquery, values)
-
-    def _rows(self, subquery: _SubQuery, values: tuple[Expression, ...]) -> Query:
-        """Return the rows of a sub-query."""
-        query, start = subquery.query, subquery.start
-        select = (_item(tree.Name(Word(subquery.time, start)), ROW_TIME, start), *_items(subquery, values))
-        return Query(self._sql, query.keyword, select, query.tables, subquery.window_of_rows, subquery.where)
-
-    def _grouped(self, subquery: _SubQuery, values: tuple[Expression, ...]) -> Query:
-        """Return the groups of a sub-query for each key and time.
-
-        The items of its select list stay before them, because GROUP BY and HAVING may name them.
-        """
-        query, start = subquery.query, subquery.start
-        window, call, group_by = query.window, query.call, list(query.group_by)
-        group_by += [SelectItem(equality.inner) for equality in subquery.equalities]
-        items = [] if _is_one_row(query) else list(query.select)
-        items += _items(subquery, values)
-        time = tree.Name(Word(WINDOW_START, start))
-        if subquery.times is not None:
-            if subquery.unit == 1 and not isinstance(subquery.relation, LinkRelation):
-                time = tree.Name(Word(subquery.time, start, quoted=True))
-                group_by.append(SelectItem(time))
-                items.append(SelectItem(time, Word(ROW_TIME, start, quoted=True)))
-                time = tree.Name(Word(ROW_TIME, start, quoted=True))
-            else:
-                length = tree.Length(str(subquery.unit), "ns", start, start)
-                parameter = tree.Parameter("RANGE", Word("RANGE", start), length, start)
-                window = Window((parameter, _over(subquery.time, start)), start, start)
-        groups = replace(
-            query,
-            select=tuple(items),
-            where=subquery.where,
-            group_by=tuple(group_by),
-            window=window,
-            call=call,
-            order=None,
-        )
-        passed = [each.alias.text for each in _items(subquery, values) if each.alias is not None]
-        select = (_item(time, ROW_TIME, start), *(_item(_column(each, start), each, start) for each in passed))
-        return Query(self._sql, query.keyword, select, (FromItem(tree.Subquery(groups), start),))
 
     def _error(self, problem: str, start: int, expected: str) -> QueryError:
         return QueryError(problem, self._sql, start, expected)
@@ -593,40 +389,6 @@ def _depth(query: Query) -> int:
     return 1 + max((_depth(node.query) for node in nodes), default=0)
 
 
-def _same_origin(kind: AnyWindow) -> AnyWindow:
-    """Return a window with the smallest origin that makes the same windows."""
-    return replace(kind, origin=kind.origin % kind.slide) if isinstance(kind, SlidingWindow) else kind
-
-
-def _sides(expression: Expression, names: frozenset[str]) -> tuple[bool, bool]:
-    """Return whether an expression has columns of the outer query, and whether it has others."""
-    outer = {id(name) for name in names_of(expression, names)}
-    parts = parts_of(expression, skip=Query)
-    return bool(outer), any(isinstance(node, tree.Name | Query) and id(node) not in outer for node in parts)
-
-
-def _time_in_units(expression: Expression, relation: Relation) -> tuple[str, int] | None:
-    """Return the time column of `ts`, `time`, `ts/n` or `time/n`, and the unit in ns; None for other expressions."""
-    match expression:
-        case tree.Name(word=word):
-            column = next((time for time in relation.times if time.lower() == word.text.lower()), None)
-            if column is not None:
-                return column, 1
-            seconds = word.text.lower() == "time" and relation.column("time") is None and TS in relation.times
-            return (TS, SECOND) if seconds else None
-        case tree.Operation(op=Op.DIV, operands=(tree.Name() as time, tree.Constant(kind=Kind.NUMBER) as divisor)):
-            found = _time_in_units(time, relation)
-            if found is None or divisor.negative or not divisor.text.isdecimal() or int(divisor.text) == 0:
-                return None
-            return found[0], found[1] * int(divisor.text)
-    return None
-
-
-def _is_one_row(query: Query) -> bool:
-    """Return whether a sub-query has aggregates without GROUP BY: one row, also over no rows."""
-    return has_groups(query) and not query.group_by and query.call is None and query.grouping_sets is None
-
-
 def _as_key(condition: Expression, name: str) -> Expression:
     """Return a condition on the outer query as an equality, a key of the join with the sub-query `name`.
 
@@ -634,7 +396,7 @@ def _as_key(condition: Expression, name: str) -> Expression:
     """
     start = condition.start
     case = tree.Case(None, ((condition, _one(start)),), tree.Null(start), start)
-    return tree.Operation(Op.EQ, (case, _column(ONE, start, name)), start)
+    return tree.Operation(Op.EQ, (case, quoted_column(ONE, start, name)), start)
 
 
 def _counting(query: Query, start: int) -> Query:
@@ -671,36 +433,3 @@ def _mapped(node: Any, change: Callable[[Any], Any]) -> Any:
         return node
     parts = {part.name: change(getattr(node, part.name)) for part in fields(node)}
     return replace(node, **parts) if any(value is not getattr(node, name) for name, value in parts.items()) else node
-
-
-def _conjuncts(expression: Expression) -> Iterator[Expression]:
-    """Yield the operands of AND, from left to right."""
-    if isinstance(expression, tree.Operation) and expression.op is Op.AND:
-        for operand in expression.operands:
-            yield from _conjuncts(operand)
-    else:
-        yield expression
-
-
-def _conjunction(conditions: list[Expression]) -> Expression:
-    return conditions[0] if len(conditions) == 1 else tree.Operation(Op.AND, tuple(conditions), conditions[0].start)
-
-
-def _column(name: str, start: int, table: str | None = None) -> tree.Name:
-    return tree.Name(Word(name, start, quoted=True), None if table is None else Word(table, start, quoted=True))
-
-
-def _item(expression: Expression, name: str, start: int) -> SelectItem:
-    return SelectItem(expression, Word(name, start, quoted=True))
-
-
-def _items(subquery: _SubQuery, values: tuple[Expression, ...]) -> list[SelectItem]:
-    """Return the keys and values of a sub-query as items of SELECT."""
-    keys = [_item(each.inner, f"key {number}", each.start) for number, each in enumerate(subquery.equalities, 1)]
-    return keys + [_item(each, f"value {number}", each.start) for number, each in enumerate(values, 1)]
-
-
-def _over(time: str, start: int) -> tree.Parameter:
-    """Return the parameter WA of a window."""
-    attribute = tree.Attribute(time.lower(), Word(time, start, quoted=True))
-    return tree.Parameter("WA", Word("WA", start), attribute, start)

@@ -1,0 +1,332 @@
+"""A correlated sub-query, divided for a join: keys, conditions, window, and the query that the join reads.
+
+    (SELECT max(q.len) FROM packets q [RANGE 1 minute] WHERE q.srcIP = p.destIP AND q.ttl > 9 AND p.len > 99)
+
+    q.srcIP = p.destIP      an equality of both queries: a key of the join
+    q.ttl > 9               a condition on only the sub-query: it stays in it
+    p.len > 99              a condition on only the query around it: a part of ON
+    [RANGE 1 minute]        the window of the join
+
+Rows of both queries can meet only in one window, so that the state of the join is bounded. The window is a tumbling
+window that both queries name, or it follows from an equality of times: `q.window_end = p.window_end` is a window of
+length 0, `q.time/60 = p.time/60` is a tumbling window of a minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import field, replace
+
+from capture.lazy_dataclasses import dataclass
+from capture.units import SECOND
+from highlevel.operators.window_operator import WINDOW_START
+from highlevel.windows.kind import AnyWindow, SlidingWindow
+from lowlevel.expressions.types import Op
+from queries.binding.binder import has_groups
+from queries.plans.group_window import GroupWindow, bind_group_window
+from queries.plans.outer_columns import is_correlated, item_names, names_of, parts_of
+from queries.plans.relations import LinkRelation, Relation
+from queries.plans.subqueries import TS
+from queries.text import tree
+from queries.text.errors import QueryError
+from queries.text.lexer import Kind
+from queries.text.tree import Expression, FromItem, Query, SelectItem, Window, Word
+
+ROW_TIME = "row time"
+"""The time column of a sub-query in the join. Names with a blank cannot be names that a user writes without quotes."""
+
+JOINS = "a SEMI, ANTI or LEFT JOIN, which may have any window and condition"
+
+RelationOf = Callable[[tree.Table], Relation]
+
+
+@dataclass(frozen=True)
+class JoinWindow:
+    """The window of a join: `length` ns from `origin`, tumbling, or equal times if `length` is 0.
+
+    `outer_time` is the time column of the outer query.
+    """
+
+    length: int
+    origin: int
+    outer_time: str
+
+    def clause(self, time: str, start: int) -> Window:
+        """Return the clause of an item with this time column."""
+        number = str(self.length)
+        length = tree.Length(number, "ns", start, start, tumbling=self.length > 0)
+        parameters = [tree.Parameter("RANGE", Word("RANGE", start), length, start), time_parameter(time, start)]
+        if self.origin:
+            origin = tree.Constant(Kind.NUMBER, str(self.origin), start)
+            parameters.append(tree.Parameter("ORIGIN", Word("ORIGIN", start), origin, start))
+        return Window(tuple(parameters), start, start)
+
+
+@dataclass(frozen=True)
+class Equality:
+    """An equality of an expression over the sub-query and one over the outer query."""
+
+    inner: Expression
+    outer: Expression
+    start: int
+
+
+@dataclass
+class SubQuery:
+    """The parts of a sub-query.
+
+    `equalities`: equalities with the outer query, without the equality `times`, which is the window. `own`: conditions
+    on its rows. `about_outer`: conditions on the outer query. `time`: its time column, in units of `unit` ns in
+    `times`. `window`: the window of the join.
+    """
+
+    query: Query
+    start: int
+    relation: Relation
+    equalities: list[Equality] = field(default_factory=list)
+    own: list[Expression] = field(default_factory=list)
+    about_outer: list[Expression] = field(default_factory=list)
+    times: Equality | None = None
+    time: str = TS
+    unit: int = 1
+    window: JoinWindow | None = None
+
+    @property
+    def is_timed(self) -> bool:
+        """True if it has no window clause, so that an equality of times is the window of the join."""
+        return self.query.window is None and self.query.call is None
+
+    @property
+    def where(self) -> tree.Condition | None:
+        """The condition on its rows."""
+        if not self.own:
+            return None
+        assert self.query.where is not None
+        return tree.Condition(self.query.where.keyword, conjoin(self.own))
+
+    @property
+    def window_of_rows(self) -> Window | None:
+        """The window of its rows, if a sub-query within it has one too. Other rows have no window."""
+        names = item_names(self.query)
+        nested = (node for node in parts_of(tuple(self.own), skip=Query) if isinstance(node, Query))
+        correlated = any(node.window is not None and is_correlated(node, names) for node in nested)
+        return self.query.window if correlated else None
+
+    def read(self, values: tuple[Expression, ...]) -> Query:
+        """Return the query that the join reads."""
+        return self._groups(values) if has_groups(self.query) else self.rows(values)
+
+    def rows(self, values: tuple[Expression, ...]) -> Query:
+        """Return the rows of a sub-query."""
+        query, start = self.query, self.start
+        select = (named_item(tree.Name(Word(self.time, start)), ROW_TIME, start), *self._items(values))
+        return Query(query.sql, query.keyword, select, query.tables, self.window_of_rows, self.where)
+
+    def _groups(self, values: tuple[Expression, ...]) -> Query:
+        """Return the groups of a sub-query for each key and time.
+
+        The items of its select list stay before them, because GROUP BY and HAVING may name them.
+        """
+        query, start = self.query, self.start
+        window, call, group_by = query.window, query.call, list(query.group_by)
+        group_by += [SelectItem(equality.inner) for equality in self.equalities]
+        items = [] if is_one_row(query) else list(query.select)
+        items += self._items(values)
+        time = tree.Name(Word(WINDOW_START, start))
+        if self.times is not None:
+            if self.unit == 1 and not isinstance(self.relation, LinkRelation):
+                time = tree.Name(Word(self.time, start, quoted=True))
+                group_by.append(SelectItem(time))
+                items.append(SelectItem(time, Word(ROW_TIME, start, quoted=True)))
+                time = tree.Name(Word(ROW_TIME, start, quoted=True))
+            else:
+                length = tree.Length(str(self.unit), "ns", start, start)
+                parameter = tree.Parameter("RANGE", Word("RANGE", start), length, start)
+                window = Window((parameter, time_parameter(self.time, start)), start, start)
+        groups = replace(
+            query,
+            select=tuple(items),
+            where=self.where,
+            group_by=tuple(group_by),
+            window=window,
+            call=call,
+            order=None,
+        )
+        passed = [each.alias.text for each in self._items(values) if each.alias is not None]
+        select = (
+            named_item(time, ROW_TIME, start),
+            *(named_item(quoted_column(each, start), each, start) for each in passed),
+        )
+        return Query(query.sql, query.keyword, select, (FromItem(tree.Subquery(groups), start),))
+
+    def _items(self, values: tuple[Expression, ...]) -> list[SelectItem]:
+        """Return the keys and values as items of SELECT."""
+        keys = [named_item(each.inner, f"key {number}", each.start) for number, each in enumerate(self.equalities, 1)]
+        return keys + [named_item(each, f"value {number}", each.start) for number, each in enumerate(values, 1)]
+
+
+class SubQueryDivider:
+    """Divides the correlated sub-queries of one query."""
+
+    def __init__(self, outer: Query, names: frozenset[str], relation_of: RelationOf) -> None:
+        """`names`: the names of the items of the outer query."""
+        self._outer = outer
+        self._sql = outer.sql
+        self._names = names
+        self._relation_of = relation_of
+        self.outer_relation = relation_of(outer.tables[0].table)
+
+    def divide(self, query: Query, start: int) -> SubQuery:
+        """Divide WHERE of a sub-query, and find the window of the join."""
+        self._check_inner(query, start)
+        names = self._names - item_names(query)
+        subquery = SubQuery(query, start, self._relation_of(query.tables[0].table))
+        assert query.where is not None
+        for each in conjuncts(query.where.expression):
+            outer, inner = _sides(each, names)
+            if not outer:
+                subquery.own.append(each)
+            elif not inner:
+                subquery.about_outer.append(each)
+            else:
+                subquery.equalities.append(self._equality(each, names))
+        subquery.window = self._window_of_times(subquery) if subquery.is_timed else self._window_of_clauses(subquery)
+        return subquery
+
+    def _check_inner(self, query: Query, start: int) -> None:
+        """Raise QueryError for clauses of a sub-query that need all its rows."""
+        if len(query.tables) > 1:
+            raise self._error(
+                "a correlated sub-query over a join", start, "a query of WITH that joins, which the sub-query reads"
+            )
+        clauses = {
+            "SUPERGROUP": query.supergroups,
+            "GROUPING SETS": query.grouping_sets,
+            "CLOSING WHEN": query.closing,
+            "FILL": query.fill,
+            "OVER": next(
+                (node for item in query.select for node in parts_of(item) if isinstance(node, tree.Over)), None
+            ),
+        }
+        for name, clause in clauses.items():
+            if clause is not None:
+                expected = f"a query of WITH with {name}, which the sub-query reads"
+                raise self._error(f"a correlated sub-query with {name}", start, expected)
+        if query.queries:
+            raise self._error("WITH in a correlated sub-query", start, "WITH before the whole query")
+
+    def _equality(self, condition: Expression, names: frozenset[str]) -> Equality:
+        if isinstance(condition, tree.Operation) and condition.op is Op.EQ:
+            for one, other in (condition.operands, condition.operands[::-1]):
+                if _sides(one, names) == (False, True) and _sides(other, names) == (True, False):
+                    return Equality(one, other, condition.start)
+        expected = f"an equality of one side of each, such as q.srcIP = p.srcIP; or {JOINS}"
+        start = min(name.start for name in names_of(condition, names))
+        raise self._error(
+            "a condition over both a sub-query and the query around it that is no equality", start, expected
+        )
+
+    def _window_of_clauses(self, subquery: SubQuery) -> JoinWindow:
+        inner = bind_group_window(subquery.query, isinstance(subquery.relation, LinkRelation))
+        outer = bind_group_window(self._outer, isinstance(self.outer_relation, LinkRelation))
+        at = subquery.start if inner.start is None else inner.start
+        kind = outer.kind if self._outer.window is not None or self._outer.call is not None else None
+        if kind is None:
+            expected = "the same window after the item of the query around it: both sides of a match are in one window"
+            raise self._error("a correlated sub-query with a window in a query without a window", at, expected)
+        if _same_origin(inner.kind) != _same_origin(kind):
+            expected = f"the window of the query around it; or {JOINS}"
+            raise self._error("a correlated sub-query with another window than the query around it", at, expected)
+        if not isinstance(kind, SlidingWindow) or kind.slide != kind.range or inner.spread or inner.emit_late:
+            expected = "windows of a RANGE that do not overlap; or an equality of times, q.window_end = p.window_end"
+            raise self._error("a correlated sub-query with windows that are not tumbling", at, expected)
+        subquery.time = self._time_of(inner, subquery.relation, at)
+        return JoinWindow(kind.range, kind.origin % kind.range, self._time_of(outer, self.outer_relation, at))
+
+    def _time_of(self, window: GroupWindow, relation: Relation, start: int) -> str:
+        """Return the time column of a window of groups."""
+        if not relation.times:
+            expected = "rows with a time: an inner query must select ts, or have windows"
+            raise self._error("a correlated sub-query over rows without a time", start, expected)
+        return relation.times[0] if window.time is None else window.time[1].text
+
+    def _window_of_times(self, subquery: SubQuery) -> JoinWindow:
+        for equality in subquery.equalities:
+            inner = _time_in_units(equality.inner, subquery.relation)
+            outer = _time_in_units(equality.outer, self.outer_relation)
+            if inner is not None and outer is not None and inner[1] == outer[1]:
+                subquery.equalities.remove(equality)
+                subquery.times, (subquery.time, subquery.unit) = equality, inner
+                return JoinWindow(0 if subquery.unit == 1 else subquery.unit, 0, outer[0])
+        expected = (
+            "the window of the query around it, [RANGE n], after the item of FROM; or an equality of times, "
+            "such as q.window_end = p.window_end: without a window all rows would be stored until the end"
+        )
+        raise self._error("a correlated sub-query without a window", subquery.query.tables[0].start, expected)
+
+    def _error(self, problem: str, start: int, expected: str) -> QueryError:
+        return QueryError(problem, self._sql, start, expected)
+
+
+def is_one_row(query: Query) -> bool:
+    """Return whether a sub-query has aggregates without GROUP BY: one row, also over no rows."""
+    return has_groups(query) and not query.group_by and query.call is None and query.grouping_sets is None
+
+
+def _same_origin(kind: AnyWindow) -> AnyWindow:
+    """Return a window with the smallest origin that makes the same windows."""
+    return replace(kind, origin=kind.origin % kind.slide) if isinstance(kind, SlidingWindow) else kind
+
+
+def _sides(expression: Expression, names: frozenset[str]) -> tuple[bool, bool]:
+    """Return whether an expression has columns of the outer query, and whether it has others."""
+    outer = {id(name) for name in names_of(expression, names)}
+    parts = parts_of(expression, skip=Query)
+    return bool(outer), any(isinstance(node, tree.Name | Query) and id(node) not in outer for node in parts)
+
+
+def _time_in_units(expression: Expression, relation: Relation) -> tuple[str, int] | None:
+    """Return the time column of `ts`, `time`, `ts/n` or `time/n`, and the unit in ns; None for other expressions."""
+    match expression:
+        case tree.Name(word=word):
+            column = next((time for time in relation.times if time.lower() == word.text.lower()), None)
+            if column is not None:
+                return column, 1
+            seconds = word.text.lower() == "time" and relation.column("time") is None and TS in relation.times
+            return (TS, SECOND) if seconds else None
+        case tree.Operation(op=Op.DIV, operands=(tree.Name() as time, tree.Constant(kind=Kind.NUMBER) as divisor)):
+            found = _time_in_units(time, relation)
+            if found is None or divisor.negative or not divisor.text.isdecimal() or int(divisor.text) == 0:
+                return None
+            return found[0], found[1] * int(divisor.text)
+    return None
+
+
+def conjuncts(expression: Expression) -> Iterator[Expression]:
+    """Yield the operands of AND, from left to right."""
+    if isinstance(expression, tree.Operation) and expression.op is Op.AND:
+        for operand in expression.operands:
+            yield from conjuncts(operand)
+    else:
+        yield expression
+
+
+def conjoin(conditions: list[Expression]) -> Expression:
+    """Return the operands with AND between them."""
+    return conditions[0] if len(conditions) == 1 else tree.Operation(Op.AND, tuple(conditions), conditions[0].start)
+
+
+def quoted_column(name: str, start: int, table: str | None = None) -> tree.Name:
+    """Return the name of a column, which may contain blanks."""
+    return tree.Name(Word(name, start, quoted=True), None if table is None else Word(table, start, quoted=True))
+
+
+def named_item(expression: Expression, name: str, start: int) -> SelectItem:
+    """Return an item of SELECT with a name, which may contain blanks."""
+    return SelectItem(expression, Word(name, start, quoted=True))
+
+
+def time_parameter(time: str, start: int) -> tree.Parameter:
+    """Return the parameter WA of a window."""
+    attribute = tree.Attribute(time.lower(), Word(time, start, quoted=True))
+    return tree.Parameter("WA", Word("WA", start), attribute, start)
