@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from capture.units import SECOND
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 UNITS: dict[str, int] = {
     name: nanoseconds
@@ -45,8 +48,12 @@ def parse_duration(text: str) -> int:
     return round(nanoseconds)
 
 
-def exact_duration(number: str, unit: str) -> Fraction:
+def exact_duration(number: str, unit: str) -> Fraction | int:
     """Return `number unit` in ns; `unit` is one of UNITS, case-insensitive."""
+    if number.isdecimal():
+        return int(number) * UNITS[unit.lower()]
+    from fractions import Fraction  # with its import of 1 ms
+
     return Fraction(number) * UNITS[unit.lower()]
 
 

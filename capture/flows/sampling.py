@@ -13,14 +13,17 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import field
-from fractions import Fraction
-from ipaddress import IPv4Address, IPv6Address
+from typing import TYPE_CHECKING, TypeAlias
 
 from capture.lazy_dataclasses import dataclass
 
-Address = IPv4Address | IPv6Address
+if TYPE_CHECKING:
+    from fractions import Fraction
+    from ipaddress import IPv4Address, IPv6Address
 
-FixedRates = int | tuple[tuple[Address, int], ...]
+Address: TypeAlias = "IPv4Address | IPv6Address"
+
+FixedRates: TypeAlias = "int | tuple[tuple[Address, int], ...]"
 """Rates that override announced rates: one rate for all exporters, or pairs of exporter address and rate."""
 
 SAMPLER, SELECTOR, INTERFACE = 0, 1, 2
@@ -85,6 +88,8 @@ def announced_rate(values: Values) -> Fraction | None:
     >>> announced_rate({34: bytes([3, 232])}), announced_rate({305: bytes([10]), 306: bytes([90])})
     (Fraction(1000, 1), Fraction(10, 1))
     """
+    from fractions import Fraction  # only decoders of flows need it
+
     for element in (50, 34):
         if interval := _read_integer(values, element):
             return _valid_rate(Fraction(interval))

@@ -19,10 +19,9 @@ from capture.lazy_dataclasses import dataclass
 from capture.native import helper, kernel
 from lowlevel.expressions.address_constants import WIDTH
 from lowlevel.watch.errors import WatchlistError
-from lowlevel.watch.history import History
+from lowlevel.watch.history import COLUMNS, History
 from lowlevel.watch.ranges import AddressRanges, Halves, Numbers, Prefixes
 from lowlevel.watch.settings import Setting
-from lowlevel.watch.timed_files import COLUMNS, read_rows
 
 # A line is a word and a label:
 #
@@ -271,6 +270,8 @@ def read_contents(data: bytes, form: Form | Setting) -> Contents:
 
 def _read_history(data: bytes, form: Form) -> Contents:
     """Read a file whose rows are true for a time."""
+    from lowlevel.watch.timed_files import read_rows  # its patterns take 3 ms, and few queries read such a file
+
     rows = read_rows(data, has_labels=form is Form.HISTORY)
     for row, text in enumerate(rows.prefixes):
         if not text.isascii() or any(character in text for character in " \t,#\n\r"):

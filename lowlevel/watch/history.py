@@ -16,6 +16,9 @@ import numpy as np
 
 from lowlevel.watch.ranges import NONE, AddressRanges, Halves, Numbers, Prefixes
 
+COLUMNS = "a CSV, NDJSON or Parquet file with the columns prefix, label, from and to"
+"""The expected file, for messages."""
+
 
 class History:
     """The rows of a file. `find` returns the label of an address at a time. Immutable."""

@@ -17,13 +17,12 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from lowlevel.punctuation import BEGINNING, END
 from lowlevel.watch.errors import WatchlistError
+from lowlevel.watch.history import COLUMNS
 from lowlevel.watch.leases import LEASE_FILE, read_leases
 from lowlevel.watch.ranges import Numbers
 
 PREFIX, LABEL, FROM, TO = "prefix", "label", "from", "to"
 """The columns of a file. Other columns are ignored."""
-
-COLUMNS = "a CSV, NDJSON or Parquet file with the columns prefix, label, from and to"
 
 TIME_TYPE_OF_LEASE = pa.timestamp("s", "UTC")
 
