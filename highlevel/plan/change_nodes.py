@@ -23,7 +23,14 @@ from typing import Self
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
-from highlevel.plan.lifetime_nodes import ChangingOverlapJoin, ChangingSnapshots, OverlapJoin, Snapshots
+from highlevel.plan.lifetime_nodes import (
+    ChangingInstantRanks,
+    ChangingOverlapJoin,
+    ChangingSnapshots,
+    InstantRanks,
+    OverlapJoin,
+    Snapshots,
+)
 from highlevel.plan.nodes import (
     CHANGE_COLUMNS,
     Apply,
@@ -169,6 +176,12 @@ def without_changes(node: Node) -> Node:
             if isinstance(source, Leaf):
                 source = replace(source, low=low)
             return Windowed(source, replace(aggregation, low=low), node.time)
+        case ChangingSnapshots(open_ended=True) | ChangingInstantRanks(open_ended=True):
+            return replace(node, consistency=Consistency(wait=None))
+        case Apply() if is_open_ended(node):
+            return node
+        case ChangingInstantRanks():
+            return InstantRanks(node.input, node.ranks, node.lifetime, node.hidden)
         case ChangingSnapshots():
             return Snapshots(node.input, node.aggregation, node.time, node.end, node.late_by)
         case ChangingOverlapJoin():
@@ -210,6 +223,12 @@ def implies_watermark(node: Node) -> bool:
 def is_changing(node: Node) -> bool:
     """Return whether the rows of a node are changes."""
     return node.columns[-len(CHANGE_COLUMNS) :] == CHANGE_COLUMNS
+
+
+def is_open_ended(node: Node) -> bool:
+    """Return whether the results of a node are returned when they begin, for ranks at each instant."""
+    below = node.input if isinstance(node, Apply) else node
+    return isinstance(below, ChangingSnapshots | ChangingInstantRanks) and below.open_ended
 
 
 def changes_of_rows(node: Node) -> Apply:

@@ -3,6 +3,7 @@
 windows                  the end of the window and the columns of the groups
 joins                    the keys of both sides, equal columns once; of the left side only for SEMI and ANTI
 stored results           the key of their query
+ranks at each instant    the key of their groups, which are true until the end of a result
 other nodes              the key of their input
 packets, unions, Repeat  none: two rows may be equal in all columns (Repeat returns a row several times)
 """
@@ -18,7 +19,7 @@ from highlevel.operators.window_operator import WINDOW_END
 from highlevel.plan.answer_nodes import Fill, Over, Running
 from highlevel.plan.answer_nodes import Sort as SortNode
 from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges
-from highlevel.plan.lifetime_nodes import OverlapJoin
+from highlevel.plan.lifetime_nodes import InstantRanks, OverlapJoin
 from highlevel.plan.nodes import Apply, Distinct, Join, Leaf, Node, Repeat, Subset, TimeGroups, Windowed
 from lowlevel.expressions.tree import Column
 
@@ -55,6 +56,8 @@ def key_of(node: Node) -> Key | None:
         case Apply():
             return _after_select(key_of(node.input), node.outputs)
         case Fill() | SortNode():
+            return _without_hidden(key_of(node.input), node.hidden)
+        case InstantRanks(lifetime=None):
             return _without_hidden(key_of(node.input), node.hidden)
         case Distinct():
             return Key(node.keys)

@@ -2,6 +2,8 @@
 
     Snapshots             aggregates over the rows that are true at each instant
     ChangingSnapshots     the same, with provisional results and their corrections
+    InstantRanks          the ranks of the rows that are true at each instant, or the first of them
+    ChangingInstantRanks  the same, with changes of results
     OverlapJoin           pairs of rows, true while both rows are true
     ChangingOverlapJoin   the same, with changes of pairs
     TouchedWindows        a row for each window of a fixed length that its lifetime touches
@@ -16,8 +18,9 @@ from dataclasses import replace
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.plan.answer_nodes import RowFunctionKind, SortKey
 from highlevel.plan.nodes import CHANGE_COLUMNS, Node, Windowed
-from highlevel.speculation.consistency import Consistency
+from highlevel.speculation.consistency import FINAL, WEIGHT, Consistency
 from lowlevel.expressions.tree import Column, Expression
 from lowlevel.expressions.types import Type
 
@@ -85,14 +88,91 @@ class Snapshots(Windowed):
 class ChangingSnapshots(Snapshots):
     """The changes of the results of Snapshots.
 
-    `consistency` states how long a row waits: it corrects results that have been returned before.
+    `consistency` states how long a row waits: it corrects results that have been returned before. With `open_ended` a
+    snapshot is returned when it begins, without an end, and corrected when it ends. Then the results at all instants
+    before the watermark are known.
     """
 
     consistency: Consistency = Consistency()
+    open_ended: bool = False
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns of Snapshots, `weight` and `final`."""
+        return (*super().columns, *CHANGE_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The ranks that InstantRanks computes. The order is that of `keys`, and then of the other columns.
+
+    Each combination of values of the columns `partition` has its own ranks. With `function` they are the column `name`.
+    The results are the rows after the first `offset`, at most `limit` of them.
+    """
+
+    keys: tuple[SortKey, ...]
+    partition: tuple[str, ...] = ()
+    function: RowFunctionKind | None = None
+    name: str = ""
+    limit: int | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class InstantRanks(Node):
+    """The rows of `input` that are true at an instant, with their ranks, or the first of them (`ranks`).
+
+    A result is a row in a period `[window_start, window_end)` in which its rank is constant; NULL as `window_end`: for
+    ever. Without `lifetime` the input is a node with `open_ended`. With it the columns of the lifetime are no columns
+    of the result. `hidden` are columns that only the ranks need.
+    """
+
+    input: Node
+    ranks: Ranks
+    lifetime: Lifetime | None = None
+    hidden: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """`window_start`, `window_end`, the columns of the input, and the rank."""
+        lifetime = self.lifetime
+        dropped = {WINDOW_START, WINDOW_END, WEIGHT, FINAL, *self.hidden}
+        dropped |= set() if lifetime is None else {lifetime.start, lifetime.end}
+        bounds = (Column(WINDOW_START, Type.TIME), Column(WINDOW_END, Type.TIME, nullable=self._may_be_endless))
+        rank = () if self.ranks.function is None else (Column(self.ranks.name, Type.INT),)
+        return (*bounds, *(column for column in self.input.columns if column.name not in dropped), *rank)
+
+    @property
+    def _may_be_endless(self) -> bool:
+        if self.lifetime is not None:
+            return self.lifetime.end is not None
+        return next(column.nullable for column in self.input.columns if column.name == WINDOW_END)
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """Return the end of the period."""
+        return (WINDOW_END,)
+
+    @property
+    def waits_for_end(self) -> bool:
+        """Return True if no result is final before the end of the input."""
+        return self.lifetime is not None and self.lifetime.waits_for_end(self.input)
+
+
+@dataclass(frozen=True)
+class ChangingInstantRanks(InstantRanks):
+    """The changes of the results of InstantRanks.
+
+    A result is returned when the newest row begins `consistency.wait` ns after its end; if `wait` is None, when it is
+    final. With `open_ended` it is returned when it begins, without an end.
+    """
+
+    consistency: Consistency = Consistency()
+    open_ended: bool = False
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of InstantRanks, `weight` and `final`."""
         return (*super().columns, *CHANGE_COLUMNS)
 
 

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import LINK, Output
 from highlevel.joins.spec import JoinKind, Side
-from highlevel.plan.lifetime_nodes import JoinedSide, OverlapJoin
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from highlevel.plan.lifetime_nodes import InstantRanks, JoinedSide, OverlapJoin
 from highlevel.plan.nodes import Distinct, Join, Node, TimeGroups, Windowed
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, columns_of, transform
 from lowlevel.expressions.types import INTEGERS, Op, Type
@@ -216,6 +217,24 @@ class ByDistinctKeys:
     ) -> Sequence[PartitionKey]:
         """The keys of the input."""
         return inputs[0]
+
+
+@dataclass(frozen=True)
+class ByRankPartition:
+    """Rows that are ranked together: those with equal values of some columns, or all rows."""
+
+    exact: bool = False
+
+    def required(self, node: InstantRanks, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
+        """The columns of the ranks' partition."""
+        return [plain(column for column in node.input.columns if column.name in node.ranks.partition)]
+
+    def provided(
+        self, node: InstantRanks, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
+    ) -> Sequence[PartitionKey]:
+        """The keys of the input that consist of unchanged columns of the result."""
+        names = {column.name for column in node.columns} - {WINDOW_START, WINDOW_END}
+        return [key for key in inputs[0] if all(column.name in names for part in key for column in columns_of(part))]
 
 
 @dataclass(frozen=True)

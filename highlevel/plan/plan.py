@@ -14,7 +14,7 @@ from highlevel.aggregation import Aggregation
 from highlevel.operators.window_operator import WINDOW_END
 from highlevel.plan.answer_nodes import Fill, Over, RowFunction, Running, Sort
 from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges, is_changing, without_changes
-from highlevel.plan.lifetime_nodes import OverlapJoin, Snapshots, TouchedWindows
+from highlevel.plan.lifetime_nodes import InstantRanks, OverlapJoin, Snapshots, TouchedWindows
 from highlevel.plan.nodes import Join, Leaf, Node, Windowed, nodes_of
 from highlevel.plan.sample_node import Sample
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow, LifetimeWindow
@@ -176,7 +176,7 @@ class Plan:
         """Return why results are final only at the end of the input, or None if they do not wait for it."""
         for node in self.nodes:
             finishes = (isinstance(node, Sort) and node.passes_through) or (isinstance(node, Over) and node.final_by)
-            if isinstance(node, OverlapJoin | Snapshots | TouchedWindows) and node.waits_for_end:
+            if isinstance(node, InstantRanks | OverlapJoin | Snapshots | TouchedWindows) and node.waits_for_end:
                 return "reads lifetimes without REMEMBER"
             if not node.time_columns and not finishes:
                 reason = WAITING_REASONS.get(type(node))

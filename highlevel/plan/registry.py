@@ -21,8 +21,10 @@ from highlevel.plan.change_nodes import (
     WatchedColumns,
 )
 from highlevel.plan.lifetime_nodes import (
+    ChangingInstantRanks,
     ChangingOverlapJoin,
     ChangingSnapshots,
+    InstantRanks,
     OverlapJoin,
     Snapshots,
     TouchedWindows,
@@ -45,6 +47,7 @@ from highlevel.plan.operators.counters import (
     count_copies,
     count_fill,
     count_flows,
+    count_instant_ranks,
     count_join,
     count_net_rows,
     count_nothing,
@@ -65,6 +68,7 @@ from highlevel.plan.partitioning import (
     ByGroups,
     ByJoinKeys,
     ByOverlapKeys,
+    ByRankPartition,
     InOnePartition,
     Partitioning,
     SameRows,
@@ -119,6 +123,18 @@ def _make_changing_snapshots(node: ChangingSnapshots) -> NodeOperator:
     from highlevel.plan.operators.snapshots import ChangingSnapshotsOperator
 
     return ChangingSnapshotsOperator(node)
+
+
+def _make_instant_ranks(node: InstantRanks) -> NodeOperator:
+    from highlevel.plan.operators.instant_ranks import InstantRanksOperator
+
+    return InstantRanksOperator(node)
+
+
+def _make_changing_instant_ranks(node: ChangingInstantRanks) -> NodeOperator:
+    from highlevel.plan.operators.instant_ranks import ChangingInstantRanksOperator
+
+    return ChangingInstantRanksOperator(node)
 
 
 def _make_overlap_join(node: OverlapJoin) -> NodeOperator:
@@ -268,6 +284,8 @@ REGISTRY: Mapping[type[Node], Entry] = {
     TouchedWindows: Entry(_make_touched_windows, SameRows(), count_outside),
     Snapshots: Entry(_make_snapshots, ByGroups(), count_snapshots),
     ChangingSnapshots: Entry(_make_changing_snapshots, ByGroups(), count_snapshots),
+    InstantRanks: Entry(_make_instant_ranks, ByRankPartition(), count_instant_ranks),
+    ChangingInstantRanks: Entry(_make_changing_instant_ranks, ByRankPartition(), count_instant_ranks),
     OverlapJoin: Entry(_make_overlap_join, ByOverlapKeys(), count_overlaps),
     ChangingOverlapJoin: Entry(_make_changing_overlap_join, ByOverlapKeys(), count_overlaps),
     ChangingResults: Entry(_make_changing_results, InOnePartition(), count_sums),

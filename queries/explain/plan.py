@@ -11,8 +11,10 @@ from highlevel.plan.answer_nodes import Fill, Frame, Over, RowFunctionKind, Runn
 from highlevel.plan.change_nodes import ChangingJoin, ChangingResults, NetChanges, WatchedColumns
 from highlevel.plan.lifetime_nodes import (
     TOUCHED,
+    ChangingInstantRanks,
     ChangingOverlapJoin,
     ChangingSnapshots,
+    InstantRanks,
     OverlapJoin,
     Snapshots,
     TouchedWindows,
@@ -160,6 +162,8 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
                 yield from _waiting_join(node)
         case Snapshots():
             yield from _snapshots(node)
+        case InstantRanks():
+            yield from _instant_ranks(node)
         case OverlapJoin():
             yield from _overlap_join(node, names)
         case TouchedWindows():
@@ -329,6 +333,35 @@ def _snapshots(node: Snapshots) -> Iterator[str]:
     yield line("state", "rows that wait, and the snapshots that a later row can change")
 
 
+def _instant_ranks(node: InstantRanks) -> Iterator[str]:
+    ranks = node.ranks
+    if node.lifetime is not None:
+        length = f"{duration_text(node.lifetime.length)} later" if node.lifetime.length is not None else ""
+        until = length or _spelled(str(node.lifetime.end))
+        yield line("lifetime", f"a row is true from {_spelled(node.lifetime.start)} until {until}")
+        yield from _late_by(node.lifetime.late_by)
+    keys = _sort_keys(ranks.keys)
+    among = f" among rows with equal {', '.join(ranks.partition)}" if ranks.partition else ""
+    yield line("order", f"{f'{keys}, then ' if keys else ''}the other columns, at each instant{among}")
+    if ranks.function is not None:
+        yield line("rank", f"{ranks.name} = {ranks.function}()")
+    if node.hidden:
+        yield line("keys only", ", ".join(node.hidden))
+    if ranks.limit is not None or ranks.offset:
+        after = f", after the first {ranks.offset:,}" if ranks.offset else ""
+        count = "all" if ranks.limit is None else f"{ranks.limit:,}"
+        yield line("limit", f"{count} rows at each instant{after}")
+    if isinstance(node, ChangingInstantRanks) and node.open_ended:
+        yield line("wait (B)", "none: the input has waited; a result is returned when it begins, without an end")
+    elif isinstance(node, ChangingInstantRanks) and node.consistency.wait is not None:
+        wait = length_text(node.consistency.wait)
+        yield line("wait (B)", f"a result is returned when the newest row begins {wait} after its end")
+        yield line("correct", "the results with other rows or ranks: -1 for the old row, +1 for the new")
+    else:
+        yield line("wait (B)", "a result is returned when it is final, so no result is corrected")
+    yield line("state", "rows and results that end after the watermark")
+
+
 def _overlap_join(node: OverlapJoin, names: dict[Node, str]) -> Iterator[str]:
     yield line("kind", f"pairs, true while both rows are true; left is {names[node.left]}, right {names[node.right]}")
     for name, side in zip(("left", "right"), node.sides, strict=True):
@@ -459,7 +492,7 @@ def _sort(node: Sort) -> Iterator[str]:
 def _watermark(node: Node, plan: Plan) -> str:
     """Return the times of a node's watermarks and, for a join, the nodes that need them."""
     times = " and ".join(_spelled(name) for name in node.time_columns)
-    if not times or (isinstance(node, OverlapJoin | Snapshots | TouchedWindows) and node.waits_for_end):
+    if not times or (isinstance(node, InstantRanks | OverlapJoin | Snapshots | TouchedWindows) and node.waits_for_end):
         return "none before the end"
     if not isinstance(node, Join):
         return times

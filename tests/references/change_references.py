@@ -24,7 +24,7 @@ from highlevel.plan.change_nodes import (
     changes_of_rows,
     is_changing,
 )
-from highlevel.plan.lifetime_nodes import ChangingOverlapJoin, ChangingSnapshots
+from highlevel.plan.lifetime_nodes import ChangingInstantRanks, ChangingOverlapJoin, ChangingSnapshots
 from highlevel.plan.nodes import Apply, Distinct, Node, TimeGroups, Windowed
 from highlevel.plan.result_windows import result_windows
 from highlevel.speculation.consistency import Consistency
@@ -40,9 +40,11 @@ from tests.references.plan_references import (
     TS,
     Reference,
     at_each_instant,
+    instant_ranks,
     made_rows,
     overlap_join,
     overlapping,
+    ranked_at_instants,
     schema_of,
     snapshots,
 )
@@ -182,6 +184,18 @@ def _in_changing_overlap_join(node: Node, inputs: Sequence[Sequence[tuple]]) -> 
     return overlapping(node, [_rows(below, rows) for below, rows in zip(node.inputs, inputs, strict=True)])
 
 
+def _changing_instant_ranks(random: Random) -> ChangingInstantRanks:
+    """Draw ranks of rows, or of changes."""
+    node = instant_ranks(random, random.choice([ROWS, CHANGES]))
+    consistency = Consistency(random.choice([0, 0, 5, 40, None]))
+    parameters = (node.ranks, node.lifetime, node.hidden, consistency, random.random() < 0.3)
+    return ChangingInstantRanks(node.input, *parameters)
+
+
+def _in_changing_instant_ranks(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
+    return ranked_at_instants(node, [_rows(below, rows) for below, rows in zip(node.inputs, inputs, strict=True)])
+
+
 def _rows(node: Node, rows: Sequence[tuple]) -> Sequence[tuple]:
     """Return the rows of an input that may have changes."""
     return content_of(rows) if is_changing(node) else rows
@@ -213,6 +227,7 @@ REFERENCES = {
     ChangingUnion: Reference(lambda random: ChangingUnion((CHANGES,) * random.randint(1, 4)), _all_changes),
     ChangingRepeat: Reference(lambda random: ChangingRepeat(CHANGES, "n"), _repeated_changes),
     ChangingSnapshots: Reference(_changing_snapshots, _in_changing_snapshots),
+    ChangingInstantRanks: Reference(_changing_instant_ranks, _in_changing_instant_ranks),
     ChangingOverlapJoin: Reference(_changing_overlap_join, _in_changing_overlap_join),
     WatchedColumns: Reference(_watched_columns, _with_watched_columns),
     NetChanges: Reference(lambda random: NetChanges(CHANGES), _all_changes),

@@ -30,9 +30,11 @@ from highlevel.plan.answer_nodes import (
     SortKey,
 )
 from highlevel.plan.lifetime_nodes import (
+    InstantRanks,
     JoinedSide,
     Lifetime,
     OverlapJoin,
+    Ranks,
     Snapshots,
     TouchedWindows,
 )
@@ -245,6 +247,79 @@ def at_each_instant(node: Node, inputs: Inputs) -> Counter[tuple]:
                 tenths = math.fsum(n * 0.1 for n in values)
                 found[start, end, g, len(values), sum(values), min(values), distinct, tenths] += 1
     return found
+
+
+RANK_FUNCTIONS = (RowFunctionKind.ROW_NUMBER, RowFunctionKind.RANK, RowFunctionKind.DENSE_RANK)
+
+
+def instant_ranks(random: Random, source: Node) -> InstantRanks:
+    """Ranks or the first rows at each instant, of rows that are true for a length from ts, or from ts to `other`."""
+    length = random.choice([None, random.randint(1, 30)])
+    end = "other" if length is None else None
+    names = [column for column in ("other", "g", "n") if column != end]
+    keys = tuple(
+        SortKey(name, random.random() < 0.5, random.random() < 0.5)
+        for name in random.sample(names, random.randint(1, len(names)))
+    )
+    partition = ("g",) if random.random() < 0.3 else ()
+    limits = random.choice([(None, 0), (0, 0), (1, 0), (1, 0), (3, 0), (2, 1), (None, 2)])
+    function = random.choice([None, *RANK_FUNCTIONS])
+    if function is not None:
+        limits = (None, 0)
+    ranks = Ranks(keys, partition, function, "r", *limits)
+    return InstantRanks(source, ranks, Lifetime("ts", end, length, random.choice([0, 0, 5, None])))
+
+
+def ranked_at_instants(node: Node, inputs: Inputs) -> Counter[tuple]:
+    """Sort the rows that are true between two neighbouring starts or ends, and join neighbouring results."""
+    assert isinstance(node, InstantRanks)
+    ranks, lifetime = node.ranks, node.lifetime
+    assert lifetime is not None
+    names = [name for name in ("other", "g", "n") if name != lifetime.end]
+    rows = []
+    for ts, other, g, n in inputs[0]:
+        end = ts + lifetime.length if lifetime.length is not None else max(other, ts + (other == ts))
+        if end > ts:
+            rows.append((ts, end, {"other": other, "g": g, "n": n}))
+    order = [*ranks.keys, *(SortKey(name) for name in names if name not in [key.column for key in ranks.keys])]
+    rows.sort(key=lambda row: row[0])
+    for key in reversed(order):
+        present = [row for row in rows if row[2][key.column] is not None]
+        absent = [row for row in rows if row[2][key.column] is None]
+        values = [row[2][key.column] for row in present]
+        groups = [[row for row in present if row[2][key.column] == value] for value in sorted(set(values))]
+        present = [row for group in (groups[::-1] if key.descending else groups) for row in group]
+        rows = [*absent, *present] if key.nulls_first else [*present, *absent]
+    times = sorted({time for start, end, _ in rows for time in (start, end)})
+    results: Counter[tuple] = Counter()
+    running: dict[tuple, tuple[int, int]] = {}
+    for instant in times:
+        now: Counter[tuple] = Counter()
+        for part in {tuple(row[2][name] for name in ranks.partition) for row in rows}:
+            true = [
+                row
+                for row in rows
+                if row[0] <= instant < row[1] and tuple(row[2][name] for name in ranks.partition) == part
+            ]
+            of_keys = [tuple(row[2][key.column] for key in ranks.keys) for row in true]
+            for place, (start, _, values) in enumerate(true):
+                first = of_keys.index(of_keys[place])
+                rank = {
+                    RowFunctionKind.ROW_NUMBER: place + 1,
+                    RowFunctionKind.RANK: first + 1,
+                    RowFunctionKind.DENSE_RANK: len(set(of_keys[: first + 1])),
+                    None: None,
+                }[ranks.function]
+                if place >= ranks.offset and (ranks.limit is None or place < ranks.offset + ranks.limit):
+                    now[start, tuple(values[name] for name in names), rank] += 1
+        for row, (since, copies) in list(running.items()):
+            if now[row] != copies:
+                shown = row[1] if row[2] is None else (*row[1], row[2])
+                results[since, instant, *shown] += copies
+                del running[row]
+        for row, copies in (+now).items():
+            running.setdefault(row, (instant, copies))
+    return results
 
 
 def _touched_windows(random: Random) -> TouchedWindows:
@@ -573,6 +648,7 @@ REFERENCES: Mapping[type[Node], Reference] = {
     ChangingWindows: Reference(_changing, _in_final_changes),
     TouchedWindows: Reference(_touched_windows, _in_each_touched_window),
     Snapshots: Reference(snapshots, at_each_instant),
+    InstantRanks: Reference(lambda random: instant_ranks(random, ROWS), ranked_at_instants),
     OverlapJoin: Reference(lambda random: overlap_join(random, ROWS), overlapping),
     TimeGroups: Reference(_time_groups, _in_time_groups),
     Over: Reference(_over, _in_over),

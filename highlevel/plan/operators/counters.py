@@ -236,6 +236,12 @@ def count_outside(samples: Samples, operator: LifetimeCounters, query: str, name
     _count_operator(samples, operator, query, name, operator.late)
 
 
+def count_instant_ranks(samples: Samples, operator: LifetimeCounters, query: str, name: str | None) -> None:
+    """Add the counters of ranks at each instant."""
+    count_rows_held(samples, operator, query, name)
+    samples.add(OUTSIDE_WINDOWS, operator.outside, query)
+
+
 def count_snapshots(samples: Samples, operator: SnapshotCounters, query: str, name: str | None) -> None:
     """Add the counters of snapshots."""
     count_sums(samples, operator, query, name)

@@ -63,7 +63,7 @@ class LifetimeRows:
 
     def add(self, batch: pa.RecordBatch, values: pa.RecordBatch) -> None:
         """Store the rows of a batch that have a lifetime and are not late, with `values` in place of their columns."""
-        start, end = self._bounds(batch)
+        start, end = lifetimes_of(batch, self._lifetime)
         is_valid = (start < END) & (start < end)
         is_late = is_valid & (start < self.start_watermark)
         self.outside += int(np.count_nonzero(~is_valid))
@@ -76,15 +76,6 @@ class LifetimeRows:
         columns = [array_of(start), array_of(end), *values.columns, weights]
         rows = pa.Table.from_batches([pa.RecordBatch.from_arrays(columns, schema=self._waiting.schema)])
         self._waiting.add(rows if kept.all() else pc.filter(rows, array_of(kept)).combine_chunks())
-
-    def _bounds(self, batch: pa.RecordBatch) -> tuple[Words, Words]:
-        """Return the starts and ends of rows; END if there is none. A lifetime has at least 1 ns."""
-        lifetime = self._lifetime
-        start = times_of(batch.column(lifetime.start))
-        if lifetime.end is None:
-            return start, np.where(start == END, END, start + (lifetime.length or 0))
-        end = times_of(batch.column(lifetime.end))
-        return start, np.where(end == start, np.minimum(start, END - 1) + 1, end)
 
     def advance(self, punctuation: AnyPunctuation) -> bool:
         """Process a watermark of the input. Return whether `start_watermark` has grown."""
@@ -126,6 +117,15 @@ class LifetimeRows:
         self.clock, self.start_watermark = tables[prefix + TIMES][TIMES].to_pylist()
         if self._sums is not None:
             self._sums.restore(tables[prefix + SUMS])
+
+
+def lifetimes_of(batch: pa.RecordBatch, lifetime: Lifetime) -> tuple[Words, Words]:
+    """Return the starts and ends of rows; END if there is none. A lifetime has at least 1 ns."""
+    start = times_of(batch.column(lifetime.start))
+    if lifetime.end is None:
+        return start, np.where(start == END, END, start + (lifetime.length or 0))
+    end = times_of(batch.column(lifetime.end))
+    return start, np.where(end == start, np.minimum(start, END - 1) + 1, end)
 
 
 class WeightSums:

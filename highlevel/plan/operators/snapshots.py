@@ -64,11 +64,16 @@ class SnapshotsOperator:
         are_changes = is_changing(node.input)
         self._rows = LifetimeRows(node.input, node.lifetime, self._payload_schema, are_changes=are_changes)
         self._operator = SnapshotOperator(
-            *(change_schema(self._payload_schema), _aggregates(aggregation), aggregation.group_by, Variant.PERFECT),
+            *(change_schema(self._payload_schema), _aggregates(aggregation), aggregation.group_by, self._variant(node)),
             without_full_retractions=not are_changes,
         )
         self._steps, self.last_stage = make_stages(replace(aggregation, details=()))
         self.received = 0
+
+    @staticmethod
+    def _variant(node: Snapshots) -> Variant:
+        """Return when the operator returns snapshots."""
+        return Variant.PERFECT
 
     @property
     def late(self) -> int:
@@ -132,7 +137,11 @@ class SnapshotsOperator:
         changes = self._rows.take_before(before)
         parts = following if changes is None else [changes, *following]
         if parts:
-            yield from self._results(self._operator.process(concat(parts, change_schema(self._payload_schema))))
+            yield from self._results(self._snapshots(concat(parts, change_schema(self._payload_schema))))
+
+    def _snapshots(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the changes of snapshots that follow from changes of rows."""
+        return self._operator.process(changes)
 
     def _results(self, changes: pa.RecordBatch) -> Iterator[GraphItem]:
         """Return changes of snapshots as results. All are inserts, because no row corrects another."""
@@ -171,8 +180,13 @@ class ChangingSnapshotsOperator(SnapshotsOperator):
         """Prepare empty groups for `node`."""
         super().__init__(node)
         self._wait = node.consistency.wait
+        self._open_ended = node.open_ended
         self._schema = node.aggregation.schema
         self.changes = 0
+
+    @staticmethod
+    def _variant(node: Snapshots) -> Variant:
+        return Variant.ORDERED if isinstance(node, ChangingSnapshots) and node.open_ended else Variant.PERFECT
 
     @property
     def results(self) -> int:
@@ -185,6 +199,14 @@ class ChangingSnapshotsOperator(SnapshotsOperator):
         clock = self._rows.clock
         waits = self._wait is None or clock == BEGINNING
         return BEGINNING if waits else clock - (self._wait or 0) + 1
+
+    def _snapshots(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+        snapshots = super()._snapshots(changes)
+        if not self._open_ended:
+            return snapshots
+        # Other groups may have ended before the newest row, and rank lower from then on.
+        newest = int(changes.column(VS).to_numpy().max())
+        return concat([snapshots, self._operator.publish_ends(newest)], self._operator.schema)
 
     def _results(self, changes: pa.RecordBatch) -> Iterator[GraphItem]:
         rows = weighted(changes)

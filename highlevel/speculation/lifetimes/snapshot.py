@@ -35,6 +35,7 @@ from highlevel.speculation.lifetimes.kernels.endpoints import (
     STOP,
     Output,
     process_changes,
+    publish_ends,
 )
 from highlevel.speculation.lifetimes.kernels.entries import (
     CURSOR,
@@ -177,6 +178,21 @@ class SnapshotOperator:
             out_count[0] = 0
             if done == rows:
                 return concat(parts, self.schema)
+
+    def publish_ends(self, time: int) -> pa.RecordBatch:
+        """Return the changes of the snapshots that end at `time` or earlier. Later changes may correct them."""
+        groups = self._keys.count if self._group_by else 1
+        self._reserve(0, groups)
+        parts: list[pa.RecordBatch] = []
+        group, out_count = 0, np.zeros(1, np.int64)
+        while group < groups:
+            out = Output(self._out.reshape(-1), len(self._out), out_count)
+            reached = publish_ends(self._memory(), self._trees(), group, groups, time, out)
+            if reached == group and out_count[0] == 0:
+                self._out = np.empty((2 * len(self._out), self._out.shape[1]), np.int64)
+            parts.append(self._result(self._out[: out_count[0]]))
+            group, out_count[0] = reached, 0
+        return concat(parts, self.schema)
 
     def _result(self, out: Words) -> pa.RecordBatch:
         """Return written changes as a batch."""

@@ -431,3 +431,18 @@ def process_changes(  # type: ignore[no-untyped-def]
         elif not retract_row(snapshots, trees, rows, row, output):
             return -1 - row
     return end
+
+
+@kernel("i64(SnapshotMemory, Trees, i64, i64, i64, Output)")
+def publish_ends(snapshots: SnapshotMemory, trees: Trees, group, groups, time, output: Output):  # type: ignore[no-untyped-def]
+    """Make entries of the pending ends up to `time`, in the groups from `group` on. Return the group reached.
+
+    It is fewer than `groups` if there is no room. Memory must have room for an entry for each pending end.
+    """
+    while group < groups:
+        if snapshots.groups[group * GROUP_WORDS + HEAD] != NONE:
+            if not has_room(snapshots, group, output):
+                return group
+            drain(snapshots, trees, output, group, time, BEGINNING)
+        group += 1
+    return groups
