@@ -102,6 +102,10 @@ class ChangingSnapshots(Snapshots):
         return (*super().columns, *CHANGE_COLUMNS)
 
 
+RANK_FUNCTIONS = (RowFunctionKind.ROW_NUMBER, RowFunctionKind.RANK, RowFunctionKind.DENSE_RANK)
+"""The window functions of rows that are true at an instant."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ranks:
     """The ranks that InstantRanks computes. The order is that of `keys`, and then of the other columns.
@@ -124,7 +128,8 @@ class InstantRanks(Node):
 
     A result is a row in a period `[window_start, window_end)` in which its rank is constant; NULL as `window_end`: for
     ever. Without `lifetime` the input is a node with `open_ended`. With it the columns of the lifetime are no columns
-    of the result. `hidden` are columns that only the ranks need.
+    of the result. `hidden` are columns that only the ranks need. The time columns of an
+    input with `lifetime` are no columns of the result either.
     """
 
     input: Node
@@ -135,12 +140,18 @@ class InstantRanks(Node):
     @property
     def columns(self) -> tuple[Column, ...]:
         """`window_start`, `window_end`, the columns of the input, and the rank."""
-        lifetime = self.lifetime
-        dropped = {WINDOW_START, WINDOW_END, WEIGHT, FINAL, *self.hidden}
-        dropped |= set() if lifetime is None else {lifetime.start, lifetime.end}
+        dropped = {WINDOW_START, WINDOW_END, WEIGHT, FINAL, *self.hidden, *self.columns_of_lifetime}
         bounds = (Column(WINDOW_START, Type.TIME), Column(WINDOW_END, Type.TIME, nullable=self._may_be_endless))
         rank = () if self.ranks.function is None else (Column(self.ranks.name, Type.INT),)
         return (*bounds, *(column for column in self.input.columns if column.name not in dropped), *rank)
+
+    @property
+    def columns_of_lifetime(self) -> tuple[str, ...]:
+        """The columns with the lifetime of the input, and its time column."""
+        lifetime = self.lifetime
+        if lifetime is None:
+            return ()
+        return (lifetime.start, *(() if lifetime.end is None else (lifetime.end,)), *self.input.time_columns)
 
     @property
     def _may_be_endless(self) -> bool:

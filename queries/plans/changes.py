@@ -4,6 +4,7 @@
     Leaf ► Windowed, with look-ups at times rows ► WatchedColumns [► Filter] ► ChangingResults
     rows ► Windowed                         rows ► ChangingWindows
     rows, or changes ► Snapshots            the same ► ChangingSnapshots
+    rows, or changes ► InstantRanks         the same ► ChangingInstantRanks
     rows, or changes ► OverlapJoin          the same ► ChangingOverlapJoin
     rows ► TouchedWindows                   the same
     changes ► TouchedWindows                the same ► Apply
@@ -37,9 +38,18 @@ from highlevel.plan.change_nodes import (
     WatchedColumns,
     changes_of_rows,
     is_changing,
+    is_open_ended,
     time_step,
 )
-from highlevel.plan.lifetime_nodes import ChangingOverlapJoin, ChangingSnapshots, OverlapJoin, Snapshots, TouchedWindows
+from highlevel.plan.lifetime_nodes import (
+    ChangingInstantRanks,
+    ChangingOverlapJoin,
+    ChangingSnapshots,
+    InstantRanks,
+    OverlapJoin,
+    Snapshots,
+    TouchedWindows,
+)
 from highlevel.plan.nodes import (
     CHANGE_COLUMNS,
     PANE,
@@ -127,6 +137,10 @@ class PlanChanges:
         if isinstance(node, Sample):
             raise self._error("SUPERGROUP or CLEANING", "GROUP BY without them: samples cannot be corrected")
         inputs = tuple(self._convert(each) for each in node.inputs)
+        if isinstance(node, InstantRanks):
+            return self._instant_ranks(with_remember(node, self._consistency.remember), inputs[0])
+        if isinstance(node, Apply) and is_open_ended(node):
+            return node.with_inputs(inputs)
         if isinstance(node, Snapshots):
             return self._snapshots(with_remember(node, self._consistency.remember), inputs[0])
         if isinstance(node, OverlapJoin):
@@ -210,7 +224,17 @@ class PlanChanges:
             raise self._error("EARLY of lifetimes", "WAIT and REMEMBER only: a snapshot is returned when it has ended")
         self._check_select(node.aggregation)
         parameters = (node.aggregation, node.time, node.end, node.late_by)
-        return ChangingSnapshots(source, *parameters, self._after([source]))
+        open_ended = isinstance(node, ChangingSnapshots) and node.open_ended
+        return ChangingSnapshots(source, *parameters, self._after([source]), open_ended)
+
+    def _instant_ranks(self, node: InstantRanks, source: Node) -> ChangingInstantRanks:
+        if self._consistency.early is not None:
+            raise self._error("EARLY of lifetimes", "WAIT and REMEMBER only: a result is returned when it has ended")
+        open_ended = isinstance(node, ChangingInstantRanks) and node.open_ended
+        if not open_ended:
+            self._check_names(node)
+        parameters = (node.ranks, node.lifetime, node.hidden, self._after([source]), open_ended)
+        return ChangingInstantRanks(source, *parameters)
 
     def _overlaps(self, node: OverlapJoin, inputs: Sequence[Node]) -> ChangingOverlapJoin:
         if self._consistency.early is not None:

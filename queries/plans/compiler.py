@@ -99,7 +99,7 @@ class Compiler:
         relation = self._tables.relation(item.table)
         if isinstance(relation, LinkRelation):
             names = relation.names(None if item.alias is None else item.alias.text)
-            if has_groups(query) and query.reads_lifetimes:
+            if query.reads_lifetimes:
                 return self._of_one(query, NamedTable(item.name or "", relation))
             if has_groups(query):
                 window = bind_group_window(query, of_links=True)
@@ -315,6 +315,8 @@ class Compiler:
         query = _with_columns(query, names)
         if query.distinct is not None and query.window is not None:
             return self._groups(replace(_as_groups(query), where=None), names, make_source)
+        if query.reads_lifetimes:
+            return self._of_instants(query, names, make_source)
         times = names.times
         selected = select_all(list(names.all), times) if query.selects_all else select_rows(query, names, times)
         if query.distinct is not None and not selected.sources:
@@ -355,13 +357,39 @@ class Compiler:
         required = [start] if start in times else times[:1]
         needed = names_in(aggregation.low.trees) | {start} | ({end} if end is not None else set())
         node, local = make_source(needed, required)
-        from queries.plans.lifetimes import make_snapshots, make_windows  # most queries have no lifetimes
+        from queries.plans.lifetimes import make_snapshots, make_windows, rank_snapshots  # few queries have lifetimes
 
         if isinstance(aggregation.window, SlidingWindow):
             windowed = make_windows(node, local, aggregation, start, end, grouping.length)
             return self._of_windows(windowed, grouping)
         bounds = (local.get(start, start), None if end is None else local.get(end, end))
-        return self._of_windows(make_snapshots(query, node, aggregation, *bounds), grouping)
+        snapshots = make_snapshots(query, node, aggregation, *bounds)
+        root = rank_snapshots(query, snapshots, grouping.over, grouping.sorting)
+        return make_window_query(aggregation, Plan(self.name, self.sql, root, self.layer))
+
+    def _of_instants(self, query: Query, names: TableNames, make_source: MakeSource) -> ReadableQuery:
+        """Compile a query over rows with LIFETIME without groups: ranks, or the first rows at each instant."""
+        from queries.plans.lifetimes import bind_lifetime, check_functions, rank_rows, selected_values
+
+        refuse_fill(query)
+        refuse_closing(query)
+        start, end, length = bind_lifetime(query, names)
+        plain = replace(query, window=None)
+        times = names.times
+        selected = select_all(list(names.all), times) if query.selects_all else select_rows(plain, names, times)
+        selected, sorting = self._sorted(plain, names, selected_values(self.sql, query, selected))
+        check_functions(self.sql, selected.functions.uses.values())
+        if selected.over is None and (sorting is None or not sorting.limits):
+            expected = "an aggregate like count(*), ORDER BY with LIMIT, rank() OVER, or the query without a window"
+            raise QueryError("a window over rows without an aggregate", self.sql, query.keyword.start, expected)
+        known = [column.name for column in times]
+        needed = names_in(out.expression for out in selected.outputs) | {start} | ({end} if end is not None else set())
+        node, local = make_source(needed, [start] if start in known else known[:1])
+        outputs = [Output(out.name, renamed(out.expression, local)) for out in selected.outputs]
+        lifetime = (local.get(start, start), None if end is None else local.get(end, end), length)
+        root = rank_rows(query, node, outputs, lifetime, selected.over, sorting)
+        plan = Plan(self.name, self.sql, root, self.layer)
+        return ReadableQuery(root.columns, root.time_columns, lambda _time: root, plan)
 
     def _of_windows(self, node: Windowed, grouping: Grouping) -> ReadableQuery:
         return make_window_query(node.aggregation, self._plan_above(node, grouping))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from highlevel.plan.lifetime_nodes import OverlapJoin, Snapshots, TouchedWindows
+from highlevel.plan.lifetime_nodes import InstantRanks, OverlapJoin, Snapshots, TouchedWindows
 from highlevel.plan.nodes import Leaf, Node, Windowed
 from highlevel.plan.plan import Plan
 from highlevel.speculation.consistency import FOREVER, Consistency
@@ -91,7 +91,7 @@ def _with_slack(node: Node, slack: int | None) -> Node:
     """Return a leaf, or windows over the partials of a leaf, with the allowed disorder `slack`."""
     if isinstance(node, Leaf):
         return replace(node, low=replace(node.low, slack=slack))
-    if isinstance(node, OverlapJoin | Snapshots | TouchedWindows):
+    if isinstance(node, InstantRanks | OverlapJoin | Snapshots | TouchedWindows):
         return with_remember(node, slack)
     if isinstance(node, Windowed) and isinstance(node.input, Leaf):
         low = replace(node.aggregation.low, slack=slack)

@@ -374,11 +374,15 @@ class Grouping:
         if self._clause.emit_late:
             expected = "a query without LATE EMIT: late rows follow when their window is already written"
             raise self._error("OVER together with LATE EMIT", functions[0].start, expected)
-        if isinstance(self._window, SessionWindow | LifetimeWindow) or (
+        if isinstance(self._window, LifetimeWindow):
+            from queries.plans.lifetimes import check_functions  # most queries have no lifetimes
+
+            check_functions(self._sql, functions)
+        if isinstance(self._window, SessionWindow) or (
             isinstance(self._window, TupleWindow) and self._window.partitioned
         ):
             expected = "OVER in a query that reads this one: its windows differ between groups"
-            raise self._error("OVER in a query with sessions, PA or LIFETIME", functions[0].start, expected)
+            raise self._error("OVER in a query with sessions or PA", functions[0].start, expected)
         return split_select(
             select, functions, lambda expression, start: self._replace_by_columns(expression, {}, start)
         )

@@ -2,6 +2,12 @@
 
     FROM flows [LIFETIME start_ts TO end_ts]                  Leaf of rows ► Snapshots
     FROM flows [LIFETIME start_ts TO end_ts, SLIDE 1 minute]  Leaf of rows ► Apply ► TouchedWindows ► Windowed
+    … GROUP BY … ORDER BY … LIMIT 5                           … ► ChangingSnapshots ► InstantRanks
+    … ORDER BY … LIMIT 5, without groups                      Leaf of rows ► Apply ► InstantRanks
+    rank() OVER (…)                                           … ► InstantRanks ► Apply
+
+The rank of a group at an instant is known before its snapshot ends. So for ranks a snapshot is returned when it begins
+(`open_ended`), as a change, also if the results of the query are final rows.
 
 When rows of Snapshots end, their values are taken out of the aggregates. So sums of floats are exact: a difference of
 rounded sums would not be the sum of the remaining values (`highlevel.speculation.lifetimes.exact_sums`).
@@ -9,23 +15,47 @@ rounded sums would not be the sum of the remaining values (`highlevel.speculatio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from highlevel.aggregation import Aggregation, DetailFunction, Output
-from highlevel.plan.lifetime_nodes import TOUCHED, OverlapJoin, Snapshots, TouchedWindows
-from highlevel.plan.nodes import Apply, Leaf, Node, TimeOutput, Windowed
-from highlevel.speculation.consistency import FOREVER
-from highlevel.windows.kind import SlidingWindow
-from lowlevel.expressions.types import NUMBERS
+from highlevel.aggregation import BOUNDS, Aggregation, DetailFunction, Output
+from highlevel.operators.window_operator import WINDOW_END
+from highlevel.plan.lifetime_nodes import (
+    RANK_FUNCTIONS,
+    TOUCHED,
+    ChangingInstantRanks,
+    ChangingSnapshots,
+    InstantRanks,
+    Lifetime,
+    OverlapJoin,
+    Ranks,
+    Snapshots,
+    TouchedWindows,
+)
+from highlevel.plan.nodes import CHANGE_COLUMNS, Apply, Leaf, Node, TimeOutput, Windowed
+from highlevel.speculation.consistency import FOREVER, Consistency
+from highlevel.windows.kind import LifetimeWindow, SlidingWindow
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import NUMBERS, Type
 from lowlevel.kinds import TABLE
 from queries.binding.aggregates import VARIANCES
 from queries.binding.binder import known_aggregates
+from queries.binding.names import Names
+from queries.binding.window_functions import BoundFunction
+from queries.plans.group_times import lifetime_column
+from queries.plans.group_window import bind_group_window
+from queries.plans.over import OverStep
+from queries.plans.relations import names_in
+from queries.plans.row_selection import SelectList
+from queries.plans.sorting import Sorting
 from queries.text.errors import QueryError
 from queries.text.tree import Call, Query, calls_in
 
-Timed = TypeVar("Timed", bound=OverlapJoin | Snapshots | TouchedWindows)
+Timed = TypeVar("Timed", bound=InstantRanks | OverlapJoin | Snapshots | TouchedWindows)
+
+RANKED_START, RANKED_END, RANKED_TIME = ".start", ".end", ".time"
+"""Columns of rows that are ranked: their lifetime, and the time of the watermark if it is not their start."""
 
 AGGREGATES = ("count", "sum", "avg", "min", "max", *VARIANCES, "count_distinct", "median", "quantile")
 """Aggregates of the rows that are true at an instant."""
@@ -37,10 +67,124 @@ def make_snapshots(query: Query, node: Node, aggregation: Aggregation, start: st
     Raises QueryError for aggregates and clauses that it cannot have.
     """
     _check_aggregates(query, aggregation)
-    if query.order is not None and query.order.limit is not None:
-        expected = "LIMIT in a query that reads this one: its groups have different snapshots"
-        raise QueryError("LIMIT together with LIFETIME", query.sql, query.order.keyword.start, expected)
     return Snapshots(node, aggregation, start, end, 0 if start in node.time_columns else None)
+
+
+def rank_snapshots(query: Query, node: Snapshots, over: OverStep | None, sorting: Sorting | None) -> Node:
+    """Return the snapshots with the ranks of `over`, and the first ones at each instant in the order of `sorting`.
+
+    Raises QueryError for the bounds of results in the query.
+    """
+    if over is None and (sorting is None or not sorting.limits):
+        return node if sorting is None else sorting.over(node, windowed=True)
+    aggregation = node.aggregation
+    expressions = [out.expression for out in aggregation.select]
+    expressions += [] if aggregation.having is None else [aggregation.having]
+    _refuse_bounds(query, names_in(expressions), sorting)
+    parameters = (aggregation, node.time, node.end, node.late_by)
+    changes = ChangingSnapshots(node.input, *parameters, Consistency(wait=None), open_ended=True)
+    return _rank(changes, None, over, sorting)
+
+
+def rank_rows(
+    query: Query,
+    node: Node,
+    outputs: Sequence[Output],
+    lifetime: tuple[str, str | None, int | None],
+    over: OverStep | None,
+    sorting: Sorting | None,
+) -> Node:
+    """Return the columns `outputs` of rows, true from a column until another or for a length, as `rank_snapshots`."""
+    _refuse_bounds(query, set(), sorting)
+    start, end, length = lifetime
+    columns = {column.name: column for column in node.columns}
+    of_lifetime = [Output(RANKED_START, columns[start])]
+    of_lifetime += [] if end is None else [Output(RANKED_END, columns[end])]
+    times = (TimeOutput(RANKED_START, start),) if start in node.time_columns else ()
+    if not times and len(node.time_columns) == 1:
+        (time,) = node.time_columns
+        of_lifetime.append(Output(RANKED_TIME, columns[time]))
+        times = (TimeOutput(RANKED_TIME, time),)
+    late_by = 0 if start in node.time_columns else None
+    rows = Apply(node, (*outputs, *of_lifetime), times)
+    return _rank(rows, Lifetime(RANKED_START, None if end is None else RANKED_END, length, late_by), over, sorting)
+
+
+def _rank(node: Node, lifetime: Lifetime | None, over: OverStep | None, sorting: Sorting | None) -> Node:
+    """Return the ranks of `over`, and the first rows of `sorting`. All nodes but the last return open-ended results."""
+    first = None if sorting is None or not sorting.limits else _first_rows(sorting)
+    hidden = () if sorting is None else sorting.hidden_names
+    if over is None:
+        assert first is not None
+        return InstantRanks(node, first, lifetime, hidden)
+    for number, function in enumerate(over.functions, 1):
+        ranks = Ranks(function.order, function.partition, function.kind, function.name)
+        if number == len(over.functions) and first is None:
+            node = InstantRanks(node, ranks, lifetime)
+        else:
+            node = ChangingInstantRanks(node, ranks, lifetime, (), Consistency(wait=None), open_ended=True)
+        lifetime = None
+    bounds = tuple(Output(column.name, column) for column in node.columns if column.name in BOUNDS)
+    changes = () if first is None else tuple(Output(column.name, column) for column in CHANGE_COLUMNS)
+    node = Apply(node, (*bounds, *over.outputs, *changes), (TimeOutput(WINDOW_END, WINDOW_END),))
+    if first is not None:
+        return InstantRanks(node, first, None, hidden)
+    return node if sorting is None else sorting.over(node, windowed=True)
+
+
+def _first_rows(sorting: Sorting) -> Ranks:
+    return Ranks(sorting.keys, limit=sorting.order.limit, offset=sorting.order.offset)
+
+
+def _refuse_bounds(query: Query, names: Collection[str], sorting: Sorting | None) -> None:
+    """Raise QueryError for bounds of results: a rank is known before its result ends."""
+    keys = () if sorting is None or not sorting.limits else sorting.keys
+    bound = next((name for name in BOUNDS if name in names or any(key.column == name for key in keys)), None)
+    if bound is not None:
+        expected = "other columns, or a query that reads this one: a rank is known before its result ends"
+        raise QueryError(f"{bound} in a query with ranks at each instant", query.sql, query.keyword.start, expected)
+
+
+def bind_lifetime(query: Query, names: Names) -> tuple[str, str | None, int | None]:
+    """Return the columns of the start and the end of rows, or their length. Raises QueryError for other windows."""
+    window = bind_group_window(query, of_links=False)
+    if not isinstance(window.kind, LifetimeWindow):
+        expected = "an aggregate like count(*), or LIFETIME without SLIDE"
+        raise QueryError("LIFETIME with SLIDE over rows without an aggregate", query.sql, window.start or 0, expected)
+    if window.lifetime:
+        start, end = (lifetime_column(query.sql, names, name) for name in window.lifetime)
+        return start.name, end.name, None
+    time = names.time
+    if window.time is not None:
+        table, name = window.time
+        time = names.column(name, table)
+        if time is None:
+            raise names.unknown(name, table, ())
+    if time is None or time.type is not Type.TIME:
+        expected = "LIFETIME start TO end, or rows with a time: an inner query must select ts"
+        raise QueryError("LIFETIME of rows that have no time", query.sql, window.start or 0, expected)
+    return time.name, None, window.length
+
+
+def selected_values(sql: str, query: Query, selected: SelectList) -> SelectList:
+    """Return a select list without `window_start` and `window_end`: each result begins with its own bounds.
+
+    Raises QueryError for other columns with these names.
+    """
+    for out in selected.outputs:
+        is_column = isinstance(out.expression, Column) and out.expression.name == out.name
+        if out.name.lower() in BOUNDS and not is_column:
+            expected = "another name: results at each instant begin with columns of this name"
+            raise QueryError(f"a column called {out.name}", sql, query.keyword.start, expected)
+    return replace(selected, outputs=tuple(out for out in selected.outputs if out.name.lower() not in BOUNDS))
+
+
+def check_functions(sql: str, functions: Iterable[BoundFunction]) -> None:
+    """Raise QueryError for window functions that rows with LIFETIME cannot have."""
+    for function in functions:
+        if function.kind not in RANK_FUNCTIONS:
+            expected = f"{', '.join(RANK_FUNCTIONS)}; or OVER in a query that reads this one"
+            raise QueryError(f"{function.kind} OVER together with LIFETIME", sql, function.start, expected)
 
 
 def make_windows(
@@ -62,6 +206,11 @@ def with_remember(node: Timed, remember: int | None) -> Timed:
     """Return a node whose rows begin at most `remember` ns before the newest row of their link."""
     if remember in (None, FOREVER):
         return node
+    if isinstance(node, InstantRanks):
+        if node.lifetime is None:
+            return node
+        late_by = _late_by(node.input, node.lifetime.late_by, remember)
+        return replace(node, lifetime=replace(node.lifetime, late_by=late_by))
     if isinstance(node, OverlapJoin):
         sides = zip(node.inputs, node.sides, strict=True)
         left, right = (

@@ -32,11 +32,20 @@ class Sorting:
     keys: tuple[SortKey, ...]
     hidden: tuple[Output, ...]
 
+    @property
+    def limits(self) -> bool:
+        """Return True if some rows are left out."""
+        return self.order.limit is not None or self.order.offset > 0
+
+    @property
+    def hidden_names(self) -> tuple[str, ...]:
+        """The names of the hidden outputs."""
+        return tuple(out.name for out in self.hidden)
+
     def over(self, node: Node, *, windowed: bool = False) -> Sort:
         """Return the sorted rows of `node`, which has the columns of the select list and `hidden`."""
         window_columns = (WINDOW_END, WINDOW_START) if windowed else ()
-        hidden = tuple(out.name for out in self.hidden)
-        return Sort(node, self.keys, window_columns, self.order.limit, self.order.offset, hidden)
+        return Sort(node, self.keys, window_columns, self.order.limit, self.order.offset, self.hidden_names)
 
 
 def bind_order(sql: str, order: Order, outputs: Sequence[Output], bind: Bind, *, windowed: bool = False) -> Sorting:

@@ -63,6 +63,8 @@ QUERIES = {
     "GROUP BY srcIP",
     "lifetimes": "SELECT srcIP, count(*) AS n, max(len) AS m, count(DISTINCT destIP) AS d FROM packets "
     "[LIFETIME 5 s] WHERE len > 40 GROUP BY srcIP HAVING n > 1",
+    "first of lifetimes": "SELECT srcIP, count(*) AS n, rank() OVER (ORDER BY max(len)) AS r FROM packets "
+    "[LIFETIME 5 s] WHERE len > 40 GROUP BY srcIP ORDER BY n DESC LIMIT 2",
     "lifetimes in windows": "SELECT srcIP, count(*) AS n, sum(len) AS s FROM packets [LIFETIME 5 s, SLIDE 3 s] "
     "GROUP BY srcIP ORDER BY n DESC LIMIT 3",
     "lifetimes of first copies": "SELECT srcIP, count(*) AS n FROM packets DISTINCT ON (srcIP, len) WITHIN 2 s "

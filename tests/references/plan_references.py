@@ -30,6 +30,7 @@ from highlevel.plan.answer_nodes import (
     SortKey,
 )
 from highlevel.plan.lifetime_nodes import (
+    RANK_FUNCTIONS,
     InstantRanks,
     JoinedSide,
     Lifetime,
@@ -59,6 +60,7 @@ from lowlevel.expressions.tree import Binary, Column, Literal
 from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import ARROW_TYPES, NEWEST, Key, LowLevelPlan
 from lowlevel.subaggregates import Kind, SubAggregate
+from tests.references.instant_ranks import ranked_rows
 from tests.references.row_functions import NAMES, function_values
 from tests.references.windows_oracle import Spec
 
@@ -249,9 +251,6 @@ def at_each_instant(node: Node, inputs: Inputs) -> Counter[tuple]:
     return found
 
 
-RANK_FUNCTIONS = (RowFunctionKind.ROW_NUMBER, RowFunctionKind.RANK, RowFunctionKind.DENSE_RANK)
-
-
 def instant_ranks(random: Random, source: Node) -> InstantRanks:
     """Ranks or the first rows at each instant, of rows that are true for a length from ts, or from ts to `other`."""
     length = random.choice([None, random.randint(1, 30)])
@@ -290,36 +289,14 @@ def ranked_at_instants(node: Node, inputs: Inputs) -> Counter[tuple]:
         groups = [[row for row in present if row[2][key.column] == value] for value in sorted(set(values))]
         present = [row for group in (groups[::-1] if key.descending else groups) for row in group]
         rows = [*absent, *present] if key.nulls_first else [*present, *absent]
-    times = sorted({time for start, end, _ in rows for time in (start, end)})
-    results: Counter[tuple] = Counter()
-    running: dict[tuple, tuple[int, int]] = {}
-    for instant in times:
-        now: Counter[tuple] = Counter()
-        for part in {tuple(row[2][name] for name in ranks.partition) for row in rows}:
-            true = [
-                row
-                for row in rows
-                if row[0] <= instant < row[1] and tuple(row[2][name] for name in ranks.partition) == part
-            ]
-            of_keys = [tuple(row[2][key.column] for key in ranks.keys) for row in true]
-            for place, (start, _, values) in enumerate(true):
-                first = of_keys.index(of_keys[place])
-                rank = {
-                    RowFunctionKind.ROW_NUMBER: place + 1,
-                    RowFunctionKind.RANK: first + 1,
-                    RowFunctionKind.DENSE_RANK: len(set(of_keys[: first + 1])),
-                    None: None,
-                }[ranks.function]
-                if place >= ranks.offset and (ranks.limit is None or place < ranks.offset + ranks.limit):
-                    now[start, tuple(values[name] for name in names), rank] += 1
-        for row, (since, copies) in list(running.items()):
-            if now[row] != copies:
-                shown = row[1] if row[2] is None else (*row[1], row[2])
-                results[since, instant, *shown] += copies
-                del running[row]
-        for row, copies in (+now).items():
-            running.setdefault(row, (instant, copies))
-    return results
+    return ranked_rows(
+        [(start, end, tuple(values[name] for name in names)) for start, end, values in rows],
+        lambda values: [values[names.index(key.column)] for key in ranks.keys],
+        partition=lambda values: tuple(values[names.index(name)] for name in ranks.partition),
+        function=ranks.function,
+        limit=ranks.limit,
+        offset=ranks.offset,
+    )
 
 
 def _touched_windows(random: Random) -> TouchedWindows:

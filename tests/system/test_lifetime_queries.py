@@ -206,9 +206,8 @@ REFUSED = [
     ("max(srcIP) FROM M [LIFETIME 5 s]", "max of type address together with LIFETIME; expected a column of type int"),
     ("count(DISTINCT srcIP, destIP) FROM M [LIFETIME 5 s]", "of several columns together with LIFETIME; expected one"),
     ("count(*) FROM M [LIFETIME 5 s] FILL 0", "FILL of sessions, lifetimes, windows of rows or RANGE ALL"),
-    ("len, count(*) AS n FROM M [LIFETIME 5 s] GROUP BY len ORDER BY n LIMIT 4", "LIMIT together with LIFETIME"),
     ("len FROM M [LIFETIME 5 s] GROUP BY len HAVING top(1, count(*))", "top over windows that differ between groups"),
-    ("rank() OVER (ORDER BY count(*)) FROM M [LIFETIME 5 s]", "OVER in a query with sessions, PA or LIFETIME"),
+    ("lag(count(*)) OVER () FROM M [LIFETIME 5 s]", "lag OVER together with LIFETIME; expected row_number, rank"),
     ("count(*) FROM M [LIFETIME 5 s] WITH CONSISTENCY (EARLY 1 s) EMIT CHANGES", "together with EARLY of lifetimes"),
 ]
 

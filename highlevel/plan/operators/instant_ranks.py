@@ -42,8 +42,7 @@ class InstantRanksOperator:
         self._width = bound_count(source)
         self._late_by = 0 if lifetime is None else None if lifetime.waits_for_end(source) else lifetime.late_by
         self._are_changes = is_changing(source)
-        no_values = {WINDOW_START, WINDOW_END, WEIGHT, FINAL}
-        no_values |= set() if lifetime is None else {lifetime.start, lifetime.end or ""}
+        no_values = {WINDOW_START, WINDOW_END, WEIGHT, FINAL, *node.columns_of_lifetime}
         self._values = [column.name for column in source.columns if column.name not in no_values]
         kinds = {column.name: ARROW_TYPES[column.type] for column in source.columns}
         bounds = [pa.field(WINDOW_START, pa.int64()), pa.field(WINDOW_END, pa.int64())]

@@ -63,17 +63,14 @@ class SnapshotsOperator:
         self._negated = [sub.name for sub in aggregation.low.subaggregates if _is_float_maximum(sub)]
         are_changes = is_changing(node.input)
         self._rows = LifetimeRows(node.input, node.lifetime, self._payload_schema, are_changes=are_changes)
+        open_ended = isinstance(node, ChangingSnapshots) and node.open_ended
+        variant = Variant.ORDERED if open_ended else Variant.PERFECT
         self._operator = SnapshotOperator(
-            *(change_schema(self._payload_schema), _aggregates(aggregation), aggregation.group_by, self._variant(node)),
+            *(change_schema(self._payload_schema), _aggregates(aggregation), aggregation.group_by, variant),
             without_full_retractions=not are_changes,
         )
         self._steps, self.last_stage = make_stages(replace(aggregation, details=()))
         self.received = 0
-
-    @staticmethod
-    def _variant(node: Snapshots) -> Variant:
-        """Return when the operator returns snapshots."""
-        return Variant.PERFECT
 
     @property
     def late(self) -> int:
@@ -183,10 +180,6 @@ class ChangingSnapshotsOperator(SnapshotsOperator):
         self._open_ended = node.open_ended
         self._schema = node.aggregation.schema
         self.changes = 0
-
-    @staticmethod
-    def _variant(node: Snapshots) -> Variant:
-        return Variant.ORDERED if isinstance(node, ChangingSnapshots) and node.open_ended else Variant.PERFECT
 
     @property
     def results(self) -> int:

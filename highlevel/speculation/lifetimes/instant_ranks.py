@@ -18,7 +18,6 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
@@ -62,6 +61,7 @@ MIN_ROOM = 4_096
 IDENTITIES, LIFETIMES, PERIODS, TIME = "identities", "lifetimes", "periods", "ranked until"
 """Tables of a snapshot: the different rows, their ends, the periods of results, and the time before which both are
 certain."""
+
 
 class InstantRanking:
     """Ranks of rows with the columns `window_start` and `window_end` (NULL: no end). Not thread safe."""
@@ -161,7 +161,9 @@ class InstantRanking:
         endless = [still, ranked.since[still], np.full(len(still), END), ranked.ranks[still], ranked.shown[still]]
         periods = np.concatenate([*parts, np.stack(endless, axis=1)])
         columns = (POSITION, SINCE, UNTIL, RANK_OF, COPIES)
-        of_rows = [numbers[order[periods[:, column]]] if column == POSITION else periods[:, column] for column in columns]
+        of_rows = [
+            numbers[order[periods[:, column]]] if column == POSITION else periods[:, column] for column in columns
+        ]
         later = self._single_rows(np.stack([*of_rows, np.zeros(len(periods), np.int64)], axis=1))
         earlier = open_periods.copy()
         earlier[:, 2], earlier[:, 5] = since, 0
@@ -215,12 +217,13 @@ class InstantRanking:
         return gone
 
     def _results(self, withdrawn: Words, added: Words) -> tuple[pa.Table, Words]:
-        """Return the difference of periods as results with weights, withdrawn ones first."""
+        """Return the difference of periods as results with weights, withdrawn ones first, in the order of ends."""
         parts = [
             np.concatenate([part[:, :4], sign * part[:, 4:5]], axis=1) for sign, part in ((-1, withdrawn), (1, added))
         ]
         changes = _added_up(np.concatenate(parts))
-        changes = changes[np.argsort(changes[:, 4] > 0, kind="stable")]
+        _, start, end, rank, copies = changes.T
+        changes = changes[np.lexsort((rank, start, end, copies > 0))]
         columns = dict(zip(self._identity.names, self._keys.columns(changes[:, 0]), strict=True))
         ends = np.ascontiguousarray(changes[:, 2])
         columns[WINDOW_START] = array_of(np.ascontiguousarray(changes[:, 1]))

@@ -50,6 +50,8 @@ GRAPHS = {
     "GROUP BY srcIP",
     "limit": f"{SENT} ORDER BY n DESC LIMIT 2",
     "lifetimes": "SELECT srcIP, count(*) AS n, max(len) AS m FROM packets [LIFETIME 4 s] GROUP BY srcIP",
+    "first of lifetimes": "SELECT srcIP, count(*) AS n FROM packets [LIFETIME 4 s] GROUP BY srcIP "
+    "ORDER BY n DESC LIMIT 2",
     "overlaps": "SELECT a.len, count(*) AS n FROM packets DISTINCT ON (srcIP, len) WITHIN 1 s [LIFETIME 2 s] a "
     "JOIN packets [LIFETIME 1 s] b ON a.srcIP = b.srcIP GROUP BY a.len",
     "absence": "SELECT p.ts, p.srcIP FROM packets p [RANGE 2 seconds] ANTI JOIN packets q [RANGE 0 s] "

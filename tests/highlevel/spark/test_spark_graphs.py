@@ -52,7 +52,14 @@ def test_a_stream_goes_on_where_it_was_stopped(spark, tmp_path: Path) -> None:
     inputs = write_links(tmp_path / "captures", 6)
     names = ("by another", "by both times", "rolled up", "no graph", "without", "first of windows", "sorted rows")
     names += ("first of all", "first by time", "shares of windows", "changes", "distinct groups", "cases")
-    names += ("lifetimes", "groups of overlaps", "union of groups", "in both directions", "on one link")
+    names += (
+        "lifetimes",
+        "first of lifetimes",
+        "groups of overlaps",
+        "union of groups",
+        "in both directions",
+        "on one link",
+    )
     plans = [plan for plan in PLANS if plan.name in names]
     got: dict[tuple[int, str], pa.Table] = {}
 
