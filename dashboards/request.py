@@ -91,10 +91,13 @@ def bind_all(
     follow: bool,
     watching: MakeRunContext | None = None,
     threads: int | None = None,
+    *,
+    with_packets: bool = False,
 ) -> tuple[list[Plan], list[Input]]:
     """Compile `queries`, the text by the name, and bind the names in FROM as `bind` does. Errors are those of `bind`.
 
-    A QueryError of one of several queries contains its name.
+    A QueryError of one of several queries contains its name. With `with_packets` the last plan is the query for the
+    packets of the only query (`queries.plans.evidence`).
     """
     from queries.gsql import compile_tree
     from queries.pipeline.inputs import check_streams
@@ -121,6 +124,10 @@ def bind_all(
 
                 query = with_values(query, compute_over(inputs, layer, sampling, watching, threads))
             plans.append(compile_tree(query, name, layer, sampling))
+            if with_packets:
+                from queries.plans.evidence import packets_of
+
+                plans.append(compile_tree(packets_of(query), "packets", layer, sampling))
     check_streams(plans, inputs)
     return plans, inputs
 

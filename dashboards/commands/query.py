@@ -213,6 +213,14 @@ def query(
             "printed, unless --output or --format is given. Needs matplotlib.",
         ),
     ] = None,
+    packets_to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also copy the packets of the answer into this capture (.pcap or .pcapng): those of the rows, or all "
+            "packets of each match of MATCH_RECOGNIZE. Reads the captures twice.",
+        ),
+    ] = None,
     changes: Annotated[
         ChangeForm | None,
         typer.Option(
@@ -328,7 +336,7 @@ def query(
             "--slots": slots,
         }
         given |= {"--on": on != INLINE and schema is None, "--sampling": sampling, "--layer": layer != Layer.OUTER}
-        given |= {"several queries": several, "--describe": describe}
+        given |= {"several queries": several, "--describe": describe, "--packets-to": packets_to}
         source = "--schema" if schema is not None else f"{results[0]}, the results of a run,"
         if wrong := next((name for name, value in given.items() if value), None):
             expected = "one query, without options of captures"
@@ -347,12 +355,15 @@ def query(
             "--output": output,
             "--format": format,
         }
-        others |= {"--plot": plot, "--changes": changes, "--slack": slack, "--lull": lull}
+        others |= {"--plot": plot, "--changes": changes, "--slack": slack, "--lull": lull, "--packets-to": packets_to}
         if wrong := next((name for name, value in others.items() if value), None):
             raise typer.BadParameter(f"--describe and {wrong}: expected one query, without options of its answer")
         plan, inputs = request.bind(queries[0], layer, rates, files, bindings, follow, params, _show_progress, threads)
         _describe(plan, inputs)
         return
+    if packets_to is not None and (several or on != INLINE):
+        problem = "several queries" if several else f"--on {on}"
+        raise typer.BadParameter(f"--packets-to {packets_to}: got {problem}, expected one query and the inline engine")
     if several:
         from dashboards.several import Style, answer_all_into
 
@@ -365,7 +376,19 @@ def query(
         samples, warnings = answer_all_into(plans, inputs, output, style, slots, threads, disorder, on, settings)
         report(samples, warnings, stats=stats)
         return
-    plan, inputs = request.bind(queries[0], layer, rates, files, bindings, follow, params, _show_progress, threads)
+    if packets_to is None:
+        plan, inputs = request.bind(queries[0], layer, rates, files, bindings, follow, params, _show_progress, threads)
+        evidence = None
+    else:
+        texts = request.texts_of(queries, params)
+        plans, inputs = request.bind_all(
+            texts, layer, rates, files, bindings, follow, _show_progress, threads, with_packets=True
+        )
+        plan = plans[0]
+        _refuse_live("--packets-to reads captures twice", inputs)
+        from dashboards.evidence import Evidence
+
+        evidence = Evidence(packets_to, plans, inputs, layer)
     if on != INLINE:
         _refuse_inline_options(on, inputs, inline_options)
         compile_kernels()
@@ -381,7 +404,11 @@ def query(
     drawn, form = _Drawing(plan, plot, output is not None or format is not None), _change_writer(plan, changes)
     with (
         contextlib.nullcontext() if live else interrupt_at_sigterm(),
-        answer(plan, inputs, on, slots, threads, disorder, idle, settings) as result,
+        (
+            answer(plan, inputs, on, slots, threads, disorder, idle, settings)
+            if evidence is None
+            else evidence.answer(slots, threads, disorder)
+        ) as result,
     ):
         if result.run is not None:
             compile_kernels(idle=IdleKernels(result.run))
@@ -410,6 +437,8 @@ def query(
                 drawn.read(batches)
         report(result.samples(), result.warnings(), stats=stats)
         drawn.write()
+        if evidence is not None:
+            print(escape(evidence.write()), file=sys.stderr)
 
 
 def _describe(plan: Plan, inputs: list[Input]) -> None:

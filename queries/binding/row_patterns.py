@@ -74,6 +74,7 @@ class RowPatternBinder:
         computing: Callable[[Bound], Bound],
         *,
         has_all_rows: bool,
+        has_final_measures: bool = False,
     ) -> None:
         """`variables`: the names by their form in lower case. `resolve` finds the columns of the rows."""
         self._sql = sql
@@ -86,6 +87,7 @@ class RowPatternBinder:
         """Columns with the values of the previous row, each with the column of the row."""
         self._reads_classifier = False
         self._has_all_rows = has_all_rows
+        self._has_final_measures = has_final_measures
         self.final: dict[str, None] = {}
         """Fields whose values after the last row of the match are read by FINAL."""
         self.is_numbered = False
@@ -114,7 +116,8 @@ class RowPatternBinder:
 
     def measure(self, expression: tree.Expression) -> Bound:
         """Bind a measure, over the fields after a row."""
-        return self._bind("MEASURES", expression)
+        bound = self._bind("MEASURES", expression)
+        return self._after_last_row(bound) if self._has_final_measures else bound
 
     def row_of(self, variable: str, *, first: bool) -> str:
         """Return the field with the number of the first or last row of a variable."""
@@ -199,16 +202,19 @@ class RowPatternBinder:
         if name not in (*AGGREGATES, "first", "last"):
             raise self._error(f"FINAL {name.upper()}", call, "FINAL before an aggregate, FIRST or LAST")
         bound = self._call(clause, replace(call, is_final=False))
-        if bound is None or not self._has_all_rows:
-            return bound
+        is_read_later = bound is not None and self._has_all_rows and not self._has_final_measures
+        return self._after_last_row(bound) if bound is not None and is_read_later else bound
 
-        def after_last_row(part: Bound) -> Bound | None:
-            if not isinstance(part, Column):
+    def _after_last_row(self, bound: Bound) -> Bound:
+        """Return an expression over the fields after the last row."""
+
+        def final(part: Bound) -> Bound | None:
+            if not isinstance(part, Column) or part.name == MATCH_NUMBER:
                 return None
             self.final[part.name] = None
             return replace(part, name=FINAL + part.name)
 
-        return transform(bound, after_last_row)
+        return transform(bound, final)
 
     def _error(self, problem: str, call: Call, expected: str) -> QueryError:
         return QueryError(problem, self._sql, call.start, expected)

@@ -163,7 +163,14 @@ def row_pattern_matches(sql: str, clause: tree.MatchRecognize, inner: Relation) 
     definitions = _definitions(sql, clause, variables)
     computing = inner.computing if isinstance(inner, LinkRelation) else lambda bound: bound
     has_all_rows = clause.rows is not ONE_ROW
-    binder = RowPatternBinder(sql, variables, scope.in_row, computing, has_all_rows=has_all_rows)
+    binder = RowPatternBinder(
+        sql,
+        variables,
+        scope.in_row,
+        computing,
+        has_all_rows=has_all_rows,
+        has_final_measures=clause.has_final_measures,
+    )
     conditions = {variable: binder.condition(variable, condition) for variable, condition in definitions.items()}
     measures = []
     taken = {

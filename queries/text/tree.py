@@ -498,7 +498,10 @@ class AfterMatch:
 
 @dataclass(frozen=True, slots=True)
 class MatchRecognize:
-    """`table MATCH_RECOGNIZE (…)`: the matches of a row pattern. `within` is the length of a match in ns, or None."""
+    """`table MATCH_RECOGNIZE (…)`: the matches of a row pattern. `within` is the length of a match in ns, or None.
+
+    `has_final_measures`: all measures are FINAL. No text means this.
+    """
 
     table: Table
     keyword: Word
@@ -510,6 +513,7 @@ class MatchRecognize:
     pattern: RowPattern
     within: int | None
     definitions: tuple[tuple[Word, Expression], ...]
+    has_final_measures: bool = False
 
 
 Table = Stream | Union | Merge | Subquery | SetOperation | DistinctOn | MergeRecords | ChangeLog | MatchRecognize

@@ -1,0 +1,117 @@
+"""Write frames as a pcap or pcapng file, with times in ns. The file appears when it is complete.
+
+A pcapng file has an interface for each link, interface and link type of its frames. A classic pcap file has one link
+type only.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+
+from capture.errors import InputError
+from capture.extract.frames import Frame
+from capture.files.pcap import MAX_CAPTURED_BYTES
+from capture.files.pcapng import ENHANCED_PACKET, INTERFACE_DESCRIPTION, LITTLE_ENDIAN, SECTION
+from capture.generate.pcap_file import complete_file, file_header, write_all
+from capture.units import SECOND
+
+SUFFIXES = (".pcap", ".pcapng")
+"""Formats, by the suffix of the file."""
+
+END_OF_OPTIONS, IF_NAME, IF_TSRESOL, NANOSECONDS = 0, 2, 9, 9
+"""Codes of options of an interface, and the resolution of 10^-9 s."""
+
+UNKNOWN_LENGTH = 2**64 - 1
+"""Length of a section that is not stated."""
+
+BUFFER_BYTES = 1 << 20
+"""Bytes that are collected before they are written."""
+
+
+class PacketFile:
+    """A file of frames that is being written."""
+
+    def __init__(self, file: FileIO, path: Path) -> None:
+        """Write to `file`, which becomes `path`."""
+        self._file = file
+        self._path = path
+        self._is_pcapng = path.suffix.lower() == ".pcapng"
+        self._interfaces: dict[tuple[str, int], int] = {}
+        self._buffer = bytearray()
+        self.frames = 0
+        if self._is_pcapng:
+            self._add_block(SECTION, struct.pack("<IHHQ", LITTLE_ENDIAN, 1, 0, UNKNOWN_LENGTH))
+
+    def add(self, link: str, frame: Frame, time: int, length: int) -> None:
+        """Append a frame of `length` bytes on the wire, captured at `time` (ns).
+
+        Raises InputError for a second link type in a classic pcap file.
+        """
+        interface = self._interface(link, frame)
+        captured = len(frame.content)
+        if self._is_pcapng:
+            head = struct.pack("<IIIII", interface, time >> 32, time & 0xFFFFFFFF, captured, length)
+            self._add_block(ENHANCED_PACKET, head + frame.content)
+        else:
+            seconds, fraction = divmod(time, SECOND)
+            self._buffer += struct.pack("<IIII", seconds, fraction, captured, length) + frame.content
+        self.frames += 1
+        if len(self._buffer) > BUFFER_BYTES:
+            self.flush()
+
+    def _interface(self, link: str, frame: Frame) -> int:
+        """Return the number of the interface of a frame. Describe it if it is new."""
+        name = link if frame.interface == "0" else f"{link}/{frame.interface}"
+        key = (name, frame.link_type) if self._is_pcapng else ("", frame.link_type)
+        if key not in self._interfaces:
+            if self._is_pcapng:
+                self._add_interface(*key)
+            elif self._interfaces:
+                ((_, other),) = self._interfaces
+                raise InputError(
+                    f"{self._path}: got packets with the link types {other} and {frame.link_type}, expected one link "
+                    f"type in a .pcap file; use the name {self._path.stem}.pcapng"
+                )
+            else:
+                self._buffer += file_header("ns", "<", MAX_CAPTURED_BYTES, frame.link_type)
+            self._interfaces[key] = len(self._interfaces)
+        return self._interfaces[key]
+
+    def _add_interface(self, name: str, link_type: int) -> None:
+        text = name.encode()[:255]
+        options = struct.pack("<HHB3x", IF_TSRESOL, 1, NANOSECONDS)
+        options += struct.pack("<HH", IF_NAME, len(text)) + text + bytes(-len(text) % 4)
+        options += struct.pack("<HH", END_OF_OPTIONS, 0)
+        self._add_block(INTERFACE_DESCRIPTION, struct.pack("<HxxI", link_type, 0) + options)
+
+    def _add_block(self, kind: int, body: bytes) -> None:
+        body += bytes(-len(body) % 4)
+        length = struct.pack("<I", len(body) + 12)
+        self._buffer += struct.pack("<I", kind) + length + body + length
+
+    def finish(self) -> None:
+        """Write all bytes. A classic file without frames has the link type of Ethernet."""
+        if not self._is_pcapng and not self._interfaces:
+            self._buffer += file_header("ns", "<", MAX_CAPTURED_BYTES, 1)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write the collected bytes."""
+        write_all(self._file, memoryview(bytes(self._buffer)))
+        self._buffer.clear()
+
+
+@contextmanager
+def packet_file(path: Path) -> Iterator[PacketFile]:
+    """Open a file of frames, which appears at `path` at the end of the block. After an exception it does not appear.
+
+    Raises ValueError if `path` exists and is not a regular file.
+    """
+    with complete_file(path) as file:
+        written = PacketFile(file, path)
+        yield written
+        written.finish()
