@@ -39,6 +39,7 @@ from lowlevel.kinds import row_kind_of
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.rows.batches import row_batch
 from lowlevel.rows.readers import make_reader
+from queries.pipeline.input_options import Slack
 from queries.plans.evidence import EXPECTED, IDENTITY
 
 MAX_PACKETS = 10_000_000
@@ -68,7 +69,7 @@ class Evidence:
         self._times = np.empty(0, np.int64)
 
     @contextlib.contextmanager
-    def answer(self, slots: int | None, threads: int | None, slack: int | None) -> Iterator[Answer[pa.RecordBatch]]:
+    def answer(self, slots: int | None, threads: int | None, slack: Slack | None) -> Iterator[Answer[pa.RecordBatch]]:
         """Answer the first query, and collect packets. The arguments are those of `dashboards.answer.answer`."""
         with answer_all(self._plans, self._inputs, slots, threads, slack) as both:
             yield Answer(self._split(both.batches), both.samples, both.readings, both.run, both.remedy)

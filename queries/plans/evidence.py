@@ -27,7 +27,7 @@ IDENTITY = (
 PREFIX = "packet "
 """Beginning of the names of these columns in sub-queries."""
 
-EXPECTED = "a query without it: rows of packets with WHERE, sub-queries of such rows, and MATCH_RECOGNIZE"
+EXPECTED = "rows of packets with WHERE, of sub-queries with such rows, or of MATCH_RECOGNIZE over them"
 
 
 def packets_of(query: tree.Query) -> tree.Query:
@@ -91,8 +91,8 @@ def _check(query: tree.Query) -> None:
     clauses: dict[str, object] = {
         "JOIN": len(query.tables) > 1,
         "WITH": query.queries,
-        "GROUP BY": query.group_by or query.grouping_sets,
         "a window": any(window is not None for window in windows),
+        "GROUP BY": query.group_by or query.grouping_sets,
         "HAVING": query.having,
         "DISTINCT": query.distinct,
         "SUPERGROUP": query.supergroups,
@@ -107,4 +107,4 @@ def _check(query: tree.Query) -> None:
 
 
 def _refused(sql: str, word: Word, clause: str) -> QueryError:
-    return QueryError(f"the packets of a query with {clause}", sql, word.start, EXPECTED)
+    return QueryError(f"--packets-to and a query with {clause}", sql, word.start, EXPECTED)

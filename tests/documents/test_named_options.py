@@ -29,6 +29,8 @@ COMMAND_OF = {
     "capture/collector/record_files.py": "capture",
     "dashboards/commands/explain.py": "explain",
     "dashboards/analysis.py": "explain",
+    "dashboards/evidence.py": "query",
+    "queries/plans/evidence.py": "query",
     "dashboards/comparing.py": "compare",
     "dashboards/deployment/archive.py": "pack",
     "dashboards/deployment/files.py": "dashboards",

@@ -1,0 +1,220 @@
+"""`--packets-to`: the packets of an answer, byte by byte, from every format, and the queries that have no packets.
+
+Finds: a frame that is cut, shifted or has a wrong time; a packet of no match, or a missing one; a file that appears
+though it is not complete; and a query that is answered with the wrong packets instead of being refused.
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from scapy.utils import RawPcapNgReader, RawPcapReader
+
+from capture.errors import InputError
+from dashboards import request
+from dashboards.evidence import Evidence
+from queries.text.errors import QueryError
+from tests.harness.command_line import run
+from tests.references import small_captures
+from tests.references.pcap_bytes import pcap_bytes
+from tests.references.pcapng_bytes import custom, enhanced, interface, obsolete, section, simple
+
+SECOND = 10**9
+ETHERNET = 14
+T0 = 1_700_000_000 * SECOND
+
+Written = tuple[int, int, int, bytes]
+"""Time in ns, link type, length on the wire, and the captured bytes of a packet."""
+
+
+def evidence(path: Path, sql: str, *inputs: Path, layer: str = "outer") -> list[Written]:
+    """Answer a query and return the packets that are written."""
+    plans, bound = request.bind_all({"query": sql}, layer, None, inputs, None, False, with_packets=True)
+    found = Evidence(path, plans, bound, layer)
+    with found.answer(None, 1, None) as answer:
+        list(answer.batches)
+    assert not path.exists()
+    found.write()
+    return contents(path)
+
+
+def contents(path: Path) -> list[Written]:
+    """Return the packets of a capture as scapy reads them."""
+    if path.suffix == ".pcapng":
+        with RawPcapNgReader(str(path)) as reader:
+            return [
+                (((meta.tshigh << 32) | meta.tslow) * SECOND // meta.tsresol, meta.linktype, meta.wirelen, frame)
+                for frame, meta in reader
+            ]
+    with RawPcapReader(str(path)) as reader:
+        assert reader.nano
+        return [(meta.sec * SECOND + meta.usec, reader.linktype, meta.wirelen, frame) for frame, meta in reader]
+
+
+def udp(source: str, destination: str, source_port: int, destination_port: int, length: int = 100) -> bytes:
+    """Return an Ethernet frame with a UDP packet."""
+    packet = small_captures.udp(source, destination, source_port, destination_port, length)
+    return bytes(12) + (b"\x08\x00" if packet[0] >> 4 == 4 else b"\x86\xdd") + packet
+
+
+def frames(draw: random.Random, count: int) -> list[tuple[int, bytes]]:
+    """Return packets of some hosts in random order of time, all in whole microseconds."""
+    hosts = ["10.0.0.1", "10.0.0.2", "2001:db8::3", "2001:db8::4"]
+    found = []
+    for number in range(count):
+        pair = draw.sample(hosts[:2], 2) if draw.random() < 0.5 else draw.sample(hosts[2:], 2)
+        frame = udp(*pair, draw.randint(1, 4), number, draw.randint(80, 300))
+        found.append((T0 + draw.randint(0, 100) * SECOND + number * 1000, frame))
+    return found
+
+
+FORMATS = ["pcap", "us", "big", "modified", "old", "gzip", "pcapng", "big pcapng"]
+
+
+def capture(folder: Path, form: str, packets: list[tuple[int, bytes]]) -> Path:
+    """Write packets, 7 bytes longer on the wire, in a format. In pcapng other blocks are between them."""
+    path = folder / f"{form.replace(' ', '-')}.capture"
+    if "pcapng" not in form:
+        options = {"us": {"nanoseconds": False}, "big": {"order": ">"}, "modified": {"modified": True}}
+        options["old"] = {"version": (2, 2)}
+        data = pcap_bytes(packets, more_on_wire=7, **options.get(form, {}))  # type: ignore[arg-type]
+        path.write_bytes(gzip.compress(data) if form == "gzip" else data)
+        return path
+    order = ">" if form == "big pcapng" else "<"
+    blocks = [section(order), interface(1, order, name="lan", resolution=9), interface(1, order)]
+    for number, (time, frame) in enumerate(packets):
+        wire = len(frame) + 7
+        blocks += [custom(order)] * (number % 3 == 0)
+        if number % 4 == 1:
+            blocks.append(obsolete(time // 1000, frame, order, number=1, wire=wire))
+        else:
+            blocks.append(enhanced(time, frame, order, wire=wire))
+    path.write_bytes(b"".join(blocks))
+    return path
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("suffix", ["pcap", "pcapng"])
+def test_the_packets_of_selected_rows_are_written_as_they_were_captured(form: str, suffix: str, tmp_path: Path) -> None:
+    draw = random.Random(f"{form} {suffix}")
+    packets = frames(draw, 200)
+    path = capture(tmp_path, form, packets)
+    sql = "SELECT len FROM (SELECT len, srcPort FROM packets WHERE len > 150) WHERE srcPort = 2 ORDER BY len"
+    found = evidence(tmp_path / f"found.{suffix}", sql, path)
+    expected = [
+        (time, 1, len(frame) + 7, frame)
+        for time, frame in packets
+        if len(frame) + 7 > 150 and int.from_bytes(frame[14 + 40 - 20 * (frame[14] >> 4 == 4) :][:2]) == 2
+    ]
+    assert found == expected
+    assert 10 < len(found) < 100
+
+
+MATCHES = (
+    "SELECT n FROM packets MATCH_RECOGNIZE (PARTITION BY srcIP ORDER BY ts MEASURES count(*) AS n, match_number() AS m "
+    "{rows} {skip} PATTERN (A {{- B+ -}} C) DEFINE B AS srcPort <> A.srcPort, C AS srcPort = A.srcPort) {where}"
+)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_packets_of_matches_are_those_of_all_their_rows(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    packets = frames(draw, 60)
+    path = capture(tmp_path, draw.choice(FORMATS), packets)
+    skip = draw.choice(["", "AFTER MATCH SKIP TO NEXT ROW"])
+    runs: dict[bytes, list[tuple[int, bytes, int]]] = {}
+    for time, frame in sorted(packets):
+        is_ipv4 = frame[14] >> 4 == 4
+        source = frame[26:30] if is_ipv4 else frame[22:38]
+        runs.setdefault(source, []).append((time, frame, int.from_bytes(frame[34 if is_ipv4 else 54 :][:2])))
+    of_match, without_middle = Counter[Written](), Counter[Written]()
+    for rows in runs.values():
+        start = 0
+        while start < len(rows):
+            end = next((at for at in range(start + 1, len(rows)) if rows[at][2] == rows[start][2]), 0)
+            if end < start + 2:
+                start += 1
+                continue
+            if end - start + 1 > 3:
+                of_match.update((time, 1, len(frame) + 7, frame) for time, frame, _ in rows[start : end + 1])
+            without_middle.update((time, 1, len(frame) + 7, frame) for time, frame, _ in (rows[start], rows[end]))
+            start = start + 1 if skip else end + 1
+    sql = MATCHES.format(rows="", skip=skip, where="WHERE n > 3")
+    assert sorted(evidence(tmp_path / "one.pcapng", sql, path)) == sorted(of_match)
+    sql = MATCHES.format(rows="ALL ROWS PER MATCH", skip=skip, where="")
+    assert sorted(evidence(tmp_path / "all.pcapng", sql, path)) == sorted(without_middle)
+    assert len(of_match) > 5
+
+
+def test_frames_simple_packets_and_other_link_types_are_written(tmp_path: Path) -> None:
+    frame = udp("10.0.0.1", "10.0.0.2", 1, 2, 90)
+    blocks = [
+        section(),
+        interface(1, snaplen=60),
+        simple(frame[:60], wire=90),
+        interface(101),
+        enhanced(5, frame[14:], number=1, wire=90),
+    ]
+    path = tmp_path / "a.pcapng"
+    path.write_bytes(b"".join(blocks))
+    expected = [(0, 1, 90, frame[:60]), (5000, 101, 90, frame[14:])]
+    assert evidence(tmp_path / "out.pcapng", "SELECT len FROM frames", path) == expected
+    with pytest.raises(InputError, match=r"link types 1 and 101, expected one.*use the name out.pcapng"):
+        evidence(tmp_path / "out.pcap", "SELECT len FROM packets", path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.pcapng", "out.pcapng"]
+
+
+def test_several_captures_and_no_packet(tmp_path: Path) -> None:
+    one = capture(tmp_path, "pcap", [(T0, udp("10.0.0.1", "10.0.0.2", 1, 2))])
+    other = capture(tmp_path, "gzip", [(T0, udp("10.0.0.1", "10.0.0.2", 1, 3))])
+    assert len(evidence(tmp_path / "both.pcapng", "SELECT len FROM packets", one, other)) == 2
+    (found,) = evidence(tmp_path / "one.pcap", "SELECT len FROM packets WHERE destPort = 3", one, other)
+    assert found[3] == udp("10.0.0.1", "10.0.0.2", 1, 3)
+    for name in ("none.pcap", "none.pcapng"):
+        assert evidence(tmp_path / name, "SELECT len FROM packets WHERE destPort = 4", one) == []
+
+
+REFUSED = {
+    "SELECT count(*) FROM packets": "groups or aggregates",
+    "SELECT srcIP, count(*) FROM packets GROUP BY srcIP": "GROUP BY",
+    "SELECT srcIP, count(*) FROM packets [RANGE 1 minute] GROUP BY srcIP": "a window",
+    "SELECT DISTINCT srcIP FROM packets": "DISTINCT",
+    "SELECT len FROM packets ORDER BY len LIMIT 3": "LIMIT",
+    "SELECT a.len FROM packets a [RANGE 1 second] JOIN packets b [RANGE 1 second] ON a.srcIP = b.destIP": "JOIN",
+    "SELECT len FROM packets UNION ALL SELECT len FROM packets": "SetOperation in FROM",
+    "SELECT srcIP FROM packets DISTINCT ON (srcIP) WITHIN 1 second": "DistinctOn in FROM",
+    "SELECT len FROM packets EMIT CHANGES": "EMIT CHANGES",
+    "WITH p AS (SELECT len FROM packets) SELECT len FROM p": "WITH",
+    "SELECT bytes FROM flows": "flows",
+    "SELECT sum(len) OVER (ORDER BY ts) AS s FROM packets": "groups or aggregates",
+}
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_rows_that_do_not_come_from_single_packets_are_refused(sql: str, tmp_path: Path) -> None:
+    path = capture(tmp_path, "pcap", [(T0, udp("10.0.0.1", "10.0.0.2", 1, 2))])
+    with pytest.raises((InputError, QueryError)) as error:
+        evidence(tmp_path / "out.pcap", sql, path)
+    assert REFUSED[sql] in str(error.value)
+    assert "expected" in str(error.value)
+
+
+def test_the_command_prints_the_answer_and_names_the_file(tmp_path: Path) -> None:
+    path = capture(tmp_path, "pcap", [(T0, udp("10.0.0.1", "10.0.0.2", 1, 2))])
+    sql = "SELECT destPort FROM packets"
+    status, out, err = run("query", path.name, sql, "--packets-to", "out.pcap", "--format", "csv", cwd=tmp_path)
+    assert (status, out, err) == (0, "destPort\n2\n", "out.pcap: 1 packet\n")
+    for words, status, message in (
+        ((path.name, "out.pcap", sql, "--packets-to", "out.pcap"), 1, "got an input of the query"),
+        ((path.name, sql, "--packets-to", "out.txt"), 1, "a name with .pcap or .pcapng"),
+        ((path.name, sql, "--packets-to", "no/out.pcap"), 1, "no/out.pcap"),
+        ((path.name, sql, "--packets-to", "new.pcap", "--follow"), 2, "reads captures twice"),
+        ((path.name, sql, "--packets-to", "new.pcap", "--on", "local"), 2, "the inline engine"),
+    ):
+        code, _, err = run("query", *words, cwd=tmp_path)
+        assert (code, message in err, "Traceback" in err) == (status, True, False), err
+    assert len(contents(tmp_path / "out.pcap")) == 1
