@@ -14,6 +14,9 @@ Then only the partitions with changes, and those with rows that became final, ar
 returns the columns of the partition too. The same holds for the partitions of MATCH_RECOGNIZE, also for those whose
 matches became final.
 
+If the functions of OVER have no common partition, but all frames are bounded, only the rows are computed again whose
+frames can contain a changed row (`bounded_frames`).
+
 The rows of a group of FILL depend on its own rows, and on the last window of all groups. So only the changed groups,
 and one group with the last window, are computed again, as long as the last window remains and no window becomes final.
 FILL limits the groups and the rows of a gap. If a limit can be reached, all groups are computed again.
@@ -38,13 +41,14 @@ from highlevel.operators.state import restore_to, snapshot_of
 from highlevel.plan.answer_nodes import Fill, Over
 from highlevel.plan.change_nodes import ChangingResults, implies_watermark
 from highlevel.plan.nodes import Node
+from highlevel.plan.operators.bounded_frames import bounded_frames
 from highlevel.plan.operators.changing_results import compute, result_table
 from highlevel.plan.operators.fill import END_WITH_ROWS, MAX_GAP_ROWS, MAX_GROUPS
 from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator, bounds_of, times_of
 from highlevel.plan.pattern_nodes import Matches
 from highlevel.speculation.changes import make_changes, net_changes, split_changes
-from highlevel.speculation.weighted_rows import WeightedRows
+from highlevel.speculation.weighted_rows import Mask, WeightedRows
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
@@ -82,6 +86,7 @@ class ChangingHistoryOperator:
         kinds = {column.name: column for column in body.inputs[0].columns}
         self._has_matches = isinstance(body, Matches)
         self._fill = body if isinstance(body, Fill) and body.keys else None
+        self._frames = None if self._partition else bounded_frames(body)
         self._last_end: int | None = None  # of the rows of FILL when its results were computed
         self._result_partition = [PARTITION + name if isinstance(body, Over) else name for name in self._partition]
         if isinstance(body, Fill):
@@ -94,6 +99,7 @@ class ChangingHistoryOperator:
         self._visible = [column.name for column in node.body.columns]
         self._partition_types = [ARROW_TYPES[kinds[name].type] for name in self._partition]
         self._time, self._result_time = changes.time_columns[0], node.time_columns[0]
+        self._changed_columns = self._partition if self._frames is None else (self._time,)
         self._step = node.step
         self._implies_watermark = implies_watermark(changes)
         columns = [(column.name, ARROW_TYPES[column.type]) for column in node.body.inputs[0].columns]
@@ -131,7 +137,7 @@ class ChangingHistoryOperator:
         self.late += int(np.count_nonzero(~in_time))
         changed = rows.filter(pa.array(in_time))
         self._rows.add(changed, weights[in_time])
-        self._changed.append(changed.select(self._partition))
+        self._changed.append(changed.select(self._changed_columns))
         low = int(times[in_time & final].max(initial=BEGINNING))
         if low != BEGINNING and self._implies_watermark:
             yield from self._advance(UNION, low + self._step)
@@ -150,7 +156,8 @@ class ChangingHistoryOperator:
         times = times_of(self._rows.content[0].column(self._time).combine_chunks())
         final = times < low
         moved = self._rows.repeated(final)
-        self._changed.append(moved.select(self._partition))
+        if self._frames is None:
+            self._changed.append(moved.select(self._partition))
         items = [item for batch in moved.to_batches() for item in self._body.process_rows(0, batch)]
         self._rows.remove(final)
         items += self._body.punctuate(0, Punctuation(link, low))
@@ -162,14 +169,25 @@ class ChangingHistoryOperator:
     def _revise(self, final: pa.Table) -> Iterator[pa.RecordBatch]:
         """Return the changes to the last results. `final`: the results of the body that have not been compared."""
         changed, self._changed = self._changed, []
+        is_old, results = (
+            self._compute_partitions(final, changed) if self._frames is None else self._compute_span(changed)
+        )
+        old, kept = self._results.filter(pa.array(is_old)), self._results.filter(pa.array(~is_old))
+        new = pa.concat_tables([final, results])
+        rows, weights = net_changes(old.select(self._visible), new.select(self._visible))
+        self._results = pa.concat_tables([kept, results]).combine_chunks()
+        self.results += rows.num_rows
+        is_final = times_of(rows.column(self._result_time).combine_chunks()) < self._watermark
+        yield from make_changes(rows, weights, is_final)
+
+    def _compute_partitions(self, final: pa.Table, changed: list[pa.Table]) -> tuple[Mask, pa.Table]:
+        """Compute the results of changed partitions. Return which results they replace, and the new results."""
         if self._has_matches:
             changed.append(final.select(self._partition))
         if self._fill is not None and not self._has_independent_groups(self._fill, final, changed):
             is_changed = Membership((), ())
         else:
             is_changed = Membership(changed, self._partition_types)
-        of_results = is_changed.of(self._results, self._result_partition)
-        old, kept = self._results.filter(pa.array(of_results)), self._results.filter(pa.array(~of_results))
         results = self._schema.empty_table()
         if self._input_watermark != END:
             copy = self._make()
@@ -182,12 +200,28 @@ class ChangingHistoryOperator:
                 body.forget_partitions(~is_changed.of(body.partitions, self._partition))
             chosen = is_changed.of(self._rows.content[0], self._partition)
             results = compute(copy, [self._rows.repeated(chosen)], self._schema)
-        new = pa.concat_tables([final, results])
-        rows, weights = net_changes(old.select(self._visible), new.select(self._visible))
-        self._results = pa.concat_tables([kept, results]).combine_chunks()
-        self.results += rows.num_rows
-        is_final = times_of(rows.column(self._result_time).combine_chunks()) < self._watermark
-        yield from make_changes(rows, weights, is_final)
+        return is_changed.of(self._results, self._result_partition), results
+
+    def _compute_span(self, changed: list[pa.Table]) -> tuple[Mask, pa.Table]:
+        """Compute the results whose frames have changed. Return which results they replace, and the new results.
+
+        The results of rows that have become final are replaced by those of the body.
+        """
+        assert self._frames is not None
+        result_times = times_of(self._results.column(self._result_time).combine_chunks())
+        is_old = result_times < self._input_watermark
+        changed_times = np.concatenate([_times(table, self._time) for table in changed] or [result_times[:0]])
+        if not len(changed_times) or self._input_watermark == END:
+            return is_old, self._schema.empty_table()
+        stored, weights = self._rows.content
+        times = _times(stored, self._time)
+        span = self._frames.find_span(times[weights > 0], int(changed_times.min()), int(changed_times.max()))
+        is_old |= (result_times >= span.first) & (result_times <= span.last)
+        copy = self._make()
+        copy.restore(self._body.snapshot())
+        rows = self._rows.repeated((times >= span.used) & (times <= span.last))
+        results = compute(copy, [rows], self._schema)
+        return is_old, results.filter(pa.array(_times(results, self._result_time) >= span.first))
 
     def _has_independent_groups(self, fill: Fill, final: pa.Table, changed: list[pa.Table]) -> bool:
         """Return whether only the groups in `changed` can have other results. Add a group with the last window."""
@@ -209,7 +243,8 @@ class ChangingHistoryOperator:
         last_end = pa.array([self._last_end], pa.int64())
         state = pa.table({"low": [self._input_watermark], "watermark": [self._watermark], "last end": last_end})
         tables = {STATE: state, ROWS: self._rows.snapshot(), RESULTS: self._results, **body}
-        return tables | ({CHANGED: pa.concat_tables(self._changed)} if self._partition and self._changed else {})
+        has_changed = self._changed_columns and self._changed
+        return tables | ({CHANGED: pa.concat_tables(self._changed)} if has_changed else {})
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
@@ -258,6 +293,10 @@ class Membership:
         if self._keys is None or not set(names) <= set(table.column_names):
             return table
         return table.filter(pa.array(self.of(table, names)))
+
+
+def _times(table: pa.Table, column: str) -> npt.NDArray[np.int64]:
+    return times_of(table.column(column).combine_chunks())
 
 
 def _columns(table: pa.Table, names: Sequence[str]) -> list[pa.Array]:

@@ -244,3 +244,68 @@ def test_a_change_costs_its_group_of_fill(repeats: bool, monkeypatch: pytest.Mon
     feed(whole, [(*row, 1, False) for row in rows], expected)
     feed(whole, END, expected)
     assert +total == +expected
+
+
+TS = SortKey("ts")
+BY_ROWS, BY_TIME = Frame(-3, 0, by_values=False), Frame(-5, 0)
+BOUNDED = {
+    "lag": [RowFunction("f", RowFunctionKind.LAG, Type.FLOAT, "x", (), (TS,), 2)],
+    "rows": [RowFunction("f", RowFunctionKind.MAX, Type.FLOAT, "x", (), (TS,), frame=BY_ROWS)],
+    "range": [RowFunction("f", RowFunctionKind.MAX, Type.FLOAT, "x", (), (TS,), frame=BY_TIME)],
+    "range before the row": [RowFunction("f", RowFunctionKind.MIN, Type.FLOAT, "x", (), (TS,), frame=Frame(-7, -3))],
+    "peers": [RowFunction("f", RowFunctionKind.LAST_VALUE, Type.FLOAT, "x", (), (TS,), frame=Frame(0, 0))],
+    "all": [
+        RowFunction("f", RowFunctionKind.LAG, Type.FLOAT, "x", (), (TS,), 4),
+        RowFunction("h", RowFunctionKind.MAX, Type.FLOAT, "x", ("g",), (TS,), frame=BY_TIME),
+        RowFunction("i", RowFunctionKind.FIRST_VALUE, Type.FLOAT, "x", (), (TS, SortKey("x")), frame=BY_ROWS),
+        RowFunction("j", RowFunctionKind.RANK, Type.INT, None, ("ts", "g"), (SortKey("x"),)),
+    ],
+}
+
+
+def over(functions: list[RowFunction]) -> ChangingResults:
+    """The columns of the rows and the functions."""
+    columns = [*COLUMNS, *(Column(each.name, each.type, nullable=True) for each in functions)]
+    return ChangingResults(
+        Over(RowsOfChanges(CHANGES), tuple(functions), tuple(Output(column.name, column) for column in columns))
+    )
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_a_change_costs_the_rows_whose_bounded_frames_it_is_in(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each step the results are those of all rows at once. Rows have equal times, and some become final."""
+    random, computed = Random(f"bounded {name}"), computed_rows(monkeypatch)
+    run, total, small = Stepwise(over(BOUNDED[name])), Counter[tuple](), 0
+    rows = [(random.randrange(300), random.choice("abc"), float(number)) for number in range(400)]
+    feed(run, [(*row, 1, False) for row in rows], total)
+    low = 0
+    for step in range(60):
+        if step % 12 == 11:
+            low += random.randrange(1, 25)
+            feed(run, low, total)
+        near = random.randrange(low, 300)
+        added = [(min(299, near + random.randrange(4)), random.choice("abc"), random.uniform(0, 400)) for _ in range(2)]
+        removed = [row for row in rows if near <= row[0] <= near + 3][: random.randrange(3)]
+        rows = [row for row in rows if row not in removed] + added
+        feed(run, [*((*row, 1, False) for row in added), *((*row, -1, False) for row in removed)], total)
+        small += computed[-1] <= 60
+        if step % 5 == 0:
+            expected = Counter[tuple]()
+            feed(Stepwise(over(BOUNDED[name])), [(*row, 1, False) for row in rows], expected)
+            assert +total == +expected, step
+    assert small > 50, "changes have computed all rows"
+    feed(run, END, total)
+    expected, whole = Counter[tuple](), Stepwise(over(BOUNDED[name]))
+    feed(whole, [(*row, 1, False) for row in rows], expected)
+    feed(whole, END, expected)
+    assert +total == +expected
+
+
+def test_frames_without_a_bound_compute_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = computed_rows(monkeypatch)
+    whole = RowFunction("f", RowFunctionKind.LAG, Type.FLOAT, "x", ("g",), (TS,))
+    other = RowFunction("h", RowFunctionKind.LAG, Type.FLOAT, "x", (), (TS,))
+    run, total = Stepwise(over([whole, other])), Counter[tuple]()
+    feed(run, [(ts, "a", 1.0, 1, False) for ts in range(100)], total)
+    feed(run, [(50, "b", 1.0, 1, False)], total)
+    assert computed == [100, 101], "rows of a partition may be far apart"

@@ -1,0 +1,79 @@
+"""BoundedFrames: the rows of OVER whose values a change can affect, if every frame has a bounded distance.
+
+    rows by time    ──┬── used ──┬──── changed ────┬── affected ──┬──►
+                   r rows, or a ns before     r rows, or a ns after
+
+A row of ROWS n PRECEDING and of lag is affected by a change if at most n rows are between them, and a row of RANGE a
+PRECEDING if at most a is between their times. So the values of rows between the first change and the last affected row
+are computed again, from these rows and those that their frames contain.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from capture.lazy_dataclasses import dataclass
+from highlevel.plan.answer_nodes import Over, RowFunction, RowFunctionKind
+from highlevel.plan.nodes import Node
+from lowlevel.punctuation import BEGINNING, END
+
+Times = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Times, all included: rows from `first` to `last` are computed again, from rows from `used` on."""
+
+    used: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedFrames:
+    """The largest distance of all functions: `rows`, and `time` in the unit of the time column."""
+
+    rows: int
+    time: int
+
+    def find_span(self, times: Times, first: int, last: int) -> Span:
+        """Return the span of changes between the times `first` and `last`. `times`: those of the rows after them."""
+        if not self.rows:
+            return Span(max(BEGINNING, first - self.time), first, min(END, last + self.time))
+        before, after = times[times < first], times[times > last]
+        used, affected = BEGINNING, END
+        if len(before) >= self.rows:
+            used = int(np.partition(before, -self.rows)[-self.rows])
+        if len(after) >= self.rows:
+            affected = int(np.partition(after, self.rows - 1)[self.rows - 1])
+        return Span(min(used, max(BEGINNING, first - self.time)), first, max(affected, min(END, last + self.time)))
+
+
+def bounded_frames(body: Node) -> BoundedFrames | None:
+    """Return the distances of OVER; None for other nodes, and if a frame is not bounded.
+
+    A number of rows is no distance in time if other partitions have rows between them.
+    """
+    if not isinstance(body, Over) or body.final_by is None:
+        return None
+    rows, time = 0, 0
+    for function in body.functions:
+        if body.final_by in function.partition:
+            continue
+        distance = -_first(function)
+        if function.kind is not RowFunctionKind.LAG and function.frame.by_values:
+            time = max(time, distance)
+        elif function.partition:
+            return None
+        else:
+            rows = max(rows, distance)
+    return BoundedFrames(rows, time)
+
+
+def _first(function: RowFunction) -> int:
+    """Return the first row or value of the frame, relative to the row. `Over.final_by` has checked that it is bound."""
+    if function.kind is RowFunctionKind.LAG:
+        return -function.distance
+    assert function.frame.first is not None
+    return int(function.frame.first)
