@@ -38,14 +38,14 @@ def query_names(texts: Sequence[str]) -> list[str]:
     >>> query_names(["@floods", "SELECT count(*) FROM packets", "@floods", "sql/talkers.gsql"])
     ['floods', 'query-2', 'floods-2', 'talkers']
     """
-    from queries.query_text import SUFFIX
+    from queries.query_text import SUFFIXES
 
     names: list[str] = []
     for number, text in enumerate(map(str.strip, texts), 1):
         name = f"query-{number}"
         if text.startswith("@"):
             name = text.removeprefix("@").lower()
-        elif text.endswith(SUFFIX) and "\n" not in text:
+        elif text.endswith(SUFFIXES) and "\n" not in text:
             name = Path(text).stem
         same = names.count(name)
         while name in names:

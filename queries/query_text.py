@@ -1,6 +1,7 @@
 """The text of a query that is given as GSQL, as the name of a ready query, or as the name of a file.
 
-The catalogue and the parser of scripts are imported only for texts that need them: most queries are plain GSQL.
+The catalogue, the parser of scripts and the translation of rules are imported only for texts that need them: most
+queries are plain GSQL.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from pathlib import Path
 from capture.errors import InputError
 from queries.text.errors import QueryError
 
-SUFFIX = ".gsql"
-"""The suffix of files with queries."""
+SUFFIX, EQL_SUFFIX, SIGMA_SUFFIXES = ".gsql", ".eql", (".yml", ".yaml")
+SUFFIXES = (SUFFIX, EQL_SUFFIX, *SIGMA_SUFFIXES)
+"""Suffixes of files with queries, and with rules of EQL and Sigma, which become queries over packets."""
 
 
 def query_text(sql: str, values: Mapping[str, object] | None = None) -> str:
-    r"""Return the text of a query that is given as GSQL, as `@name`, or as the name of a file that ends in `.gsql`.
+    r"""Return the text of a query that is given as GSQL, as `@name`, or as the name of a file (SUFFIXES).
 
     `values`: values of parameters of `@name`, or of a script with PARAM (`queries.text.script`), by name.
 
@@ -68,12 +70,21 @@ def _is_script(sql: str) -> bool:
 
 def _text(sql: str) -> str:
     """Return the text of a file if `sql` is the name of a file of a query. Raises InputError."""
-    if not sql.strip().endswith(SUFFIX) or "\n" in sql.strip():
+    if not sql.strip().endswith(SUFFIXES) or "\n" in sql.strip():
         return sql
     path = Path(sql.strip())
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: got a file that is no text, expected a query") from error
+    if path.suffix == EQL_SUFFIX:
+        from queries.translation.eql import eql_to_sql
+
+        return eql_to_sql(text)
+    if path.suffix in SIGMA_SUFFIXES:
+        from queries.translation.sigma import sigma_to_sql
+
+        return sigma_to_sql(text)
+    return text

@@ -119,7 +119,7 @@ def _scan_and_call_back(attack: Attack, chance: Random) -> Stages:
 
 def _beacon(attack: Attack, chance: Random) -> Stages:
     for number, (time, step) in enumerate(_steps(attack, 0, 1)):
-        begin = max(attack.start, time + int(chance.uniform(-0.05, 0.05) * step))
+        begin = max(attack.start, time + int(chance.uniform(-0.05, 0.05) * step) // MS * MS)
         client, server = (HOST, 50_000 + number % 10_000), (OUTSIDE, 443)
         yield from _handshake(begin, client, server)
         yield Packet(begin + 3 * MS, client, server, PSH_ACK, 200)

@@ -20,7 +20,8 @@ INTERRUPTED, TERMINATED_STATUS = 130, 143
 
 COMMANDS = (
     *("query", "explain", "run", "compare", "report", "generate", "capture", "init", "dashboards", "units"),
-    *("manifests", "backfill", "alerts", "demo", "pack", "checkpoint", "compact", "columns", "queries", "doctor"),
+    *("manifests", "backfill", "alerts", "demo", "pack", "checkpoint", "compact", "columns", "queries", "translate"),
+    "doctor",
 )
 """The commands in the order of `wiretide --help`. Command NAME is the function NAME of `dashboards.commands.NAME`."""
 

@@ -18,6 +18,7 @@ PACKAGES = {
     "scapy": ("generate", "wiretide generate with scripts and protocols"),
     "dpkt": ("fallback", "rare link layers"),
     "bcrypt": ("auth", "users of the metrics server"),
+    "yaml": ("sigma", "wiretide translate with rules of Sigma"),
     "matplotlib": ("plots", "reports and plots"),
     "grafana_foundation_sdk": ("grafana", "dashboards for Grafana"),
     "pandas": ("frames", "results as pandas data frames"),

@@ -613,7 +613,7 @@ def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """
 
     def is_query(word: str) -> bool:
-        return word.endswith(".gsql") or (QUERY.match(word) is not None and not exists(word))
+        return word.endswith((".gsql", ".eql", ".yml", ".yaml")) or (QUERY.match(word) is not None and not exists(word))
 
     first = len(words) - 1
     while first > 0 and is_query(words[first - 1]):

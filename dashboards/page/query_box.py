@@ -19,6 +19,7 @@ from highlevel.plan.plan import Plan
 from highlevel.results.stored_columns import times_of
 from lowlevel.expressions.tree import Column
 from queries.binding.watchlists import files_refused
+from queries.query_text import SUFFIXES
 from queries.text.errors import QueryError
 from queries.text.lexer import Kind, tokenize
 
@@ -70,7 +71,7 @@ class QueryBox:
         """
         if len(sql) > MAX_TEXT:
             raise QueryError("a text that is too long", sql, MAX_TEXT, f"at most {MAX_TEXT} characters")
-        if sql.strip().startswith("@") or sql.strip().endswith(".gsql"):
+        if sql.strip().startswith("@") or sql.strip().endswith(SUFFIXES):
             raise QueryError("the name of a ready query or a file", sql, 0, "the text of a query: SELECT …")
         words = {token.text.lower() for token in tokenize(sql) if token.kind in (Kind.WORD, Kind.QUOTED)}
         with self._one_at_a_time, files_refused("on the page"):

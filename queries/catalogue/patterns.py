@@ -118,7 +118,7 @@ MATCH_RECOGNIZE (
         "packets",
         "The hosts that connect to a server at equal intervals, with their mean in seconds.",
         """\
-SELECT srcIP, destIP, destPort, contacts, seconds, match_start, match_end
+SELECT srcIP, destIP, destPort, contacts, seconds, match_start
 FROM (SELECT ts, srcIP, destIP, destPort FROM packets WHERE flag = SYN)
 MATCH_RECOGNIZE (
     PARTITION BY srcIP, destIP, destPort ORDER BY ts

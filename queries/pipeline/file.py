@@ -97,7 +97,7 @@ from queries.pipeline.spark_settings import MASTER_FORMS, is_master, settings_of
 from queries.pipeline.table_settings import TABLE_KEYS, TableLink, readable_tables, table_link
 from queries.plans.known_queries import NamedQuery
 from queries.plans.subqueries import ReadableQuery
-from queries.query_text import SUFFIX, query_text
+from queries.query_text import SUFFIXES, query_text
 from queries.text.consistency import LEVELS
 from queries.text.errors import QueryError
 
@@ -463,7 +463,7 @@ def _query(name: str, values: dict[str, Any], base: Path) -> QueryText:
     try:
         if topic is None and sql.strip().startswith("@"):
             topic = TOPICS[ready_query(sql.strip()).name]
-        sql = query_text(str(base / sql) if sql.endswith(SUFFIX) else sql, section.value("params", dict, {}))
+        sql = query_text(str(base / sql) if sql.endswith(SUFFIXES) else sql, section.value("params", dict, {}))
     except QueryError as error:
         raise PipelineError(f"queries.{name}.sql: {error}") from error
     layer = section.value("layer", str, Layer.OUTER)

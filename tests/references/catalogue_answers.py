@@ -705,7 +705,7 @@ def beaconing(rows: list[Row]) -> Answer:
         return count if count >= 5 else 0
 
     return [
-        (*key, len(match), (match[-1]["ts"] - match[0]["ts"]) / NS / (len(match) - 1), *bounds(match))
+        (*key, len(match), (match[-1]["ts"] - match[0]["ts"]) / NS / (len(match) - 1), match[0]["ts"])
         for key, group in partitions(syns(rows), "srcIP", "destIP", "destPort")
         for match in found_in(group, end)
     ]

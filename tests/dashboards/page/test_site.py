@@ -143,6 +143,7 @@ WRONG = [
     ("/api/query", {"sql": "SELECT n FROM talkers " + " " * 3000}, 400, "at most 3000 characters"),
     ("/api/query", {"sql": "@top-talkers"}, 400, "the text of a query"),
     ("/api/query", {"sql": "/etc/passwd.gsql"}, 400, "the text of a query"),
+    ("/api/query", {"sql": "/etc/rules.yml"}, 400, "the text of a query"),
     (
         "/api/query",
         {"sql": "SELECT n FROM talkers WHERE in_list(srcIP, '/etc/passwd')"},

@@ -1,0 +1,56 @@
+"""`wiretide translate`: a detection rule of another system as a query."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Language(StrEnum):
+    """Languages of rules."""
+
+    EQL = "eql"
+    SIGMA = "sigma"
+
+
+class Rows(StrEnum):
+    """Kinds of rows over which rules can be translated."""
+
+    PACKETS = "packets"
+    FLOWS = "flows"
+
+
+def translate(
+    rule: Annotated[
+        str, typer.Argument(metavar="RULE", help="A file (.eql, .yml, .yaml), or the text of a rule in EQL.")
+    ],
+    language: Annotated[
+        Language | None, typer.Option(help="eql or sigma. Default: sigma for .yml and .yaml, else eql.")
+    ] = None,
+    rows: Annotated[Rows, typer.Option(help="The rows that the query reads: packets or flows.")] = Rows.PACKETS,
+) -> None:
+    """Print a rule of EQL, or a correlation of Sigma, as a query in SQL.
+
+    \b
+    wiretide translate rule.eql > rule.gsql
+    wiretide query capture.pcap rule.gsql
+
+    `wiretide query capture.pcap rule.eql` does both over packets.
+    """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
+    from queries.query_text import EQL_SUFFIX, SIGMA_SUFFIXES
+
+    is_file = rule.endswith((EQL_SUFFIX, *SIGMA_SUFFIXES))
+    text = Path(rule).read_text("utf-8") if is_file else rule
+    if language is None:
+        language = Language.SIGMA if rule.endswith(SIGMA_SUFFIXES) else Language.EQL
+    if language is Language.SIGMA:
+        from queries.translation.sigma import sigma_to_sql
+
+        print(sigma_to_sql(text, rows))
+        return
+    from queries.translation.eql import eql_to_sql
+
+    print(eql_to_sql(text, rows))

@@ -1,0 +1,1 @@
+"""Rules of other systems as queries: EQL, and correlations of Sigma."""
