@@ -26,7 +26,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.native import kernel
 from capture.units import SECOND
 from lowlevel.punctuation import BEGINNING
-from lowlevel.watermarks.lateness import BOUNDS, Lateness, count_lateness
+from lowlevel.watermarks.lateness import LIMITS, STEPS, Lateness, count_lateness
 
 Times = npt.NDArray[np.int64]
 
@@ -50,10 +50,10 @@ NEWEST, WAITING_ROWS, FUTURE_ROWS, PAST_ROWS, ROWS_BELOW, ROWS_AFTER_ARRIVAL, WA
 """
 
 
-@kernel("i64(i64*, i64*, i64, i64, i64*, i64, i64, i64, i64, i64*, i64, i64*, i64, i64*)")
+@kernel("i64(i64*, i64*, i64, i64, i64*, i64, i64, i64, i64, i64*, i64, i64*, i64*, i64*)")
 def filter_times(  # type: ignore[no-untyped-def]
     times, arrivals, has_arrivals, row_count, state, jump, back, agreeing_rows, watermark, accepted, write_accepted,
-    bounds, bound_count, lateness,
+    limits, steps, lateness,
 ):  # fmt: skip
     """Process the times of a batch of rows, and update `state`. Return the number of times written to `accepted`.
 
@@ -61,7 +61,7 @@ def filter_times(  # type: ignore[no-untyped-def]
     * `watermark`: the watermark before these rows.
     * `write_accepted`: write accepted times to `accepted`, which has room for `row_count` times. For the rows that
       agree on a jump, only the smallest time is written.
-    * `bounds`, `bound_count`, `lateness`: the words of the late rows (`lowlevel.watermarks.lateness`). Rows from the
+    * `limits`, `steps`, `lateness`: the words of the late rows (`lowlevel.watermarks.lateness`). Rows from the
       past are not counted there, because their clock may be wrong.
     """
     newest = state[NEWEST]
@@ -90,7 +90,7 @@ def filter_times(  # type: ignore[no-untyped-def]
                 state[PAST_ROWS] += 1
                 continue
             else:
-                count_lateness(newest - time, bounds, bound_count, lateness)
+                count_lateness(newest - time, limits, steps, lateness)
             if write_accepted:
                 accepted[accepted_count] = time
                 accepted_count += 1
@@ -178,7 +178,7 @@ class JumpGuard:
         given = times if arrivals is None else arrivals
         return filter_times(
             times, given, arrivals is not None, len(times), self.state, self.jump, self.back, self.agreeing_rows,
-            watermark, self._accepted, write_accepted, BOUNDS, len(BOUNDS), self.lateness.words,
+            watermark, self._accepted, write_accepted, LIMITS, STEPS, self.lateness.words,
         )  # fmt: skip
 
     def _process_fast(self, times: Times, watermark: int) -> bool:

@@ -30,33 +30,41 @@ BUCKETS = (*(digit * 10**power for power in range(6, 12) for digit in (1, 2, 5))
 """Bounds in ns of the buckets of metrics, from 1 ms to 1000 s. They are bounds of steps."""
 
 
+CELL_BITS = 5
+"""Bits of the mantissa in the number of a cell. A cell is a range of lateness that contains at most one bound."""
+
+_CELLS = np.arange(64 << CELL_BITS)
+_SMALLEST = np.floor(2.0 ** (_CELLS >> CELL_BITS) * (1 + (_CELLS % (1 << CELL_BITS)) / (1 << CELL_BITS)))
+
+STEPS: Times = np.searchsorted(BOUNDS, _SMALLEST)
+"""For each cell the step of its smallest lateness."""
+
+LIMITS: Times = np.append(BOUNDS, np.iinfo(np.int64).max)
+"""The last lateness of each step."""
+
+
 @helper
-def count_lateness(amount, bounds, bound_count, words):  # type: ignore[no-untyped-def]
-    """Count one late row by binary search. A helper of kernels."""
-    low = np.int64(0)
-    high = bound_count
-    while low < high:
-        middle = (low + high) // 2
-        if bounds[middle] < amount:
-            low = middle + 1
-        else:
-            high = middle
-    words[low] += 1
-    words[bound_count + 1] = max(words[bound_count + 1], amount)
+def count_lateness(amount, limits, steps, words):  # type: ignore[no-untyped-def]
+    """Count one late row, without a branch that could be predicted wrongly. A helper of kernels."""
+    bits = np.float64(amount).view(np.int64)
+    step = steps[(bits >> (52 - CELL_BITS)) - (1023 << CELL_BITS)]
+    step += limits[step] < amount
+    words[step] += 1
+    words[LARGEST] = max(words[LARGEST], amount)
 
 
-@kernel("i64(i64*, i64, i64, i64*, i64, i64*)")
-def count_late_rows(times, row_count, newest, bounds, bound_count, words):  # type: ignore[no-untyped-def]
+@kernel("i64(i64*, i64, i64, i64*, i64*, i64*)")
+def count_late_rows(times, row_count, newest, limits, steps, words):  # type: ignore[no-untyped-def]
     """Count the late ones of `row_count` rows in order, after rows up to `newest`. Return the new newest time.
 
-    A row in order costs 0.3 ns, a late one 3 ns.
+    A row in order costs 0.5 ns, a late one 1.2 ns.
     """
     for row in range(row_count):
         time = times[row]
         if time >= newest:
             newest = time
         else:
-            count_lateness(newest - time, bounds, bound_count, words)
+            count_lateness(newest - time, limits, steps, words)
     return newest
 
 
@@ -70,7 +78,7 @@ class Lateness:
 
     def add_rows(self, times: Times, newest: int) -> None:
         """Add rows in order. `newest`: the newest time before them, ns."""
-        count_late_rows(times, len(times), newest, BOUNDS, len(BOUNDS), self.words)
+        count_late_rows(times, len(times), newest, LIMITS, STEPS, self.words)
 
     def add(self, amounts: Times) -> None:
         """Add late rows by their lateness in ns."""

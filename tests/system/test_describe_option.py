@@ -45,9 +45,8 @@ def waits_of(text: str) -> list[list[str]]:
     return [re.split(" {2,}", line) for line in lines[2:]]
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_suggested_times_need_few_corrections_and_lose_no_row(seed: int, tmp_path: Path) -> None:
-    amounts = sorted(write_late(tmp_path / "late.pcap", Random(f"described {seed}"), ROWS, 4 + seed))
+def test_the_suggested_times_need_few_corrections_and_lose_no_row(tmp_path: Path) -> None:
+    amounts = sorted(write_late(tmp_path / "late.pcap", Random("described"), ROWS, 4))
     status, text, errors = run("query", "late.pcap", SQL, "--describe", cwd=tmp_path)
     assert (status, errors) == (0, "")
     assert [line.split() for line in text.split("\n\n")[0].split("\n")[2:]] == [
@@ -111,7 +110,6 @@ def test_rows_in_order_need_no_wait_and_an_input_without_rows_has_no_times(tmp_p
     [
         (("--on", "local"), "--describe and --on"),
         (("--format", "csv"), "--describe and --format"),
-        (("--slack", "2s"), "--describe and --slack"),
         ((SQL,), "--describe and several queries"),
     ],
 )
