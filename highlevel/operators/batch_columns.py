@@ -1,4 +1,4 @@
-"""Arrow batches as the columns that expressions name."""
+"""BatchColumns: gives expressions access to the columns of an Arrow batch by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class BatchColumns(Mapping[str, AnyVector]):
     """The columns of one batch; NULL stays NULL."""
 
     def __init__(self, batch: pa.RecordBatch, macs: Collection[str] = ()) -> None:
-        """Wrap a batch. `macs` names the columns of MAC addresses, because a column of NULLs has no type."""
+        """Wrap a batch. `macs` are the names of the columns of MAC addresses."""
         self._batch = batch
         self._macs = macs
 

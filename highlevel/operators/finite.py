@@ -1,10 +1,10 @@
-"""Sliding windows of a finite input, written directly from their definition.
+"""Sliding windows of a finite input, implemented directly from their definition.
 
     window w contains every t with  origin + (w+1)*slide - range <= t < origin + (w+1)*slide,  w >= 0
 
 Panes divide RANGE and SLIDE, so a pane is completely inside or outside a window, and its start determines which. All
 partials have arrived before the first result. So they are sorted by pane, and the partials of a window are consecutive.
-This operator shares no code with `highlevel.sliding`: it is a second implementation of windows, to compare results.
+This operator is a second implementation of windows, to compare results. It shares no code with `highlevel.sliding`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ from lowlevel.integer_ranges import Ranges, count, unite
 from lowlevel.punctuation import END, Item, Punctuation
 
 MERGE_ROWS = 65_536
-"""Partials of small windows that are merged in one call. A merge costs the same as some thousands of rows."""
+"""Largest number of partials of small windows that are merged in one call. The fixed cost of a call is the cost of some
+thousands of rows.
+"""
 
 Run = list[tuple[int, int, int]]
-"""Windows that are merged together, each as (wid, first, end): the positions of its partials in order of time."""
+"""Windows that are merged in one call. Each is (window ID, first, end): the positions of its partials in order of
+time.
+"""
 
 
 class FiniteWindows:
@@ -54,7 +58,7 @@ class FiniteWindows:
         return []
 
     def take_closed_windows(self) -> Ranges:
-        """Return and forget the ids of the windows that became final."""
+        """Return and remove the IDs of the windows that became final."""
         closed, self._closed = self._closed, []
         return closed
 
@@ -65,7 +69,7 @@ class FiniteWindows:
         return iter(())
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Return all windows, in the order of their ends, when the input ends."""
+        """If the input ends, return all windows in the order of their ends."""
         if punctuation.watermark != END:
             return
         if self._partials:
@@ -114,7 +118,7 @@ def windows_of(window: SlidingWindow, times: npt.NDArray[np.int64]) -> Iterator[
 
 
 def _windows_containing(window: SlidingWindow, time: int, least: int) -> Iterator[int]:
-    """Yield the IDs of the windows that contain `time`, if they are not below `least`."""
+    """Yield the IDs, from `least` on, of the windows that contain `time`."""
     wid = max(least, (time - window.origin) // window.slide)
     while window.origin + (wid + 1) * window.slide - window.range <= time:
         if time < window.origin + (wid + 1) * window.slide:

@@ -1,11 +1,11 @@
-"""Running windows (LANDMARK): totals per group since the origin, emitted at the end of each slide that has rows.
+"""Running windows (LANDMARK): totals per group since the origin, emitted at the end of each slide that contains rows.
 
-Partials wait by slide until a punctuation closes it. Then the slides are added to the totals, the oldest first. So a
-gap of years costs no time, and the cap keeps the groups of the earliest slides, independent of the arrival order.
+The partials of a slide wait until a punctuation closes it. Then the closed slides are added to the totals, the oldest
+first. So slides without rows cost no time. The number of groups is limited (`cap`); the groups of the earliest slides
+are kept, in any arrival order.
 
-A late row belongs to a closed slide. It is counted, and missing in the windows that were emitted before it arrived. All
-later windows contain it, because it is added to the totals before the next slide. A late row never causes a result for
-a closed slide.
+A late row belongs to a closed slide. It is counted. The windows that were emitted before it arrived lack it. All later
+windows contain it, because it is added to the totals before the next slide. A closed slide is never emitted again.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from lowlevel.subaggregates import INT_MAX, SubAggregate, count_of_rows
 
 
 class LandmarkTotals:
-    """Totals of the first `cap` groups.
+    """The totals of at most `cap` groups.
 
-    If a batch has more new groups than the cap allows, the groups with the smallest values remain. Values are compared
-    column by column, IPv4 before IPv6, NULL last. So the order of the rows within a batch has no effect.
+    If a batch has more new groups than there is room for, the groups with the smallest values are kept. Values are
+    compared column by column, IPv4 before IPv6, NULL last. So the order of the rows within a batch has no effect.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LandmarkTotals:
         return self.keys.bytes + words + sum(int(item.nbytes) for item in self._key_columns)
 
     def add(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Add rows, at most one per group. Return a mask of the rows whose groups are beyond the cap."""
+        """Add rows, at most one per group. Return a mask of the rows whose groups have no room."""
         columns = [batch.column(name) for name in self.groups]
         beyond_cap = np.zeros(batch.num_rows, np.bool_)
         room = self.cap - self.count
@@ -109,19 +109,19 @@ class LandmarkTotals:
 
 
 def _grown_capacity(count: int, capacity: int) -> int:
-    """Return a capacity for `count` groups: the old capacity if it is sufficient, otherwise at least twice the old."""
+    """Return `capacity` if it is sufficient for `count` groups, otherwise at least twice `capacity`."""
     return capacity if count <= capacity else max(count, 2 * capacity)
 
 
 PARTIALS = "partials"
-"""Column that counts the partials of a merged row. No input column has this name."""
+"""Column with the number of partials that were merged into a row. No input column has this name."""
 
 CLOSED, TOTALS = "closed", "totals"
 """Names of snapshot tables that are not slides."""
 
 
 class LandmarkAggregate:
-    """A `WindowOperator` for `RANGE ALL`. Partials of groups beyond the cap are counted and left out."""
+    """A `WindowOperator` for `RANGE ALL`. Partials of groups without room are counted and left out."""
 
     def __init__(self, window: LandmarkWindow, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
         """Group by the columns `groups`. Merge each sub-aggregate by its rule in MERGE."""
@@ -132,7 +132,7 @@ class LandmarkAggregate:
         self.slides: dict[int, MergeBuffer] = {}
         self._slide_rules = [*self.merge_rules, MergeRule((PARTIALS,), Rule.SUM)]
         self.totals: LandmarkTotals | None = None
-        self._stored: MergeBuffer | None = None  # the totals as pieces, if the operator has a snapshot
+        self._stored: MergeBuffer | None = None  # the totals in pieces, if a snapshot is made
         self.closed = 0  # slides with a smaller number are closed
         self.received = 0
         self.outside = 0
@@ -154,7 +154,7 @@ class LandmarkAggregate:
         return unite((number, number + 1) for number in self.slides if number >= self.closed)
 
     def take_closed_windows(self) -> Ranges:
-        """Return and forget the IDs of the windows that were emitted."""
+        """Return and remove the IDs of the windows that were emitted."""
         emitted, self._emitted = self._emitted, []
         return emitted
 
@@ -177,7 +177,7 @@ class LandmarkAggregate:
         cuts = np.flatnonzero(np.diff(slide_numbers[order])) + 1
         for rows in np.split(order[outside:], [cut - outside for cut in cuts.tolist() if cut > outside]):
             if len(rows):
-                # A copy: a slice would keep the whole batch in memory until its last slide is closed.
+                # Copy the rows: a slice would keep the whole batch in memory until its last slide is closed.
                 slide_batch = batch if len(rows) == len(slide_numbers) else batch.take(pa.array(rows))
                 self._store(int(slide_numbers[rows[0]]), slide_batch)
         return iter(())
@@ -230,8 +230,8 @@ class LandmarkAggregate:
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the number of closed slides, the totals, and a table per waiting slide, named by its number.
 
-        The tables have one chunk for each piece (`highlevel.groups.merge_buffer`), so a closed slide adds its groups
-        to the totals, and the other groups are not written again.
+        The tables have one chunk for each piece (`highlevel.groups.merge_buffer`). So after a slide is closed only its
+        groups are written, not all totals.
         """
         tables = {CLOSED: pa.table({CLOSED: [self.closed]})}
         if self.totals is not None:

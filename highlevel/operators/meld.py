@@ -9,13 +9,13 @@ import pyarrow as pa
 from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 UNION = "*"
-"""The link name in punctuation of a union."""
+"""The link name in the punctuations of a union."""
 
 
 class Meld:
-    """Pass rows through at once, and emit the smallest watermark of the inputs once.
+    """Returns rows at once, and the smallest watermark of all inputs when it grows.
 
-    There is no watermark until every input has a watermark. State: one value per input.
+    There is no watermark until every input has a watermark. The state is one watermark per input.
     """
 
     def __init__(self, inputs: int) -> None:
@@ -24,7 +24,7 @@ class Meld:
         self.watermark = BEGINNING
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Pass the rows on."""
+        """Return the rows unchanged."""
         yield batch
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:

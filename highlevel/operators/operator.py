@@ -1,6 +1,6 @@
-"""The contract of all operators.
+"""Operator: the interface of all operators.
 
-An operator is a state machine over Arrow data; it has no I/O, and watermarks are its clock.
+An operator is a state machine over Arrow data. It has no I/O. Its only clock are watermarks.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from lowlevel.punctuation import Item, Punctuation
 
 
 class Operator(Protocol):
-    """The contract of every operator; a test checks it.
+    """The interface and the rules of every operator; a test checks them.
 
-    No row is emitted after a punctuation that covers it. Watermarks never decrease, and are emitted only if they grow
-    (operators without state may repeat a watermark). A new watermark is passed on even if there is no result. Every
-    arrival order that respects the watermarks produces the same multiset of results. State is removed as soon as the
+    After an emitted watermark T, no row with a time below T is emitted. Watermarks never decrease, and are emitted only
+    if they grow (operators without state may repeat a watermark). A new watermark is emitted even if there is no
+    result. Every arrival order without late rows gives the same multiset of results. State is removed as soon as the
     watermark allows it. `restore(snapshot())` changes nothing. Operators are not thread-safe.
     """
 
@@ -27,15 +27,18 @@ class Operator(Protocol):
         ...
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Process a watermark of input `port`. Results may be emitted, and the watermark must be passed on."""
+        """Process a watermark of input `port`.
+
+        Return results that became final, and then the watermark of the results.
+        """
         ...
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return the state as Arrow tables by name, one per open window if there are windows."""
+        """Return the state as Arrow tables by name. A window operator has one table per open window."""
         ...
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Restore the state of a snapshot. The caller does this before the first row."""
+        """Restore the state of a snapshot. It must be called before the first row."""
         ...
 
 

@@ -1,14 +1,14 @@
-"""Partitioned windows of a number of rows: each partition numbers its rows (Li 2008, §5.1.4; ranks from 0).
+"""Windows of a number of rows, separately for each partition, which numbers its rows from 0 (Li 2008, §5.1.4).
 
     [RANGE 3 rows, SLIDE 2 rows, PA srcIP]     rows in order       a b a a b a b a
                                                their numbers       0 0 1 2 1 3 2 4
     windows of a: [-1, 2) has 0 1, [1, 4) has 1 2 3, [3, 6) has 3 4;  of b: [-1, 2) has 0 1, [1, 4) has 1 2
 
-A window is final after its last row. With IDLE a partition starts again at row 0 if a row is later than its newest row
-by more than this time. The open windows are then final without their missing rows. A partition is removed as soon as
-the watermark excludes rows that could continue it. The removal changes no result, only the time of its emission.
+A window is final after its last row. With IDLE, a partition starts again at row 0 if a row is later than its newest row
+by more than this time. Then the open windows are final, with fewer rows. A partition is removed when the watermark
+shows that no row can continue it. The removal only changes the time at which a result is emitted, not the result.
 
-Without partition columns all rows are one partition, and the operator emits numbers of rows as watermarks: no later
+Without partition columns all rows are one partition. Then the watermarks of the results are numbers of rows: no later
 window ends at or before the watermark.
 """
 
@@ -35,8 +35,8 @@ PARTITIONS, OPEN = "partitions", "open"
 class PartitionedAggregate:
     """A `WindowOperator` over partials of single rows in arrival order.
 
-    Bounds are numbers of rows. A partition may begin at any time, so several partitions have no watermark before the
-    end.
+    Window bounds are numbers of rows. A partition may begin at any time, so with partition columns there is no
+    watermark before the end of the input.
     """
 
     late = 0
@@ -68,7 +68,7 @@ class PartitionedAggregate:
         return self.panes.bytes + (0 if self.lives is None else self.lives.bytes)
 
     def open_windows(self) -> int:
-        """Return the number of windows that contain rows and wait for more. Each partition has separate windows."""
+        """Return the number of windows that contain rows and are not final. Each partition has separate windows."""
         if self.lives is None:
             return 0
         ends = (self.lives.counts - 1 + self.window.range) // self.window.slide_rows
@@ -105,7 +105,7 @@ class PartitionedAggregate:
             yield Punctuation(UNION, wid * self.window.slide_rows)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Remove idle partitions, at the end all partitions, and emit their incomplete windows."""
+        """Remove idle partitions (at the end of the input all), and emit their incomplete windows."""
         if punctuation.watermark <= self.watermark:
             return
         self.watermark = punctuation.watermark
@@ -120,7 +120,10 @@ class PartitionedAggregate:
             yield punctuation
 
     def _close(self, lives: Lives) -> Iterator[pa.RecordBatch]:
-        """Emit the windows that became final. Remove the ended lives of partitions if there are many."""
+        """Emit the windows that became final.
+
+        A partition has several lives if IDLE divides it. Ended lives are removed if there are many.
+        """
         final = np.maximum(lives.first_open_windows(self.numbers), lives.reported)
         for windows in self.panes.close(lives.reported, final):
             yield self._add_bounds(windows, lives)
@@ -132,8 +135,8 @@ class PartitionedAggregate:
     def _add_bounds(self, windows: pa.RecordBatch, lives: Lives) -> pa.RecordBatch:
         """Add the bounds of windows and the columns of their partitions.
 
-        With IDLE several lives of a partition may close in one batch, and their windows have equal bounds. So
-        WINDOW_INSTANCE contains the number of the life.
+        With IDLE, a partition may start again at row 0 several times in one batch. Windows of different periods (lives)
+        then have equal bounds. So WINDOW_INSTANCE contains the number of the life.
         """
         wids, window_lives = windows.column(WID).to_numpy(), windows.column(LIFE).to_numpy()
         ends = (wids + 1) * self.window.slide_rows

@@ -1,15 +1,15 @@
-"""Session windows: partials of one group that are nearer than GAP are merged, in any arrival order.
+"""Session windows: partials of one group are merged if they are less than GAP apart, in any arrival order.
 
-A partial covers one pane of length GAP. Any two of its rows are nearer than GAP, so they belong to the same session. A
-partial is an interval from its smallest time to its largest. A session consists of intervals that are less than GAP
-apart. A partial between two sessions joins them. The cost of a session does not depend on its length.
+A partial contains rows of one pane of length GAP. Any two of its rows are less than GAP apart, so they belong to the
+same session. A partial is an interval from its smallest time to its largest. A session consists of intervals that are
+less than GAP apart. A partial between two sessions joins them. The memory of a session does not depend on its length.
 
     a partial is late if all its rows are below the watermark, it does not begin within an open session, and either
         it begins less than GAP after the newest emitted session of its group, or
         it would be a separate session that is already final
 
 A row below the watermark is not late if its session is open. A partial with a row at or above the watermark is never
-late. It begins or joins an open session, even if another of its rows is near an emitted session.
+late. It begins or extends an open session, even if its older rows are less than GAP after an emitted session.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from lowlevel.punctuation import BEGINNING, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate, count_of_rows
 
 MIN_ROWS = 1024
-"""Initial number of slots. Also the number of groups without an open session that are kept in any case."""
+"""Initial number of slots. Up to this number, groups without an open session are never removed."""
 
 EMITTED_GAPS = 3
-"""Number of gaps after its last row for which an emitted session is stored, because it can make rows late."""
+"""An emitted session is stored until this many GAPs after its last row, because a row near it is late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,10 @@ class SessionColumns:
 
 
 class OpenSessions:
-    """Arrays with one slot per session, which the kernels of `highlevel.operators.session_kernels` link."""
+    """The open sessions, in arrays with one slot per session.
+
+    The kernels of `highlevel.operators.session_kernels` link them.
+    """
 
     def __init__(self, gap: int, columns: SessionColumns, schema: pa.Schema) -> None:
         """Create an empty table. `schema` is the schema of the partials."""
@@ -67,7 +70,7 @@ class OpenSessions:
         self._free = np.empty(0, np.int64)
         self._free_count = np.zeros(1, np.int64)
         self._earliest_last = FREE  # lower bound of the last times of open sessions
-        self._max_groups = MIN_ROWS  # with more groups the table is sparse
+        self._max_groups = MIN_ROWS  # with more groups than this the table may be sparse
 
     @classmethod
     def restore_from(
@@ -92,7 +95,7 @@ class OpenSessions:
 
     @property
     def _table(self) -> SessionSlots:
-        """The sessions for kernels. It is valid until the arrays grow, in `_reserve`."""
+        """The sessions for kernels. They are valid until `_reserve` replaces the arrays."""
         first, last, newer, older, group_of = self.slots
         slot_of_group, emitted = self.groups
         return SessionSlots(first, last, newer, older, group_of, slot_of_group, emitted, self._free, self._free_count)
@@ -211,14 +214,17 @@ class OpenSessions:
 
 
 TS = Column("ts", Type.TIME)
-"""Argument of the sub-aggregates MIN and MAX, which are the first and last time of a partial."""
+"""The argument of two sub-aggregates that each partial has: MIN is its first time, MAX its last time."""
 
 LOW, OPEN, EMITTED = "low", "open", "answered"
 """Names of tables in a snapshot."""
 
 
 class SessionAggregate:
-    """A `WindowOperator` for sessions. Late partials are left out and counted; their session is not emitted again."""
+    """A `WindowOperator` for sessions.
+
+    Late partials are left out and counted; an emitted session is never emitted again.
+    """
 
     def __init__(self, window: SessionWindow, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
         """Group by the columns `groups`. The sub-aggregates must contain MIN and MAX of ts."""
@@ -242,7 +248,7 @@ class SessionAggregate:
         return 0 if self.sessions is None else self.sessions.bytes
 
     def open_windows(self) -> int:
-        """Return the number of open sessions. Sessions of different partitions are different."""
+        """Return the number of open sessions. Each partition has separate sessions."""
         return 0 if self.sessions is None else self.sessions.count
 
     def take_closed_windows(self) -> int:
@@ -251,7 +257,7 @@ class SessionAggregate:
         return closed
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Merge partials with the sessions that they touch."""
+        """Merge partials with the sessions to which they belong."""
         if batch.num_rows == 0:
             return iter(())
         self.received += batch.num_rows
@@ -264,7 +270,7 @@ class SessionAggregate:
         return iter(())
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Emit the sessions that end at or before the watermark, by their ends, then the watermark if it has grown."""
+        """Emit the sessions that end by the watermark, in the order of their ends, and then a greater watermark."""
         if punctuation.watermark <= self.watermark:
             return
         self.watermark = punctuation.watermark
@@ -306,7 +312,7 @@ class SessionAggregate:
 
 
 def _name_of_time(subaggregates: Sequence[SubAggregate], kind: Kind) -> str:
-    """Return the name of MIN or MAX of ts."""
+    """Return the name of the sub-aggregate MIN or MAX of ts."""
     return next(sub.name for sub in subaggregates if sub.kind is kind and sub.argument == TS)
 
 

@@ -1,14 +1,14 @@
-"""Kernels over open sessions: slots that are linked per group in the order of time.
+"""Kernels over open sessions. The sessions of a group are slots of arrays, linked in the order of time.
 
     at[group] ──► slot        newer[slot] ──► … ──► NOBODY       neighbours are at least GAP apart
                               older[slot] ──► … ──► NOBODY
 
-Open sessions of a group are at least GAP apart, so the order by end is the order by start. The search for the session
-of a partial starts at the session of the group's previous partial. So its cost is the number of sessions between the
-two partials, not the number of open sessions.
+Open sessions of a group are at least GAP apart, so they have the same order by start and by end. The search for the
+session of a partial starts at the session of the group's previous partial. So its cost depends only on the number of
+sessions between the two partials.
 
 Emitted sessions are older than open sessions. `emitted_until[group]` is the last time of the newest emitted session of
-a group. It shows if a row below the watermark would have joined that session.
+a group. It determines if a row below the watermark belongs to that session.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from capture.native import Integer, Integers, kernel
 from lowlevel.subaggregates import INT_MAX
 
 NOBODY = -1
-"""In place of a slot number: the end of a list, or a late partial."""
+"""A value instead of a slot number: the end of a list, or a late partial."""
 
 FREE = INT_MAX
-"""The end in a free slot."""
+"""The value of `last` in a free slot."""
 
 NEVER = -(2**62)
 """Value of `emitted_until` for a group without an emitted session: before all times."""
@@ -49,7 +49,10 @@ class SessionSlots(NamedTuple):
 
 
 class Partials(NamedTuple):
-    """Partials for kernels: partial i of the group `groups[i]` is the times `[begins[i], ends[i]]`, both included."""
+    """Partials for kernels.
+
+    Partial i has the group `groups[i]`, and covers the times from `begins[i]` to `ends[i]`, inclusive.
+    """
 
     groups: Integers
     begins: Integers
@@ -61,11 +64,13 @@ class Partials(NamedTuple):
 def place_partials(  # type: ignore[no-untyped-def]
     sessions: SessionSlots, partials: Partials, gap, watermark, slots, joined_slots, into
 ):  # fmt: skip
-    """Write the session of each partial to `slots`, or NOBODY if it is late. Return the number of joined sessions.
+    """Write the slot of each partial's session to `slots`, or NOBODY if the partial is late.
 
-    The caller reserves at least one free slot per partial. Session `joined_slots[k]` was joined to the open session
-    `into[k]`; the caller merges its sub-aggregates and releases its slot. `joined_slots` and `into` must have an
-    element for every open session and every partial.
+    Return the number of joined sessions.
+
+    The caller reserves at least one free slot per partial. Session `joined_slots[k]` was joined to session `into[k]`:
+    the caller must merge its sub-aggregates and release its slot. `joined_slots` and `into` must have an element for
+    every open session and every partial.
     """
     first, last, newer, older, at = sessions.first, sessions.last, sessions.newer, sessions.older, sessions.at
     emitted_until, group_of, free_count = sessions.emitted_until, sessions.group_of, sessions.free_count
@@ -123,7 +128,7 @@ def place_partials(  # type: ignore[no-untyped-def]
             last[here] = max(last[here], end)
         at[group] = here
         slots[row] = here
-    # The target of a join may have been joined to another session later.
+    # The session that absorbed another session may itself be absorbed later.
     for back in range(joined):
         position = joined - 1 - back
         if last[into[position]] == FREE:
@@ -134,9 +139,9 @@ def place_partials(  # type: ignore[no-untyped-def]
 
 @kernel("i64(SessionSlots, i64, i64, i64, i64*, i64*)")
 def take_final(sessions: SessionSlots, slots, gap, watermark, final_slots, smallest_last):  # type: ignore[no-untyped-def]
-    """Write the slots whose session ends by `watermark` to `final_slots`, and unlink them. Return their number.
+    """Write the slots of sessions that end by `watermark` to `final_slots`, and unlink them. Return their number.
 
-    `smallest_last` receives the smallest `last` of the other slots, or FREE without other slots.
+    `smallest_last` receives the smallest `last` of the other slots, or FREE if there are none.
     """
     last, newer, older, at, emitted_until = (
         sessions.last,

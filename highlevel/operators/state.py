@@ -1,4 +1,4 @@
-"""State of several operators as one snapshot: the name of each table begins with the position of its operator."""
+"""One snapshot for the state of several operators. The name of each table begins with the position of its operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class StateOwner(Protocol):
     """An object with a state, for example an operator."""
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """State as Arrow tables by name."""
+        """Return the state as Arrow tables by name."""
         ...
 
     def restore(self, tables: dict[str, pa.Table]) -> None:

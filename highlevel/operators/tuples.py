@@ -4,11 +4,11 @@
     window 0     x x x x                    [-2, 4)   begins before the first row
     window 1         x x x x x x            [2, 8)    final with row 7
 
-The number of received rows is the watermark: a window is final after its last row. Watermarks of times are ignored,
-except the end of the input: then the windows without all their rows become final.
+The number of received rows is the watermark: a window is final after its last row. Watermarks that are times are
+ignored. At the end of the input incomplete windows become final.
 
-Cost of a window: some calls, and the partials of one slide. `highlevel.operators.partitioned`, for short windows, needs
-no call per window, but merges all partials of its RANGE.
+A window costs some calls, and the merge of the partials of one slide. For short windows there is
+`highlevel.operators.partitioned`: it needs no call per window, but merges all partials of RANGE for each window.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import SubAggregate
 
 MIN_LONG_RANGE = 8192
-"""Rows of RANGE above which this operator is cheaper. Measured: the calls per window cost less than 0.2 us per row."""
+"""This operator is used from this RANGE (rows) on. There its calls per window cost less than 0.2 us per row
+(measured).
+"""
 
 NUMBERS = "numbers"
 """Name of the snapshot table with the number of the next row."""
@@ -57,7 +59,7 @@ class TupleAggregate:
         return self.sliding.bytes
 
     def open_windows(self) -> Ranges:
-        """Return the IDs of the windows that contain rows and wait for more."""
+        """Return the IDs of the windows that contain rows and are not final."""
         return self.sliding.open_windows()
 
     def take_closed_windows(self) -> Ranges:
@@ -65,7 +67,7 @@ class TupleAggregate:
         return self.sliding.take_closed_windows()
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Number rows, and emit the windows whose last row is among them."""
+        """Number the rows, and emit the windows whose last row is among them."""
         numbers = self.next + np.arange(batch.num_rows)
         self.next += batch.num_rows
         self.received += batch.num_rows
@@ -81,7 +83,7 @@ class TupleAggregate:
         yield from self.sliding.punctuate(port, Punctuation(UNION, self.next))
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Emit the open windows at the end. Ignore other punctuations, because they contain times."""
+        """Emit the open windows at the end of the input. Ignore other punctuations, because they contain times."""
         if punctuation.watermark == END:
             yield from self.sliding.punctuate(port, punctuation)
 

@@ -1,4 +1,4 @@
-"""Additional interface of window operators for the engines and the metrics."""
+"""WindowOperator: what window operators provide for the engines and the metrics, in addition to Operator."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ WINDOW_START, WINDOW_END = "window_start", "window_end"
 """First columns of the results: the bounds of the half-open window, in ns or row numbers (`WindowKind.timed`)."""
 
 WINDOW_INSTANCE = "window instance"
-"""Optional further column of the results. No column of a query has this name.
+"""An optional column of the results. No column of a query has this name.
 
-With `IDLE` a partition may number its rows again from 0, so different windows of one group can have equal bounds. This
-number then differs between these windows of one batch. Stages that merge the rows of a window group by it as well.
+With `IDLE` a partition may number its rows again from 0, so different windows of one group can have equal bounds. In
+one batch, these windows have different numbers in this column. Stages that merge the rows of a window also group by it.
 """
 
 
 class WindowOperator(Operator, Protocol):
-    """Process partials and watermarks in ns; emit the merged partials of final windows.
+    """Receives partials, and watermarks in ns; returns the merged partials of final windows.
 
     Rows of the result: `window_start, window_end`, the groups, the merged sub-aggregates, and `WINDOW_INSTANCE` if
     different windows of a group can have equal bounds. After an emitted watermark W no later row has a `window_end` at
-    or below W. All rows of a window that groups share are in one batch, except late rows.
+    or below W. If all groups have the same windows, all rows of a window are in one batch, except late rows.
     """
 
     @property
@@ -38,12 +38,12 @@ class WindowOperator(Operator, Protocol):
 
     @property
     def late(self) -> int:
-        """Number of times that a partial missed a window because the window was final."""
+        """Number of late partials, once for each final window that lacks them."""
         ...
 
     @property
     def late_rows(self) -> int:
-        """Rows of these partials, if a sub-aggregate counts rows. Each row counts once."""
+        """Number of rows in late partials, if a sub-aggregate counts rows. Each row counts once."""
         ...
 
     @property
@@ -59,7 +59,7 @@ class WindowOperator(Operator, Protocol):
         ...
 
     def take_closed_windows(self) -> Ranges | int:
-        """Return and forget the windows with rows that became final: their ids, or their number, as above."""
+        """Return and remove the windows with rows that became final, in the form of `open_windows`."""
         ...
 
 
@@ -69,15 +69,15 @@ class CappedOperator(Protocol):
 
     @property
     def beyond_cap(self) -> int:
-        """Partials of groups that are not kept."""
+        """Number of partials of groups that are not kept."""
         ...
 
     @property
     def beyond_cap_rows(self) -> int:
-        """Rows of these partials, if a sub-aggregate counts rows."""
+        """Number of rows in these partials, if a sub-aggregate counts rows."""
         ...
 
 
 def beyond_cap(operator: WindowOperator) -> tuple[int, int]:
-    """Return the number of partials, and of their rows, that an operator left out because it keeps no more groups."""
+    """Return the numbers of partials and rows that an operator left out because it had no room for more groups."""
     return (operator.beyond_cap, operator.beyond_cap_rows) if isinstance(operator, CappedOperator) else (0, 0)

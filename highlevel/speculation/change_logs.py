@@ -1,4 +1,4 @@
-"""The rule of NetRows: rows of a change log are added up, so a row that was withdrawn is no result.
+"""The rule of NetRows: the rows of a change log are added up. A row that was withdrawn is not in the result.
 
     op      ts  host         op      ts  host
     insert   1  a            +I       1  a           result: 1 a,  3 b
@@ -6,8 +6,8 @@
     delete   2  b            -U       2  b
     insert   3  b            +U       3  b
 
-A withdrawal has the values of the row that it withdraws, so also its time. It may arrive before the row. A row that is
-withdrawn more often than it was inserted is left out, and counted when the watermark has passed it.
+A withdrawal has the same values, also the same time, as the row that it withdraws. It may arrive before this row. If a
+row is withdrawn more often than it was inserted, it is left out, and counted when the watermark has passed its time.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ SUM = ".weight"
 """Column of stored rows: the sum of the weights of equal rows."""
 
 MAX_WEIGHT = 1 << 20
-"""Largest weight of a row. A row is repeated that often, and a wrong column as weight would need all memory."""
+"""Largest weight of a row. A row with the weight n is returned n times. Without a limit, a wrong column as weight would
+use all memory.
+"""
 
 INSERTS = ("+", "+i", "+u", "c", "r", "insert", "update_postimage")
 WITHDRAWALS = ("-", "-u", "-d", "d", "delete", "update_preimage")
-"""Operations in lower case, as in diff, Flink, Debezium and Delta Lake."""
+"""The names of operations, in lower case, that diff, Flink, Debezium and Delta Lake use."""
 
 
 class NetRule:
@@ -42,7 +44,7 @@ class NetRule:
         self._names = list(node.keys)
 
     def prepare(self, batch: pa.RecordBatch) -> pa.Table:
-        """Return rows with weights. Raises InputError for an unknown operation, and a too large weight."""
+        """Return rows with weights. Raises InputError for an unknown operation, and for a weight above MAX_WEIGHT."""
         weights = _weights(self._change, batch.column(self._change))
         return pa.Table.from_arrays([*map(batch.column, self._names), array_of(weights)], [*self._names, SUM])
 
@@ -51,7 +53,7 @@ class NetRule:
         return self._repeated(self._summed(keyed))
 
     def settle(self, keyed: KeyedRows, decided: int, low: int, deadline: int) -> Settlement:
-        """Return the rows below the watermark. The weights of the others are added up."""
+        """Return the rows below the watermark. Add up the weights of equal rows among the others."""
         summed = self._summed(keyed)
         is_final = summed.times < low
         final = summed.take(np.flatnonzero(is_final))
@@ -61,7 +63,10 @@ class NetRule:
         return Settlement(results, summed.take(np.flatnonzero(~is_final)), unmatched)
 
     def bound(self, times: Numbers, low: int) -> int:
-        """Return the watermark of the rows: changes of a row have its time."""
+        """Return the watermark of the results.
+
+        It is the watermark of the input, because changes of a row have its time.
+        """
         return low
 
     def _weights_in(self, keyed: KeyedRows) -> Numbers:
@@ -69,7 +74,7 @@ class NetRule:
         return weights
 
     def _summed(self, keyed: KeyedRows) -> KeyedRows:
-        """Return each different row once, with the sum of its weights, unless this is 0."""
+        """Return each distinct row once, with the sum of its weights, without rows whose sum is 0."""
         firsts = np.flatnonzero(keyed.begins_key)
         if not len(firsts):
             return keyed

@@ -27,7 +27,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def final_changes(rows: pa.Table) -> pa.Table:
-    """Return all rows of a result as final changes: each different row once, with its number of occurrences as weight.
+    """Return all rows of a result as final changes: each distinct row once; its weight is the number of its copies.
 
     >>> final_changes(pa.table({"n": [1, 2, 2]})).to_pydict()
     {'n': [1, 2], 'weight': [1, 2], 'final': [True, True]}
@@ -38,7 +38,7 @@ def final_changes(rows: pa.Table) -> pa.Table:
 
 
 def net_changes(old: pa.Table, new: pa.Table) -> tuple[pa.Table, Weights]:
-    """Return the different rows that `new` has more often than `old`, or less often, and their weights.
+    """Return the distinct rows that `new` contains more often or less often than `old`, and the differences as weights.
 
     Withdrawn rows are first. Both tables have the same columns.
 
@@ -60,7 +60,7 @@ def net_changes(old: pa.Table, new: pa.Table) -> tuple[pa.Table, Weights]:
 
 
 def make_changes(rows: pa.Table, weights: Weights, final: Mask | bool) -> Iterator[pa.RecordBatch]:
-    """Yield rows as one batch of changes; no batch without rows. `final`: which rows are final, or all or none."""
+    """Yield rows as one batch of changes, or no batch if there are no rows. `final`: for each row, or for all rows."""
     if rows.num_rows:
         (batch,) = rows.combine_chunks().to_batches()
         finals = array_of(np.broadcast_to(final, rows.num_rows))
@@ -69,10 +69,10 @@ def make_changes(rows: pa.Table, weights: Weights, final: Mask | bool) -> Iterat
 
 
 def add_up(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield changes with one weight for equal rows, withdrawn rows first; nothing if all of them cancel each other.
+    """Yield one change for each set of equal rows, with the sum of their weights; withdrawn rows are first.
 
-    A row is final if its other changes cancel each other: a provisional row that is withdrawn and inserted again as
-    final is final. If only one of two equal rows is final, neither is returned as final.
+    Rows whose weights add up to 0 are left out. A provisional row that is withdrawn and inserted again as final becomes
+    final. If only one of two equal rows is final, neither is returned as final.
 
     >>> rows = {"n": [5, 5, 5, 6, 6], "weight": [1, -1, 1, 1, 1], "final": [False, False, True, False, True]}
     >>> (batch,) = add_up(pa.RecordBatch.from_pydict(rows))

@@ -2,16 +2,16 @@
 
     WAIT (B)        a window is published when the newest row is this much later than the end of the window
     REMEMBER (M)    a row that is older than the newest row by more than this is late
-    EARLY           a window is also published before its end, at most once in this time
+    EARLY     a window is also published before its end, at most once per this length of time
 
 A CTI of CEDR is a watermark (`lowlevel.punctuation`): CTI(t) and the watermark t both mean that no later row has a time
 below t. A result is final when the watermark has reached the end of its window. REMEMBER is the disorder that the low
 level allows: the watermark of a link is the time of its newest row minus REMEMBER.
 
-The corners of the triangle of CEDR:
+The three extreme choices, which CEDR names:
 
     STRONG    WAIT without limit: only final results, and no corrections
-    MIDDLE    WAIT 0: provisional results at once, and corrections as long as the input allows
+    MIDDLE WAIT 0: provisional results at once, and corrections until the watermark passes the window
     WEAK      WAIT 0, REMEMBER 0: results at once, and no corrections; each row below the newest one is late
 """
 
@@ -20,10 +20,12 @@ from __future__ import annotations
 from capture.lazy_dataclasses import dataclass
 
 FOREVER = 2**62
-"""A REMEMBER without limit, ns: 146 years."""
+"""The value of REMEMBER that means no limit, ns: 146 years."""
 
 WEIGHT, FINAL = "weight", "final"
-"""Columns after the result: +1 or -1 (or more for several equal rows); whether the row cannot change any more."""
+"""Columns after those of the result. WEIGHT: +1 or -1, or a larger number for equal rows. FINAL: no later change of the
+row follows.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,8 @@ class Consistency:
     """The consistency of a query; all values in ns.
 
     `wait`: None waits for the watermark. `remember`: None uses the watermarks of the input. `early`: None returns no
-    result before the end of its window. Raises ValueError for negative values, for a `wait` longer than `remember`, and
-    for `early` without a `wait`.
+    result before the end of its window. Raises ValueError for negative values, if `wait` is longer than `remember`, and
+    for `early` if `wait` is None.
     """
 
     wait: int | None = 0

@@ -3,8 +3,8 @@
     within 10       times of a key    0   4   12   30      12 is at most 10 later than 4, which is a copy itself
                     copies                *    *
 
-Whether a row is a copy depends only on the distance to the row before it. So a late row affects only the row that
-follows it. Only the newest row of a key below the watermark can be the row before a later row.
+Only the distance to the row before it decides if a row is a copy. So a late row affects only the row that follows it.
+Of the rows of a key below the watermark, only the newest can be the row before a row that arrives later.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lowlevel.punctuation import END
 
 
 class CopyRule:
-    """The rows that are no copies."""
+    """The rows that are not copies."""
 
     def __init__(self, node: FirstCopies) -> None:
         """Use the time of `node`."""
@@ -30,11 +30,14 @@ class CopyRule:
         return pa.Table.from_batches([batch])
 
     def results(self, keyed: KeyedRows) -> pa.Table:
-        """Return the rows that are no copies."""
+        """Return the rows that are not copies."""
         return keyed.rows.filter(array_of(self._is_first(keyed)))
 
     def settle(self, keyed: KeyedRows, decided: int, low: int, deadline: int) -> Settlement:
-        """Return the first copies between the two watermarks. Rows remain as long as a later row can be their copy."""
+        """Return the rows between the two watermarks that are not copies.
+
+        Keep rows as long as a later row can be their copy.
+        """
         is_first = self._is_first(keyed)
         is_new = (keyed.times >= decided) & (keyed.times < low)
         results = np.flatnonzero(is_first & is_new)
@@ -46,7 +49,10 @@ class CopyRule:
         return Settlement(keyed.rows.take(array_of(results)), remaining, absorbed, forgotten)
 
     def bound(self, times: Numbers, low: int) -> int:
-        """Return the watermark of the rows: a later row affects no earlier one."""
+        """Return the watermark of the results.
+
+        It is the watermark of the input, because a row does not affect earlier rows.
+        """
         return low
 
     def _is_first(self, keyed: KeyedRows) -> Mask:

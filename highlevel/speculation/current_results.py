@@ -1,15 +1,14 @@
-"""The results so far of a query with changes: the sum of the weights of its changes, time by time.
+"""The current results of a query with changes: the rows that its changes so far add up to, grouped by their time.
 
     changes ──► sum of the weights of equal rows ──► rows that are not final
                                                  └─► rows that became final, once
 
-A sink that cannot store changes reads this sum. The key by which it finds the rows of a correction is the time column
+A sink that cannot store changes reads this sum. It finds the rows that a correction replaces by the time column
 of the results: the end of the window, or the time of a row without a window. The sum contains only rows that are not
-final, so its size is bounded like that of the windows themselves (REMEMBER). A correction is in one batch, so no reader
-sees half of it.
+final, so REMEMBER bounds its size. All changes of a correction are in one batch, so no reader sees half of it.
 
-Equal rows have one number (`highlevel.groups.keys`), so a change costs only its own rows. Numbers of withdrawn rows are
-forgotten when they are more than half of all.
+Each distinct row has a number (`highlevel.groups.keys`), so the cost of a change depends only on its own rows. When
+more than half of all numbers belong to withdrawn rows, these numbers are removed.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from lowlevel.punctuation import END
 Mask = npt.NDArray[np.bool_]
 
 MIN_FORGOTTEN = 64
-"""Smallest number of withdrawn rows whose numbers are forgotten together."""
+"""Numbers of withdrawn rows are only removed if they are at least this many."""
 
 
 class CurrentResults:
@@ -50,22 +49,22 @@ class CurrentResults:
 
     @property
     def times(self) -> list[int]:
-        """The times of rows that are not final, in order. The rows of a time may have been withdrawn."""
+        """The times of rows that are not final, in order. A time stays in the list if all its rows were withdrawn."""
         return sorted(self._open)
 
     @property
     def oldest(self) -> int | None:
-        """The first time with a row that is not final, ns; None without one."""
+        """The earliest time of a row that is not final, ns; None if there is no such row."""
         return int(self._times[self._weights > 0].min()) if (self._weights > 0).any() else None
 
     @property
     def num_rows(self) -> int:
-        """Number of different rows."""
+        """Number of distinct rows."""
         return int(np.count_nonzero(self._weights))
 
     @property
     def bytes(self) -> int:
-        """Bytes of the rows, including the room for more of them."""
+        """Memory of the rows in bytes, including memory reserved for more rows."""
         return self._keys.bytes + self._weights.nbytes + self._times.nbytes
 
     def rows(self, time: int) -> pa.Table:
@@ -77,7 +76,7 @@ class CurrentResults:
         return self._ordered(self._weights > 0)
 
     def add(self, changes: pa.Table) -> list[int]:
-        """Add changes. Return the times whose rows are different now, in order.
+        """Add changes. Return the times whose rows have changed, in order.
 
         Raises InputError for a row that is withdrawn more often than it was returned.
         """
@@ -95,8 +94,8 @@ class CurrentResults:
         if len(negative):
             (row,) = self._rows(negative[:1]).to_pylist()
             raise InputError(
-                f"changes of the query {self._query}: got {row}, which withdraws a row that was not returned; "
-                "expected all changes since the first one"
+                f"changes of the query {self._query}: got {row}, which withdraws a row that no earlier change "
+                "returned; expected all changes since the first one"
             )
         changed = np.unique(self._times[numbers[sums != 0]]).tolist()
         self._open.update(changed)
@@ -120,7 +119,7 @@ class CurrentResults:
                                           (self._weights, self._times))  # fmt: skip
 
     def _forget(self) -> None:
-        """Forget the numbers of rows that were withdrawn or closed, if these are many."""
+        """Remove the numbers of rows that were withdrawn or closed, if these are many."""
         kept = np.flatnonzero(self._weights)
         if self._keys.count - len(kept) <= max(len(kept), MIN_FORGOTTEN):
             return

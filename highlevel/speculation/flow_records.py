@@ -1,14 +1,14 @@
-"""The rule of FlowMerge: the records of a flow, exported while it lasts, become one row.
+"""The rule of FlowMerge: the records that an exporter sends while a flow lasts become one row.
 
     records of a key   │──1──│──2──│──3 ended│      │──4──│        4 follows the end of the flow, so it begins another
     rows               │─────── 1, 2, 3 ─────│      │──4──│
 
-A flow continues from one record to the next in the order of time. So a late record affects only its own flow and the
-next one. No record arrives between two records below the watermark. So these are merged, and a flow that stays open for
-days is one stored row.
+The records of a key in the order of time decide where a flow ends. So a late record affects only its own flow and the
+next one. No later record can be between two records below the watermark. So these are merged, and a flow that stays
+open for days is one stored row.
 
-A stored row has two columns for each sum: of the upper halves (x >> 32) and of the lower halves. So no addition wraps,
-and a sum beyond 64 bits is NULL.
+A stored row has two columns for each sum: one for the upper halves of the values (x >> 32) and one for the lower
+halves. So no addition overflows. A sum of more than 64 bits is NULL.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ENDED, COUNT = ".ended", ".records"
 """Columns of stored rows: whether the last record ends the flow, and the number of merged records."""
 
 UPPER = ".upper "
-"""First part of the name of the column with the upper halves of a sum. The column of the sum has the lower halves."""
+"""Prefix of the name of the column with the upper halves of a sum. The column of the sum has the lower halves."""
 
 _UFUNCS = {
     Role.SUM: (np.add, 0),
@@ -41,7 +41,7 @@ _UFUNCS = {
     Role.GREATEST: (np.maximum, INT_MIN),
     Role.BITS: (np.bitwise_or, 0),
 }
-"""The function of each role, and its value for NULL."""
+"""For each role of a column: the function that merges values, and the value that replaces NULL."""
 
 
 class FlowRule:
@@ -57,7 +57,10 @@ class FlowRule:
         self._roles = dict(node.roles)
 
     def prepare(self, batch: pa.RecordBatch) -> pa.Table:
-        """Return records as flows of one record. Of records with equal times the one that ends the flow is last."""
+        """Return each record as a flow of one record.
+
+        Among records with equal times, the record that ends the flow is last.
+        """
         ended = self._ended.true_rows(BatchColumns(batch, self._macs), batch.num_rows)
         columns = [array_of(ended), array_of(np.ones(batch.num_rows, np.int64))]
         names = [ENDED, COUNT]
@@ -77,10 +80,10 @@ class FlowRule:
         return self._shown(self._merged(keyed, self._begins_flow(keyed)).rows)
 
     def settle(self, keyed: KeyedRows, decided: int, low: int, deadline: int) -> Settlement:
-        """Return the flows that are complete. Merge the records below the watermark of the others.
+        """Return the flows that are complete. Merge the records of the other flows that are below the watermark.
 
-        A flow is complete if its last record is below the watermark, and ends it, or is before the deadline, or if the
-        next flow of the key begins below the watermark.
+        A flow is complete in three cases: its last record is below the watermark and ends the flow; its last record is
+        before the deadline; or the next flow of the key begins below the watermark.
         """
         begins = self._begins_flow(keyed)
         firsts = np.flatnonzero(begins)
@@ -108,7 +111,10 @@ class FlowRule:
         return Settlement(shown, remaining, absorbed, forgotten, overflows)
 
     def bound(self, times: Numbers, low: int) -> int:
-        """Return the watermark of the rows: the row of an open flow can be withdrawn."""
+        """Return the watermark of the results.
+
+        It is not later than the time of any open flow, whose row can be withdrawn.
+        """
         return min(low, int(times.min(initial=END)))
 
     def _begins_flow(self, keyed: KeyedRows) -> Mask:
@@ -120,7 +126,7 @@ class FlowRule:
         return begins
 
     def _merged(self, keyed: KeyedRows, begins: Mask) -> KeyedRows:
-        """Merge runs of rows. `begins`: which rows are the first of a run."""
+        """Merge each run of neighbouring rows into one row. `begins`: which rows are the first of a run."""
         firsts = np.flatnonzero(begins)
         if len(firsts) == len(keyed.times):
             return keyed
@@ -143,7 +149,7 @@ class FlowRule:
         return array_of(values, ~known)
 
     def _shown(self, rows: pa.Table) -> pa.Table:
-        """Return stored rows as results."""
+        """Convert stored rows to results."""
         return pa.Table.from_arrays(list(self._shown_columns(rows)), [*self._names, RECORDS, OPEN])
 
     def _shown_columns(self, rows: pa.Table) -> Iterator[pa.Array | pa.ChunkedArray]:
@@ -153,7 +159,7 @@ class FlowRule:
         yield array_of(~rows.column(ENDED).to_numpy())
 
     def _sum(self, rows: pa.Table, name: str) -> pa.Array:
-        """Return a column of sums. A sum is NULL if it is beyond 64 bits, or if all its values are NULL."""
+        """Return a column of sums. A sum is NULL if it needs more than 64 bits, or if all its values are NULL."""
         lower, upper = (rows.column(column).combine_chunks() for column in (name, UPPER + name))
         sums = sum_halves(upper.fill_null(0).to_numpy(), lower.fill_null(0).to_numpy(), Type.INT)
         return array_of(sums.data, ~(np.asarray(sums.valid) & lower.is_valid().to_numpy(zero_copy_only=False)))

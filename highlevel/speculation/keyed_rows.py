@@ -1,7 +1,7 @@
-"""KeyedRows: rows in the order of key and time, and the rule of a node that computes results from them.
+"""KeyedRows: rows in the order of key and time. Rule: how a plan node computes results from them.
 
-A rule states which results follow from the rows of some keys, and what remains of rows when a watermark has passed
-them. It has no state: `highlevel.plan.operators.revision` stores the rows.
+A rule computes the results of the rows of some keys, and the rows that must be kept when a watermark has passed them.
+It has no state: `highlevel.plan.operators.revision` stores the rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class KeyedRows:
-    """Rows with the numbers of their keys and their times (ns), in the order of keys, times and then all columns."""
+    """Rows, the number of the key of each row, and its time (ns), in the order of keys, times and then all columns."""
 
     rows: pa.Table
     keys: Numbers
@@ -34,17 +34,17 @@ class KeyedRows:
         return np.append(True, self.keys[1:] != self.keys[:-1])[: len(self.keys)]
 
     def take(self, positions: Numbers) -> KeyedRows:
-        """Return the rows at some positions, which rise."""
+        """Return the rows at `positions`, which must be in ascending order."""
         return KeyedRows(self.rows.take(array_of(positions)), self.keys[positions], self.times[positions])
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The effects of a watermark: results that cannot change, the rows that remain, and numbers for counters.
+    """The effects of a watermark: results that cannot change any more, the rows to keep, and numbers for counters.
 
-    `absorbed`: rows that are no separate rows of the result, such as copies. `forgotten`: rows or flows before the
-    deadline, although a later row could change them or be their copy. `overflowed_sums`: sums in `results` that are
-    NULL, because they exceed 64 bits.
+    `absorbed`: number of rows that are not separate rows of the result, such as copies. `forgotten`: number of rows or
+    flows that were removed at the deadline, although a later row could change them or be their copy. `overflowed_sums`:
+    number of sums in `results` that are NULL because they need more than 64 bits.
     """
 
     results: pa.Table
@@ -55,15 +55,15 @@ class Settlement:
 
 
 class Rule(Protocol):
-    """The results of rows with keys."""
+    """Computes results from rows with keys."""
 
     @property
     def within(self) -> int:
-        """A row can change the result of another row only if it is at most this much later, ns."""
+        """Return the largest distance, ns, at which a row can change the result of an earlier row."""
         ...
 
     def prepare(self, batch: pa.RecordBatch) -> pa.Table:
-        """Return rows of the input as rows that are stored."""
+        """Convert rows of the input to the rows that are stored."""
         ...
 
     def results(self, keyed: KeyedRows) -> pa.Table:
@@ -73,8 +73,8 @@ class Rule(Protocol):
     def settle(self, keyed: KeyedRows, decided: int, low: int, deadline: int) -> Settlement:
         """Process the watermark `low` after the watermark `decided`, for all rows of some keys.
 
-        `deadline`: rows before it are forgotten, and their results are complete. It is at least `low - within`, since
-        no later row can follow an older row. It is later if too many rows are stored.
+        `deadline`: rows before it are removed, and their results are complete. It is at least `low - within`, because
+        no row that arrives later can change older rows. It is later if too many rows are stored.
         """
         ...
 
@@ -84,13 +84,13 @@ class Rule(Protocol):
 
 
 def sort_rows(rows: pa.Table, keys: Numbers, times: Numbers) -> KeyedRows:
-    """Return rows in the order of keys, times and then all columns, so that the order of arrival has no effect."""
+    """Sort rows by key, time and then all columns, so that the order of arrival has no effect."""
     order = np.lexsort((times, keys))
     sorted_keys, sorted_times = keys[order], times[order]
     equal = (sorted_keys[1:] == sorted_keys[:-1]) & (sorted_times[1:] == sorted_times[:-1])
     if equal.any():
         tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
-        names = [str(number) for number in range(rows.num_columns)]  # a name with a dot would be a path
+        names = [str(number) for number in range(rows.num_columns)]  # pyarrow would read a name with a dot as a path
         compared = rows.take(array_of(order[tied])).rename_columns(names)
         by_value = pc.sort_indices(compared, [(name, "ascending") for name in names])
         ranks = np.empty(len(tied), np.int64)

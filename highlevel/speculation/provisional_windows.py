@@ -1,11 +1,12 @@
 """Sliding windows that are published before they are final, and corrected when more rows arrive.
 
     partials ──► pending, per window ──┬─► published, per window ──► old and new groups of the changed windows
-                                       └── when the clock has passed WAIT or EARLY, or the watermark the window
+                                       └── when WAIT or EARLY has passed, or the watermark is past the window
 
 This is the snapshot operator of CEDR for windows: all rows of a window have the lifetime of the window, so a window is
-one snapshot (Goldstein and Hong, §3.2). Without EARLY it is the variant that preserves perfect input: rows in order
-cause no correction. The clock is the newest time of any link, so a slow link delays no provisional result.
+one snapshot (Goldstein and Hong, §3.2). Without EARLY, rows in order cause no corrections (the variant that preserves
+perfect input). WAIT and EARLY are measured by a clock: the newest time of any link. So a slow link does not delay
+provisional results.
 """
 
 from __future__ import annotations
@@ -37,22 +38,22 @@ NEWEST_TIME = b"wiretide.newest"
 """Metadata of a batch of partials: the newest time of any row of the links so far, ns."""
 
 NO_PARTIALS = pa.RecordBatch.from_pylist([], pa.schema([]))
-"""A batch that may have a newest time."""
+"""A batch without rows, whose metadata may contain a newest time."""
 
 
 def with_newest_time(partials: pa.RecordBatch, newest: int) -> pa.RecordBatch:
-    """Return partials with the newest time of their links, which other partials may have raised."""
+    """Return partials with a newest time in the metadata. It may be later than the partials themselves."""
     return partials.replace_schema_metadata({**(partials.schema.metadata or {}), NEWEST_TIME: str(newest).encode()})
 
 
 def newest_time_of(partials: pa.RecordBatch) -> int:
-    """Return the newest time of the links, by default that of the partials."""
+    """Return the newest time in the metadata, or if it is missing the newest time of the partials."""
     stated = (partials.schema.metadata or {}).get(NEWEST_TIME)
     return pc.max(partials.column(NEWEST)).as_py() if stated is None else int(stated)
 
 
 PUBLISHED, PENDING, WINDOWS, STATE = "published", "pending", "windows", "state"
-"""Tables of a snapshot; the first two are followed by the ID of a window."""
+"""Names of the tables of a snapshot. The ID of a window follows the first two names."""
 
 
 @dataclass(slots=True)
@@ -74,7 +75,10 @@ class Revision:
 
 
 class ProvisionalWindows:
-    """Merges partials in open windows, and returns revisions. It is the state of an operator. Not thread safe."""
+    """Merges partials in open windows, and returns revisions of results. It is the state of an operator.
+
+    Not thread safe.
+    """
 
     def __init__(
         self,
@@ -87,9 +91,9 @@ class ProvisionalWindows:
         *,
         compares_groups: bool = False,
     ) -> None:
-        """Merge partials of panes of `pane` ns by the columns `merge_columns`, which contain the groups `group_by`.
+        """Merge partials of panes of `pane` ns by the columns `merge_columns`, which include the columns `group_by`.
 
-        One of the sub-aggregates is NEWEST. With `compares_groups` a result depends on all groups of its window.
+        One of the sub-aggregates must be NEWEST. `compares_groups`: a result depends on all groups of its window.
         """
         self.window = window
         self.consistency = consistency
@@ -106,12 +110,12 @@ class ProvisionalWindows:
         self._counts = count_of_rows(subaggregates)
         self._compares_groups = compares_groups
         self._open: dict[int, OpenWindow] = {}
-        self._closed_before = 0  # smaller window IDs are final
+        self._closed_before = 0  # windows with smaller IDs are final
         self._closed: Ranges = []
 
     @property
     def outside(self) -> int:
-        """Partials before the origin, or between windows."""
+        """Number of partials before the origin, or between windows."""
         return self._bucket.outside
 
     @property
@@ -142,9 +146,9 @@ class ProvisionalWindows:
         yield from self._publish(self._due_windows, final=False)
 
     def punctuate(self, punctuation: Punctuation) -> Iterator[Revision | Punctuation]:
-        """Return the final revision of each window that ends by the watermark, and then its end as watermark.
+        """Return a final revision of each window that ends by the watermark, each followed by its end as watermark.
 
-        The newest time of the links is REMEMBER later than the watermark, so other windows may be published too.
+        The clock is REMEMBER later than the watermark, so other windows may be published too.
         """
         ended = punctuation.watermark == END
         if self.consistency.remember is not None and BEGINNING < punctuation.watermark < END:
@@ -158,7 +162,7 @@ class ProvisionalWindows:
             yield punctuation if ended else Punctuation(punctuation.link, self.window.end(closed_before - 1))
 
     def _close(self, closed_before: int) -> Iterator[Revision]:
-        """Publish and forget the windows with smaller IDs."""
+        """Publish and remove the windows with IDs below `closed_before`."""
         closing = sorted(wid for wid in self._open if wid < closed_before)
         if closing:
             append_ids(self._closed, np.array(closing, np.int64))
@@ -182,7 +186,7 @@ class ProvisionalWindows:
         return MergeBuffer(self._grain, self._rules, pieces)
 
     def _count_late(self, tagged: pa.RecordBatch) -> None:
-        """Count the final windows that partials miss, and the rows of these partials."""
+        """Count late partials, once for each final window that lacks them, and their rows."""
         first, end = (tagged.column(name).to_numpy() for name in (FIRST_WID, END_WID))
         missed = np.clip(np.minimum(end, self._closed_before) - first, 0, None)
         self.late += int(missed.sum())
@@ -200,7 +204,7 @@ class ProvisionalWindows:
         return early is not None and self.clock >= last + early
 
     def _publish(self, wids: Sequence[int], *, final: bool) -> Iterator[Revision]:
-        """Merge the pending partials of windows. Return the changed groups before and after that, if any."""
+        """Merge the pending partials of windows. If groups change, return them as they were and as they are now."""
         old: list[pa.RecordBatch] = []
         new: list[pa.RecordBatch] = []
         for wid in sorted(wids):
@@ -235,7 +239,7 @@ class ProvisionalWindows:
         return pa.RecordBatch.from_arrays(columns, [WINDOW_START, WINDOW_END, *rows.schema.names])
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return tables for each open window, so that hosts do not write the others again; the clock; and times."""
+        """Return the state. Each open window has its own tables, so unchanged windows need not be written again."""
         windows = {wid: window.published_at for wid, window in self._open.items()}
         tables = {
             STATE: pa.table({"clock": [self.clock], "closed_before": [self._closed_before]}),

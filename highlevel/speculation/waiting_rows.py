@@ -4,8 +4,8 @@
     run 2   times 4 9            later batches
     due before 6: the first rows of each run, 3 4 5
 
-Each run is at most half as large as the run before it, otherwise both are merged. So a row is copied O(log n) times,
-and taking the due rows costs these rows and a binary search in each of O(log n) runs. Rows that wait cost nothing.
+Each run is at most half as large as the run before it, otherwise both are merged. So a row is copied O(log n) times. To
+take k due rows takes O(k) and a binary search in each of O(log n) runs. Rows that continue to wait are not touched.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ Times = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Rows and their times, which rise. `length`: the rows whose memory they keep, those already taken included."""
+    """Rows and their times, in ascending order.
+
+    `length`: number of rows that use memory, including rows already taken.
+    """
 
     rows: pa.Table
     times: Times
@@ -47,12 +50,12 @@ class WaitingRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the waiting rows and their times, and of taken rows that are still in memory: about as much each."""
+        """Memory in bytes of the waiting rows and their times, and of taken rows that are not freed yet."""
         return sum((run.rows.nbytes + run.times.nbytes) * run.length // len(run.times) for run in self._runs)
 
     @property
     def times(self) -> Times:
-        """The times of all waiting rows, in no order."""
+        """The times of all waiting rows, in any order."""
         return np.concatenate([np.zeros(0, np.int64), *(run.times for run in self._runs)])
 
     def add(self, rows: pa.Table) -> None:
@@ -66,7 +69,7 @@ class WaitingRows:
             self._runs[-2:] = [_merged(self._runs[-2:])]
 
     def take_before(self, time: int) -> pa.Table:
-        """Remove and return the rows with a time below `time`, in the order of their times; all rows for END."""
+        """Remove and return the rows with a time below `time`, in the order of their times. END removes all rows."""
         due: list[Run] = []
         runs: list[Run] = []
         for run in self._runs:
@@ -79,7 +82,7 @@ class WaitingRows:
         return _merged(due).rows if due else self.schema.empty_table()
 
     def snapshot(self) -> pa.Table:
-        """Return all rows, those with equal times in the order in which they were added."""
+        """Return all rows. Rows with equal times are in the order in which they were added."""
         return pa.concat_tables([self.schema.empty_table(), *(run.rows for run in self._runs)]).combine_chunks()
 
     def restore(self, rows: pa.Table) -> None:
@@ -89,7 +92,10 @@ class WaitingRows:
 
 
 def _without_first(run: Run, count: int) -> Run:
-    """Remove the first rows. A slice keeps all memory, so the others are copied when they are at most half of it."""
+    """Remove the first rows.
+
+    A slice keeps all memory, so the remaining rows are copied when they are at most half of it.
+    """
     rows, times = run.rows.slice(count), run.times[count:]
     if 2 * len(times) > run.length:
         return Run(rows, times, run.length)

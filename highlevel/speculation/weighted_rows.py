@@ -3,7 +3,7 @@
     changes     a +1    b +1    a -1    c +1    b +1
     content     b with weight 2, c with weight 1
 
-Changes wait in a list until the content is read, so a change costs no copy of the content.
+Changes wait in a list until the content is read, so adding a change does not copy the content.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class WeightedRows:
-    """Rows with weights other than 0. Rows with equal values are one row as soon as one of them has been withdrawn."""
+    """Rows with weights other than 0. Equal rows are merged into one row as soon as one of them is withdrawn."""
 
     def __init__(self, schema: pa.Schema) -> None:
         """Store no rows yet. `schema` has no column of weights."""
@@ -54,7 +54,7 @@ class WeightedRows:
         return self._rows, self._weights
 
     def _add_up(self) -> None:
-        """Store equal rows as one row, and no rows with a weight of 0."""
+        """Merge equal rows into one row, and remove rows with the weight 0."""
         numbers = number_groups(self._rows, tuple(self._schema.names))
         totals = np.zeros(numbers.max(initial=-1) + 1, np.int64)
         np.add.at(totals, numbers, self._weights)

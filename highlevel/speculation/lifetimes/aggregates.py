@@ -1,16 +1,16 @@
-"""Aggregates over the rows that are true at an instant, and the words in which a snapshot stores them.
+"""Aggregates over the rows that are true at an instant, and the integers (words) in which a snapshot stores them.
 
     function            argument                    state
-    count               none, or any column         words that are added: the number of rows, and of values
+    count               none, or any column         words that are added: the number of rows, and the number of values
     sum avg             integers                    the number of values and their sum
-    sum avg             floats                      the same, in limbs, so that it is exact (`exact_sums`)
+    sum avg             floats                      the same; exact, because the sum is stored in limbs (`exact_sums`)
     var_pop variance    integers                    also the sum of squares, in three limbs, so that it is exact
     min max             numbers and times           a sorted multiset of the values (`multiset`)
-    count_distinct      any type                    the same, of numbers of the values
+    count_distinct      any type                    the same, with a number for each value
     median quantile     numbers                     the same
     smallest largest    numbers and times           the same; a row for each of the first k values
 
-Rounded sums of floats cannot be corrected: after a retraction a sum would not be that of the remaining values.
+Sums of floats must not be rounded: after a retraction, a rounded sum would differ from the sum of the remaining values.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SORTED = {
 }
 FUNCTIONS = ("count", *ADDED, *SORTED)
 LISTS = ("smallest", "largest")
-"""Functions with a row for each of their values."""
+"""Functions that return several rows, one for each of their values."""
 
 POSITION = "position"
 """The column with the position of a value in a list, from 1 on."""
@@ -81,7 +81,7 @@ class Aggregate:
 
 
 def parse_aggregate(name: str, text: str) -> Aggregate:
-    """Return the aggregate that a text such as `quantile(bytes, 0.99)` describes.
+    """Parse an aggregate such as `quantile(bytes, 0.99)`.
 
     >>> parse_aggregate("long", "quantile(bytes, 0.99)")
     Aggregate(name='long', function='quantile', column='bytes', parameter=0.99)
@@ -96,7 +96,7 @@ def parse_aggregate(name: str, text: str) -> Aggregate:
 
 
 class Layout:
-    """The words of a snapshot for these aggregates: sums, and results of sorted values."""
+    """The order of the words in which a snapshot stores some aggregates: first sums, then results of sorted values."""
 
     def __init__(self, aggregates: Sequence[Aggregate], payload: pa.Schema) -> None:
         """Lay out the aggregates of rows with the columns `payload`. Raises LifetimeError for a wrong column."""
@@ -112,7 +112,7 @@ class Layout:
         self._summed: list[str] = []
         self._float_sums: dict[str, ExactSums] = {}
         self._counted: list[str] = []
-        self._sorted: list[tuple[str, bool]] = []  # columns, and whether their values are only told apart
+        self._sorted: list[tuple[str, bool]] = []  # columns; True if equal values get equal numbers, without an order
         functions, of, parameters, positions = [], [], [], []
         self.width = 0
         self._places: dict[str, int] = {}
@@ -173,9 +173,9 @@ class Layout:
         return pa.int64() if aggregate.function in ("count", "count_distinct", "sum") else pa.float64()
 
     def words_of(self, changes: pa.RecordBatch) -> tuple[Words, Words, Words]:
-        """Return for each change the words that are added, its sorted values, and the bits of values that are NULL.
+        """Return for each change its words to add, its values for the multisets, and a bit mask of the NULL values.
 
-        `words` grows if a sum of floats needs more limbs. New words are the last ones.
+        A sum of floats may need more limbs than before. Then `words` grows; the new words are at the end.
         """
         rows = payload_of(changes)
         limbs = {column: split(rows.column(column)) for column in self._float_sums}
@@ -204,7 +204,7 @@ class Layout:
         return added.reshape(-1), ordered.reshape(-1), nulls
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return the values that have numbers, a table for each column."""
+        """Return the numbered values, a table for each column."""
         values = {
             f"values of {column}": pa.table(keys.columns(), names=[column]) for column, keys in self._numbers.items()
         }
@@ -219,7 +219,7 @@ class Layout:
                 keys.find_or_insert(batch.columns, batch.num_rows)
 
     def finish(self, words: Words, is_cti: npt.NDArray[np.bool_]) -> tuple[Words, list[pa.Array]]:
-        """Return for each row of the result the row of `words` that it is from, and the columns of the result."""
+        """Return the columns of the result, and for each of its rows the row of `words` from which it was computed."""
         source = np.arange(len(words))
         position = np.zeros(len(words), np.int64)
         if self._list is not None:
@@ -321,7 +321,7 @@ def _integers(column: pa.Array) -> Words:
 
 def _squares(values: Words) -> Words:
     """Return the squares in limbs of 32, 32 and 64 bits, as rows."""
-    size = np.abs(values).view(np.uint64)  # the absolute value of the smallest integer is right as unsigned
+    size = np.abs(values).view(np.uint64)  # unsigned, for the smallest integer
     low, high = size & np.uint64(0xFFFFFFFF), size >> np.uint64(32)
     middle = low * high
     sum_low = low * low + ((middle & np.uint64(0x7FFFFFFF)) << np.uint64(33))

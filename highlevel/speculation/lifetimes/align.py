@@ -1,15 +1,15 @@
-"""Align: the waiting of a query (B). It delays changes, and merges those of one row while they wait (CEDR, §4).
+"""Align: delays changes (WAIT, B in CEDR), and merges the changes of one row while they wait (CEDR, §4).
 
-The stored changes are rows with weights (`model.weighted`): +1 for a row to insert, -1 for a row to retract, which was
-passed on before. Equal rows with opposite weights cancel each other. So a waiting row is shortened before it is passed
-on, and several retractions of a row become one. A retracted row and a shorter one of the same start and values become
-one retraction.
+The stored changes are rows with weights (`model.weighted`): +1 for a row to insert, -1 to retract a row that was
+returned before. Equal rows with opposite weights cancel each other. So a waiting row is shortened before it is
+returned, and several retractions of a row become one. A retracted row and a shorter row with the same start and values
+become one retraction.
 
-Stored changes are passed on after a CTI, by one of these rules, or when `wait` has passed since the start of their row.
+Stored changes are returned after a CTI, by one of these rules, or when `wait` has passed since the start of their row.
 
-    SYNC      all changes with a sync time below the CTI, in the order of these: the output is ordered
-    PERFECT   rows in the order of their starts, until one that ends after the CTI: no retraction follows
-    ENDS      rows that end by the CTI, and retractions with a new end by the CTI: the fewest changes, without order
+    SYNC      all changes with a sync time below the CTI, in the order of sync times: the output is ordered
+    PERFECT   rows in the order of their starts, up to the first row that ends after the CTI: no retraction follows
+    ENDS      rows and retractions whose end is not after the CTI: the fewest changes, in no order
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lowlevel.punctuation import BEGINNING
 
 
 class Release(Enum):
-    """Which stored changes a CTI passes on."""
+    """Which stored changes are returned after a CTI."""
 
     SYNC = "sync"
     PERFECT = "perfect"
@@ -48,10 +48,13 @@ class Release(Enum):
 
 
 class Align:
-    """Delays and merges changes. Takes valid changes, and returns valid changes with the same canonical history."""
+    """Delays and merges changes.
+
+    The changes returned are valid, and have the same canonical history as the changes received.
+    """
 
     def __init__(self, schema: pa.Schema, wait: int | None, release: Release = Release.SYNC) -> None:
-        """Delay changes of `schema` until `wait` ns after the start of their row; None waits for CTIs only."""
+        """Delay changes of `schema` until `wait` ns after the start of their row; None: only until a CTI."""
         self.schema = schema
         self._wait = wait
         self._release = release
@@ -66,7 +69,7 @@ class Align:
         return int(self._stored.num_rows)
 
     def process(self, changes: pa.RecordBatch) -> pa.RecordBatch:
-        """Store changes. Return those that need not wait longer, and a CTI if it advances."""
+        """Store changes. Return the changes that need not wait longer, and a CTI if it advances."""
         kind, start, _, _ = times_of(changes)
         parts = []
         begin = 0
@@ -85,7 +88,7 @@ class Align:
         return concat(parts, self.schema)
 
     def _merge(self) -> None:
-        """Replace the stored changes by the fewest with the same effect."""
+        """Replace the stored changes by the smallest number of changes with the same effect."""
         kind = times_of(self._stored)[0]
         if (kind == INSERT).all():
             return
@@ -110,7 +113,7 @@ class Align:
         return self._take(due, start, kind)
 
     def _advance(self, time: int) -> list[pa.RecordBatch]:
-        """Return the changes that the CTI passes on, those that have waited long enough, and the CTI."""
+        """Return the changes that the CTI releases, the changes that have waited long enough, and the CTI."""
         kind, start, stop, new_stop = times_of(self._stored)
         sync = np.where(kind == RETRACTION, new_stop, start)
         if self._release is Release.SYNC:
@@ -130,7 +133,7 @@ class Align:
         return parts
 
     def _take(self, chosen: np.ndarray, order: Words, kind: Words) -> pa.RecordBatch:
-        """Remove and return the chosen changes, ordered; inserts first at equal times."""
+        """Remove and return the chosen changes in the order `order`; at equal times inserts are first."""
         positions = np.flatnonzero(chosen)
         positions = positions[np.lexsort((kind[positions], order[positions]))]
         taken = pc.take(self._stored, array_of(positions))

@@ -1,19 +1,20 @@
-"""AlterLifetime: other lifetimes for the same rows. Windows are made of it (Goldstein et al., CEDR, §3).
+"""AlterLifetime: gives rows other lifetimes. Windows are lifetimes of this kind (Goldstein et al., CEDR, §3).
 
     length      start          end             a window
-    Last        vs + delay     start + length  sliding: a row counts for `length`, from `delay` on
+    Last        vs + delay     start + length  sliding: a row counts for `length`, and begins to count after `delay`
     Tumbling    of its window  start + length  all rows of a window have its lifetime, so it is one snapshot
     Hopping     rounded up     start + length  a row counts in windows that begin at multiples of `hop`
     Inserts     vs             END             every row that ever began
     Deletes     ve             END             every row that has ended
     Widened     rounded down   rounded up      lifetimes in whole units: a row counts in each second that it touches
 
-The start is a monotone function of vs, so a CTI becomes a CTI. With a constant length the end of the input row does not
-matter, and a retraction that only shortens it is dropped. A full retraction remains one.
+The new start is a monotone function of vs, so the CTI of the output is the new start of the CTI of the input. If the
+length is constant, the end of the input row does not matter, and a retraction that only shortens a row is dropped. A
+full retraction remains a full retraction.
 
-The paper also prints a start that is rounded down, with the length of the row. It is refused, because a row could then
-begin below an earlier CTI. `Widened` rounds both ends. `Deletes` does not keep the start, so a retraction also moves
-the start of a row.
+The paper also has a window that rounds the start down and keeps the length of the row. It is not supported, because a
+row could then begin below an earlier CTI. `Widened` rounds start and end. With `Deletes` the end of a row becomes its
+start, so a retraction moves the start.
 """
 
 from __future__ import annotations
@@ -107,7 +108,10 @@ class AlterLifetime:
     def _deletes(
         self, changes: pa.RecordBatch, kind: Words, start: Words, stop: Words, new_stop: Words
     ) -> pa.RecordBatch:
-        """Return the rows that ended. A retraction withdraws the row of the old end and inserts one at the new end."""
+        """Return the rows that ended.
+
+        A retraction withdraws the row that begins at the old end and inserts a row at the new end.
+        """
         withdrawn = (kind == CTI) | (stop < END)
         inserted = (kind == RETRACTION) & (new_stop > start)
         source = np.repeat(np.arange(len(kind)), withdrawn.astype(np.int64) + inserted)

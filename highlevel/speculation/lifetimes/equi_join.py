@@ -1,12 +1,12 @@
 """LifetimeJoin: pairs of rows with equal keys, true while both rows are true (Goldstein et al., CEDR, §3.4).
 
-Each side stores its rows by key. A change of one side meets the stored rows of the other: an insert gives a pair for
-each row whose lifetime overlaps, and a retraction shortens the pairs of its row. A pair whose other row begins after
-the new end is retracted wholly. Lifetimes are half-open: rows that only meet give no pair.
+Each side stores its rows by key. A change of one side is compared with the stored rows of the other side. An insert
+gives a pair for each row whose lifetime overlaps, and a retraction shortens the pairs of its row. A pair whose other
+row begins after the new end is retracted completely. Lifetimes are half-open: if one row ends when the other begins,
+there is no pair.
 
-A row is stored until its end is at or below the CTI of the other side, because until then a later change of that side
-can meet it.
-The CTI of the pairs is the smaller CTI of the sides.
+A row is stored until the CTI of the other side reaches its end, because until then a later row of that side can overlap
+it. The CTI of the pairs is the smaller CTI of the sides.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from highlevel.speculation.lifetimes.model import (
 from lowlevel.punctuation import BEGINNING, END
 
 VS, VE, ROW, KEY, LINK, ROW_WORDS = range(6)
-"""Words of a stored row: lifetime, the numbers of its values and of its key, and the next row of the key."""
+"""Words of a stored row: its lifetime, the number of its values, the number of its key, and the next row of the key."""
 
 CHANGE, OTHER, PAIR_START, PAIR_END, PAIR_NEW_END, PAIR_WORDS = range(6)
-"""Words of a pair: its change, its row of the other side, and its times."""
+"""Words of a pair: its change, the stored row of the other side, and its times."""
 
 MIN_ROOM = 4_096
 
@@ -64,7 +64,7 @@ class Store(NamedTuple):
 
 
 class JoinChanges(NamedTuple):
-    """Changes of one side, for kernels. `row` and `key` are the numbers of the values and of the key."""
+    """Changes of one side, for kernels. `row` is the number of the values, `key` the number of the key."""
 
     kind: Integers
     start: Integers
@@ -75,9 +75,9 @@ class JoinChanges(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """The output: `count[0]` pairs, at most `room`.
+    """The output of the kernel: `count[0]` pairs, at most `room`.
 
-    `at`: the position at which an interrupted change continues, or NONE.
+    `at`: the stored row with which a change continues that was interrupted because there was no room, or NONE.
     """
 
     words: Integers
@@ -124,10 +124,10 @@ def shorten_row(store: Store, start, stop, new_stop, row, key, other_cti):  # ty
 
 @kernel("i64(Store, Store, JoinChanges, i64, i64, i64, Pairs)")
 def join_changes(own: Store, other: Store, changes: JoinChanges, begin, end, other_cti, pairs: Pairs):  # type: ignore[no-untyped-def]
-    """Join the changes `[begin, end)` of a side with the stored rows of the other, and store their rows.
+    """Join the changes `[begin, end)` of a side with the stored rows of the other side, and store their rows.
 
-    `other_cti` is the CTI of the other side. CTIs among the changes are skipped. Return the change reached, fewer than
-    `end` if there is no room for pairs. The store needs room for a row per change.
+    `other_cti` is the CTI of the other side. CTIs among the changes are skipped. Return the number of the next change:
+    `end`, or less if there is no room for more pairs. The store needs room for one row per change.
     """
     for change in range(begin, end):
         kind = changes.kind[change]
@@ -169,7 +169,7 @@ def forget_rows(store: Store, until):  # type: ignore[no-untyped-def]
         key = rows[base + KEY]
         if key == NONE or rows[base + VE] > until:
             continue
-        # The chain is cleaned as a whole, once: afterwards its rows are later than `until`.
+        # This removes all old rows of the key at once: afterwards all its rows end after `until`.
         before, at = NONE, store.heads[key]
         while at != NONE:
             following = rows[at * ROW_WORDS + LINK]

@@ -1,4 +1,4 @@
-"""Exact sums of floats, as integers that are added and subtracted.
+"""Exact sums of floats. Each float is converted to integers, which are added and subtracted.
 
 A float64 is m * 2**e with an integer m below 2**53. In units of 2**-1074, the smallest float, each float is an integer
 of at most 2,098 bits. It is divided into limbs of 32 bits:
@@ -6,12 +6,12 @@ of at most 2,098 bits. It is divided into limbs of 32 bits:
     value      1.5         =  3 * 2**1073 units
     limb       33, shift 17          word of limb 33: 3 << 17
 
-A word adds one limb of all values, with their signs. A limb is at most 2**33, so 2**30 values fit into a word. The sum
-of the words is the exact sum in any order of additions, and stays exact when values are taken out again. It is rounded
-once, when it is returned. NaN and infinities are counted in words of their own.
+A word of a sum adds up one limb of all values, with their signs. A limb is at most 2**33, so the limbs of 2**30 values
+fit into a word. The words give the exact sum in any order of additions, and also after values are subtracted again. The
+sum is rounded only when it is returned. NaN and infinities are counted in separate words.
 
-Most columns have few different exponents. So a limb gets a word when a value needs it: numbers from 10**-6 to 10**6
-need 5 of 66 words.
+The values of most columns have few different exponents. So a limb gets a word only when a value needs it: numbers from
+10**-6 to 10**6 need 5 of the 66 words.
 """
 
 from __future__ import annotations
@@ -34,20 +34,25 @@ UNIT_EXPONENT = 1_074
 
 MAX_LIMBS = 66
 NAN, POSITIVE, NEGATIVE = range(MAX_LIMBS + 2, MAX_LIMBS + 5)
-"""The numbers of NaN and of the infinities, after those of the limbs. A value may begin at the last limb."""
+"""The numbers of the counters of NaN and of the infinities. They follow the numbers of the limbs; a value that begins
+at the last limb extends two limbs further.
+"""
 
 NUMBERS = NEGATIVE + 1
 
 
 class Limbs(NamedTuple):
-    """Floats in limbs: value i has the integers `values[i]` in the limbs `numbers[i]`. Both have 3 columns."""
+    """Floats divided into limbs: `values[i]` are the integers of value i, `numbers[i]` their limbs.
+
+    Both have 3 columns.
+    """
 
     numbers: Words
     values: Words
 
 
 def split(column: pa.Array) -> Limbs:
-    """Return floats in limbs. NULL is 0."""
+    """Divide floats into limbs. NULL becomes 0."""
     floats = pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
     is_finite = np.isfinite(floats)
     fractions, exponents = np.frexp(np.where(is_finite, np.abs(floats), 0.0))
@@ -83,7 +88,7 @@ class ExactSums:
         self._words = np.full(NUMBERS, -1, np.int64)  # the word of each limb, or -1
 
     def make_room(self, limbs: Limbs, first: int) -> int:
-        """Give words from `first` on to limbs that have none. Return the next free word."""
+        """Assign words, from `first` on, to limbs that have no word. Return the next free word."""
         needed = np.unique(limbs.numbers[limbs.values != 0])
         added = needed[self._words[needed] < 0]
         self._words[added] = first + np.arange(len(added))
@@ -95,7 +100,10 @@ class ExactSums:
         words[rows, self._words[limbs.numbers[rows, columns]]] = limbs.values[rows, columns]
 
     def quotients(self, words: Words, divisors: Words, missing: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-        """Return the sum of each row of `words` divided by its divisor, rounded once; any number where `missing`."""
+        """Divide the sum of each row of `words` by its divisor, rounded once.
+
+        If `missing`, the result is any number.
+        """
         used = np.flatnonzero(self._words[: MAX_LIMBS + 2] >= 0)
         sums = np.zeros(len(words), object)
         for limb in used:
@@ -118,7 +126,7 @@ class ExactSums:
         return pa.table({"limb": used, "word": self._words[used]})
 
     def restore(self, table: pa.Table) -> int:
-        """Load the words of a snapshot. Return their number."""
+        """Load the words of a snapshot. Return how many they are."""
         self._words[table["limb"].to_numpy()] = table["word"].to_numpy()
         return int(table.num_rows)
 

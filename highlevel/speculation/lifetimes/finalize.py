@@ -1,16 +1,16 @@
-"""Finalize: the memory of a query (M). It makes valid changes of any input, and CTIs (Goldstein et al., CEDR, §5).
+"""Finalize: turns any input into valid changes and CTIs. It implements REMEMBER (M; Goldstein et al., CEDR, §5).
 
-A row is late if it is below the last CTI: it is dropped and counted. CTIs come from three sources:
+A row below the last CTI is late: it is dropped and counted. CTIs have three sources:
 
-    remember    the newest start minus `remember`: an assertion of the user. Later rows below it are late
-    counts      "exactly n changes have a sync time in [a, b)" (ExternalCTI), for example from sequence numbers. A CTI
-                follows as soon as they have arrived, and those of all counts before. Late changes count too
+    remember    the newest start minus `remember`, which the user chooses. Rows below it that arrive later are late
+    counts      "exactly n changes have a sync time in [a, b)" (ExternalCTI), for example from sequence numbers. When
+                these changes and those of all earlier counts have arrived, CTI(b) follows. Late changes count too
     the end     CTI(END)
 
-`FinalizeById` takes versions of rows: each has the identifier of its row, a start, and perhaps an end. The newest
-version counts. An end may arrive before its row, and of several ends the earliest counts. `FinalizeByValue` takes
-changes without identifiers. A retraction may arrive before the row or retraction that it follows: it then waits, merged
-with its neighbours, and CTIs wait with it.
+`FinalizeById` receives versions of rows: each has the identifier of its row, a start, and perhaps an end. The newest
+version is valid. An end may arrive before its row; the earliest of several ends is valid. `FinalizeByValue` receives
+changes without identifiers. A retraction may arrive before the row that it shortens, or before an earlier retraction of
+this row. Then it waits, and so do the CTIs; neighbouring retractions are merged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from highlevel.speculation.lifetimes.model import LifetimeError
 from lowlevel.punctuation import BEGINNING, END
 
 Row = Any
-"""The values of a row: a hashable object."""
+"""The values of a row, as a hashable object."""
 
 Change = tuple[int, int, int, int, Row | None]
 """Type, vs, ve, vnew and row."""
@@ -47,10 +47,13 @@ class Count:
 
 
 class Ctis:
-    """The CTIs of one input: from counts of changes, and from the newest start."""
+    """Computes the CTIs of one input from counts of changes, and from the newest start."""
 
     def __init__(self, remember: int | None, begin: int | None = None) -> None:
-        """Forget rows `remember` ns below the newest start; None: only counts give CTIs. Counts start at `begin`."""
+        """The CTI is `remember` ns before the newest start. None: only counts give CTIs.
+
+        The first count starts at `begin`.
+        """
         self._remember = remember
         self._begin = begin
         self._counts: list[tuple[int, int, int]] = []
@@ -60,19 +63,22 @@ class Ctis:
         """The last CTI."""
 
     def receive(self, sync: int) -> None:
-        """Count a change, also a late one. Without `begin` there are no counts."""
+        """Count a change, even if it is late. Without `begin` nothing is counted."""
         if self._begin is not None:
             self._received[sync] += 1
 
     def count(self, count: Count) -> None:
-        """Add the number of changes of a range. A range below the last CTI is ignored."""
+        """Add the expected number of changes of a range. A range below the last CTI is ignored."""
         if self._begin is None:
             raise LifetimeError("got a count of changes, expected the start of the first count, `begin`")
         if count.end > self.newest_cti:
             insort(self._counts, (count.start, count.end, count.expected))
 
     def advance(self, waiting: int = END) -> int | None:
-        """Return a new CTI, if there is one, of at most `waiting`: the earliest new end of changes that wait."""
+        """Return a new CTI, or None if it does not advance.
+
+        It is at most `waiting`: the earliest new end of waiting changes.
+        """
         time = self.newest_cti
         for start, end, expected in self._counts:
             if start > max(time, self._begin or 0):  # a gap: changes before `start` may follow
@@ -101,10 +107,13 @@ class Ctis:
 
 
 class FinalizeById:
-    """Makes changes of versions of rows that have identifiers."""
+    """Converts versions of rows, which have identifiers, to changes."""
 
     def __init__(self, remember: int | None, begin: int | None = None) -> None:
-        """Remember rows for `remember` ns. None: until counts, which start at `begin`, give CTIs."""
+        """Remember rows for `remember` ns, or if this is None until a CTI of the counts.
+
+        The first count starts at `begin`.
+        """
         self.ctis = Ctis(remember, begin)
         self._live: dict[Hashable, tuple[int, int, Row]] = {}
         self._early_ends: dict[Hashable, int] = {}
@@ -117,7 +126,7 @@ class FinalizeById:
         return len(self._live) + len(self._early_ends)
 
     def insert(self, identifier: Hashable, start: int, end: int, row: Row) -> Iterator[Change]:
-        """Process a version of a row. It replaces the version before; without an end (END) that end is kept."""
+        """Process a version of a row. It replaces the earlier version. If its end is END, the earlier end is kept."""
         self.ctis.receive(start)
         self.ctis.newest_start = max(self.ctis.newest_start, start)
         live = self._live.get(identifier)
@@ -140,7 +149,7 @@ class FinalizeById:
             yield INSERT, start, end, end, row
 
     def retract(self, identifier: Hashable, end: int) -> Iterator[Change]:
-        """End a row at `end`, also one that is not yet known. An end at its start, or before it, withdraws it."""
+        """End a row at `end`, even if the row has not arrived yet. An end at or before the start withdraws the row."""
         self.ctis.receive(end)
         live = self._live.get(identifier)
         if end < self.ctis.newest_cti:
@@ -162,7 +171,7 @@ class FinalizeById:
             del self._live[identifier]
 
     def advance(self, *, ended: bool = False) -> Iterator[Change]:
-        """Return a CTI if it advances, and forget the rows that cannot change any more."""
+        """Return a CTI if it advances, and remove the rows that cannot change any more."""
         time = self.ctis.end() if ended else self.ctis.advance()
         if time is None:
             return
@@ -172,10 +181,13 @@ class FinalizeById:
 
 
 class FinalizeByValue:
-    """Makes valid changes of changes in any order, without identifiers."""
+    """Converts changes in any order, without identifiers, to valid changes."""
 
     def __init__(self, remember: int | None, begin: int | None = None) -> None:
-        """Remember rows for `remember` ns. None: until counts, which start at `begin`, give CTIs."""
+        """Remember rows for `remember` ns, or if this is None until a CTI of the counts.
+
+        The first count starts at `begin`.
+        """
         self.ctis = Ctis(remember, begin)
         self._live: Counter[tuple[int, int, Row]] = Counter()
         self._broken: list[tuple[int, int, int, Row]] = []
@@ -184,7 +196,7 @@ class FinalizeByValue:
 
     @property
     def stored(self) -> int:
-        """Number of rows that can still change, and of retractions that wait."""
+        """Number of rows that can still change, plus the number of waiting retractions."""
         return self._live.total() + len(self._broken)
 
     def insert(self, start: int, end: int, row: Row) -> Iterator[Change]:
@@ -204,7 +216,7 @@ class FinalizeByValue:
             yield INSERT, start, end, end, row
 
     def retract(self, start: int, end: int, new_end: int, row: Row) -> Iterator[Change]:
-        """Process a retraction. Without the row or the retraction that it follows, it waits."""
+        """Process a retraction. It waits if the row, or an earlier retraction of the row, has not arrived yet."""
         self.ctis.receive(new_end)
         if new_end < self.ctis.newest_cti:
             self.late += 1
@@ -228,7 +240,7 @@ class FinalizeByValue:
         yield RETRACTION, start, end, new_end, row
 
     def advance(self, *, ended: bool = False) -> Iterator[Change]:
-        """Return a CTI if it advances, and forget the rows that cannot change any more."""
+        """Return a CTI if it advances, and remove the rows that cannot change any more."""
         waiting = min((broken[2] for broken in self._broken), default=END)
         time = self.ctis.end() if ended else self.ctis.advance(waiting)
         if time is None:

@@ -1,7 +1,7 @@
-"""The forms in which other systems write changes: Debezium's envelopes and Flink's kinds of rows.
+"""Changes in the formats of other systems: Debezium's envelopes and Flink's row kinds.
 
-Both know whole rows only, so the lifetime is part of the row: columns `vs` and `ve`. A retraction to a shorter lifetime
-is an update, a full one a deletion. CTIs have no place in these forms.
+Both formats have no lifetimes, so the lifetime is part of the row: columns `vs` and `ve`. A retraction that shortens a
+row is an update, a full retraction a deletion. These formats have no CTIs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OPERATION, BEFORE, AFTER = "op", "before", "after"
 """Fields of Debezium's envelope: c (create), u (update) or d (delete), and the row before and after."""
 
 ROW_KIND = "kind"
-"""The column with Flink's kind: +I, -U, +U or -D."""
+"""The column with Flink's row kind: +I, -U, +U or -D."""
 
 
 def debezium(changes: pa.RecordBatch) -> pa.RecordBatch:
@@ -41,7 +41,7 @@ def debezium(changes: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def flink(changes: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows with Flink's kinds: `kind`, `vs`, `ve` and the columns of the row."""
+    """Return rows with Flink's row kinds: the columns `kind`, `vs`, `ve` and those of the row."""
     kind, start, stop, new_stop = times_of(changes)
     updated = (kind != INSERT) & (kind != CTI) & (new_stop > start)
     source = np.repeat(np.arange(len(kind)), np.where(kind == CTI, 0, 1 + updated))

@@ -12,8 +12,8 @@ columns `type`, `vs`, `ve`, `vnew`, and then the columns of the row:
     1     10  30   10    192.0.2.1   RETRACTION with vnew = vs: the row never was true  vnew
     2     40                         CTI: no later change has a sync time below 40      vs
 
-A retraction can only shorten a lifetime. It names the row as it is now, and so needs no identifier. The order of the
-changes is the order of their arrival. Equal rows are allowed; a retraction is about one of them.
+A retraction can only shorten a lifetime. It contains all values of the row and its current lifetime, so rows need no
+identifier. Changes are in the order of their arrival. Equal rows are allowed; a retraction shortens one of them.
 
 **CTI and watermark** are two forms of the same statement. CTI(t) and `Punctuation(link, t)` both mean that no later
 item has a time below t; the time of a change is its sync time. Within a batch of changes a CTI is a row, because its
@@ -38,7 +38,7 @@ from lowlevel.punctuation import BEGINNING, END
 
 TYPE, VS, VE, VNEW = "type", "vs", "ve", "vnew"
 CONTROL = (TYPE, VS, VE, VNEW)
-"""The columns of a change before those of its row."""
+"""The columns of a change that precede the columns of its row."""
 
 AT = "at"
 """The time column of changes as differences (`instants`)."""
@@ -51,7 +51,7 @@ Words = npt.NDArray[np.int64]
 
 
 class LifetimeError(WiretideError, ValueError):
-    """Rows with lifetimes, or operators over them, that contradict the model."""
+    """Wrong rows with lifetimes, or wrong arguments of an operator over such rows."""
 
 
 def change_schema(payload: pa.Schema) -> pa.Schema:
@@ -68,12 +68,12 @@ def payload_schema(changes: pa.Schema) -> pa.Schema:
 
 
 def payload_of(changes: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows of changes; those of CTIs are NULL."""
+    """Return the rows of changes; a CTI has a row of NULLs."""
     return changes.select(payload_schema(changes.schema).names)
 
 
 def storable(field: pa.Field) -> pa.DataType:
-    """Return the type in which values of a column are stored. Raises LifetimeError if they cannot be."""
+    """Return the type in which values of a column are stored. Raises LifetimeError if they cannot be stored."""
     kind = field.type
     if pa.types.is_timestamp(kind) or pa.types.is_integer(kind):
         return pa.int64()
@@ -85,7 +85,7 @@ def storable(field: pa.Field) -> pa.DataType:
 
 
 def times_of(changes: pa.RecordBatch) -> tuple[Words, Words, Words, Words]:
-    """Return types, starts, ends and new ends. A time that a change does not have is 0."""
+    """Return types, starts, ends and new ends. A missing time is 0."""
     kind = changes.column(TYPE).to_numpy(zero_copy_only=False).astype(np.int64)
     start, stop, new_stop = (_integers(changes.column(name)) for name in (VS, VE, VNEW))
     return kind, start, stop, new_stop
@@ -97,7 +97,7 @@ def _integers(column: pa.Array) -> Words:
 
 
 def make_changes(kind: Words, start: Words, stop: Words, new_stop: Words, payload: pa.RecordBatch) -> pa.RecordBatch:
-    """Return changes as a batch: a time that a type does not have becomes NULL."""
+    """Return changes as a batch. Times that a type of change does not have are NULL."""
     times = [
         pa.array(kind.astype(np.uint8)),
         array_of(start),
@@ -183,7 +183,7 @@ def check_changes(changes: pa.RecordBatch) -> None:
     _refuse(changes, wrong, "a lifetime [vs, ve) with vs < ve, and vs <= vnew < ve")
     ctis = np.maximum.accumulate(np.where(kind == CTI, start, BEGINNING), dtype=np.int64)
     late = (kind != CTI) & (sync_times(changes) < ctis)
-    _refuse(changes, late, "a sync time of at least the CTIs before it")
+    _refuse(changes, late, "a sync time that is not below an earlier CTI")
     rows = pa.Table.from_batches([weighted(changes)])
     weights = rows.column(WEIGHT).to_numpy()
     rows = rows.drop_columns([WEIGHT])
@@ -195,7 +195,7 @@ def check_changes(changes: pa.RecordBatch) -> None:
     below = totals - np.append(0, totals)[bases] < 0
     if below.any():
         row = rows.slice(int(order[below].min()), 1).to_pylist()[0]
-        raise LifetimeError(f"got a retraction of {row}, expected a row that is true then")
+        raise LifetimeError(f"got a retraction of {row}, expected a row that exists with this lifetime")
 
 
 def _refuse(changes: pa.RecordBatch, wrong: npt.NDArray[np.bool_], expected: str) -> None:
@@ -240,9 +240,8 @@ def _net_weights(changes: pa.RecordBatch, *, by_instant: bool) -> pa.Table:
 def instants(changes: pa.RecordBatch) -> pa.RecordBatch:
     """Return the changes as differences: the columns `at`, those of the row, and `weight`.
 
-    A row is true from an instant with weight 1 until one with weight -1. This is the form of differential dataflow and
-    of Materialize's SUBSCRIBE. A row without a known end (`ve` is END)
-    has only the instant at which it becomes true.
+    A row is true from an instant with weight 1 until an instant with weight -1. Differential dataflow and Materialize's
+    SUBSCRIBE use this form. A row without a known end (`ve` is END) has only the instant at which it becomes true.
     """
     rows = weighted(changes)
     count = rows.num_rows

@@ -1,8 +1,9 @@
 """Unions and set operations of changes of rows (digest of CEDR, §3.7; derived, not in the papers).
 
-A union passes all changes on; its CTI is the smaller one of its inputs. The others are snapshot operators whose groups
-are the rows themselves: at each instant a row is in the result as often as its numbers in the inputs determine. Results
-are equal at every instant to those of SQL; a row whose number does not change may be divided into several lifetimes.
+A union returns all changes of its inputs; its CTI is the smaller CTI of the inputs. The other operations are snapshot
+operators that group by all columns. At each instant they count the copies of a row in each input, and compute from
+these numbers how often the row is in the result. At every instant the result is equal to the result of SQL. A row whose
+number does not change may be divided into several lifetimes.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from lowlevel.punctuation import BEGINNING
 
 
 class UnionAll:
-    """Passes on the changes of inputs with the same columns."""
+    """Returns the changes of two inputs with the same columns."""
 
     def __init__(self, schema: pa.Schema, other: pa.Schema) -> None:
-        """Unite two inputs. Raises LifetimeError unless their columns are equal."""
+        """Unite inputs of these schemas. Raises LifetimeError unless their columns are equal."""
         if [(field.name, field.type) for field in schema] != [(field.name, field.type) for field in other]:
             one, two = (
                 ", ".join(f"{field.name} {field.type}" for field in payload_schema(each)) for each in (schema, other)
@@ -45,7 +46,7 @@ class UnionAll:
         self._returned = BEGINNING
 
     def process(self, port: int, changes: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the changes of one input, with the CTIs of the union in place of its own."""
+        """Return the changes of one input. The CTIs of the union replace its CTIs."""
         kind, start, _, _ = times_of(changes)
         parts, begin = [], 0
         for end in [*np.flatnonzero(kind == CTI).tolist(), len(kind)]:
@@ -60,7 +61,7 @@ class UnionAll:
 
 
 class SetOperation(Enum):
-    """How often a row is in the result, of its numbers in the left and the right input."""
+    """How the number of copies of a row in the result follows from the numbers in the left and the right input."""
 
     EXCEPT_ALL = "except"
     INTERSECT_ALL = "intersect"
@@ -72,7 +73,7 @@ ROWS, RIGHT, SIDE = "rows of both", "rows of the right", "side"
 
 
 class RowCounts:
-    """Counts equal rows of two inputs at each instant, and returns those of a set operation."""
+    """Counts equal rows of two inputs at each instant, and returns the result of a set operation."""
 
     def __init__(self, schema: pa.Schema, operation: SetOperation) -> None:
         """Compute `operation` of inputs with the columns of `schema`."""
@@ -86,7 +87,10 @@ class RowCounts:
         self._counts = SnapshotOperator(self._tagged, aggregates, payload.names, Variant.PERFECT, exact=False)
 
     def process(self, port: int, changes: pa.RecordBatch) -> pa.RecordBatch:
-        """Process changes of the left input (port 0) or the right one (port 1); CTIs are those of both."""
+        """Process changes of the left input (port 0) or the right input (port 1).
+
+        The CTI of the result is the smaller of both.
+        """
         side = array_of(np.full(changes.num_rows, port, np.int64))
         counted = self._counts.process(pa.RecordBatch.from_arrays([*changes.columns, side], schema=self._tagged))
         kind, start, stop, new_stop = times_of(counted)

@@ -1,16 +1,17 @@
 """SnapshotOperator: aggregates over the rows that are true at each instant (Goldstein and Hong, §3).
 
-The result has a row for each snapshot of a group: the time between two neighbouring ends or starts of its lifetimes. An
-instant at which no row is true has no row.
+The result has a row for each snapshot of a group: the time between two neighbouring starts or ends of its lifetimes.
+There is no row for an instant at which no row of the group is true.
 
     variant    publishes                                                    on rows in order
     PERFECT    a snapshot when its end is known                             no corrections
-    ORDERED    also the newest snapshot, without end                        one correction for each snapshot
-    EARLIEST   all snapshots of the rows so far, also in the future         two for each snapshot that a row overlaps
+    ORDERED    also the newest snapshot, without end      one correction for each snapshot
+    EARLIEST   all snapshots of the rows so far, also in the future   two for each snapshot that a row overlaps
 
-After a full retraction the snapshots beside the vanished start are joined again (`exact`). So the canonical history is
-that of the definition. For this, CTIs wait while a full retraction could still come. Without `exact` the snapshots
-remain divided, are the same at every instant, and CTIs do not wait.
+With `exact`, the snapshots before and after the start of a row are joined again after a full retraction of the row.
+Then the canonical history is exactly the history of the definition. For this, CTIs wait while a full retraction is
+still possible. Without `exact` the snapshots remain divided. At every instant they have the same values, and CTIs do
+not wait.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ from highlevel.speculation.lifetimes.model import (
 from lowlevel.punctuation import BEGINNING
 
 ROOM = 4_096
-"""Changes for which there is room at first."""
+"""Number of changes for which the output has room at first."""
 
 ENTRIES_TABLE, ITEMS_TABLE, NODES_TABLE, GROUPS_TABLE, HEADERS_TABLE, STATE_TABLE, KEYS_TABLE = (
     *("entries", "items", "nodes", "groups", "headers", "state", "keys"),
@@ -85,7 +86,7 @@ class Variant(IntEnum):
 
 
 class SnapshotOperator:
-    """Aggregates by groups. Takes valid changes, and returns valid changes. Not thread safe."""
+    """Aggregates by groups. Receives and returns valid changes. Not thread safe."""
 
     def __init__(
         self,
@@ -97,9 +98,11 @@ class SnapshotOperator:
         exact: bool = True,
         without_full_retractions: bool = False,
     ) -> None:
-        """Aggregate changes of the schema `schema`. Raises LifetimeError for columns that an aggregate cannot have.
+        """Aggregate changes of the schema `schema`.
 
-        With `without_full_retractions` the input has none, and CTIs need not wait for them.
+        Raises LifetimeError for unknown columns, and for wrong types of columns.
+
+        `without_full_retractions`: the input has no full retractions, so CTIs need not wait for them.
         """
         payload = payload_schema(schema)
         for name in group_by:
@@ -209,7 +212,7 @@ class SnapshotOperator:
         return make_changes(kind[source], out[source, START], out[source, STOP], out[source, NEW_STOP], payload)
 
     def _widen(self) -> None:
-        """Add words, which are 0, to all entries and items. They follow the other words."""
+        """Add words with the value 0 to all entries and items, after the existing words."""
         added, before = self._layout.words - self._words, self._words
         self._set_widths()
         self._entries = _with_columns(self._entries, ENTRY_WORDS + before, added)
@@ -235,7 +238,7 @@ class SnapshotOperator:
             )
 
     def _forget_groups(self) -> None:
-        """Remove the groups without rows from the keys, if they are most of them."""
+        """Remove the keys of groups without rows, if most groups have no rows."""
         known = self._keys.count
         if known < ROOM:
             return
@@ -252,7 +255,7 @@ class SnapshotOperator:
         self._groups, self._headers = self._groups[present].copy(), self._headers[present].copy()
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return the state: the memory of the kernels, the groups, and the numbers of values."""
+        """Return the state: the memory of the kernels, the groups, and the numbered values."""
         used = (
             (ENTRIES_TABLE, self._entries[: self._state[ENTRY_LIST + USED_RECORDS]]),
             (ITEMS_TABLE, self._items[: self._state[ITEM_LIST + USED_RECORDS]]),

@@ -1,13 +1,13 @@
-"""Rows of tables and queries as changes: the place where lifetimes begin.
+"""Convert rows of tables and queries to changes of rows with lifetimes.
 
     rows                    their changes
     with a start and end    an insert each
-    with identifiers        versions: a row without an end is open, a later version ends or replaces it, and one
-                            without a start ends it (`FinalizeById`)
-    changes                 columns `type`, `vs`, `ve`, `vnew` in any order, repaired by value (`FinalizeByValue`)
+    with identifiers        versions: a row without an end is open. A later version replaces it, or ends it if it has no
+                            start (`FinalizeById`)
+    changes                 columns `type`, `vs`, `ve`, `vnew`. The rows may be in any order (`FinalizeByValue`)
 
-A lifetime is at least 1 ns long: a flow of one packet is true at one instant. After each batch there is a CTI: the
-newest start minus `remember`. Without `remember` the only CTI is the end, so no row is late.
+A lifetime is at least 1 ns long, because a flow of one packet has equal start and end. After each batch there is a CTI:
+the newest start minus `remember`. Without `remember` the only CTI is at the end, so no row is late.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from highlevel.speculation.lifetimes.model import (
 from lowlevel.punctuation import BEGINNING, END
 
 COUNT = 3
-"""The type of a change that states how many changes (`vnew`) have a sync time in [`vs`, `ve`): ExternalCTI."""
+"""The type of a change that states that exactly `vnew` changes have a sync time in [`vs`, `ve`): ExternalCTI."""
 
 Report = Callable[[str], None]
-"""Receives a sentence about rows that were dropped."""
+"""A function that receives a message about rows that were dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class LifetimeColumns:
-    """The columns of a row's start, end and identifier, and how long rows are remembered, ns.
+    """The names of the columns with start, end and identifier of a row, and how long rows are remembered, ns.
 
-    `counts_from` is the start of the first count of changes, ns.
+    `counts_from` is the start of the range of the first count of changes, ns.
     """
 
     start: str
@@ -61,7 +61,10 @@ class LifetimeColumns:
 
 
 class RowSource:
-    """Turns batches of rows into changes. Raises LifetimeError for columns that are missing or no times."""
+    """Converts batches of rows to changes.
+
+    Raises LifetimeError for missing columns, and for columns that must be times.
+    """
 
     def __init__(
         self, schema: pa.Schema, columns: LifetimeColumns, batches: Callable[[], Iterable[pa.RecordBatch]]
@@ -160,9 +163,9 @@ class RowSource:
     def _lifetimes(
         self, batch: pa.RecordBatch, *, starts_are_known: bool = True
     ) -> tuple[pa.RecordBatch, Words, Words, int]:
-        """Return the rows with a valid lifetime, their starts and ends, and the number of others.
+        """Return the rows with a valid lifetime, their starts and ends, and the number of rows without one.
 
-        Unless `starts_are_known`, the start of a row with an end may be END.
+        If `starts_are_known` is False, a row with an end may lack a start (END).
         """
         columns = self._columns
         start, end = _times(batch.column(columns.start)), _times(batch.column(columns.end))
@@ -214,7 +217,10 @@ def _report(report: Report, late: int, invalid: int) -> None:
 
 
 def read_in_turn(sources: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the batches of several streams of changes with their port; the stream that is behind is read next."""
+    """Yield the batches of several streams of changes with their port.
+
+    The stream with the earliest CTI is read next.
+    """
     reached = dict.fromkeys(range(len(sources)), BEGINNING)
     while reached:
         port = min(reached, key=lambda each: (reached[each], each))

@@ -2,7 +2,7 @@
 
     rows of a query ──► changes ──► windows, aggregates, joins, sets ──► changes, weights, or the final rows
 
-A stream is a recipe: nothing runs before its changes are read, and each reading runs it from the start.
+A stream describes a computation. It runs when its changes are read, each time from the start.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from lowlevel.punctuation import END
 Report = Callable[[str], None]
 Read = Callable[[Report], Iterator[pa.RecordBatch]]
 Step = Callable[[], Callable[[pa.RecordBatch], pa.RecordBatch]]
-"""Makes the function that processes the batches of one run."""
+"""Creates the function that processes the batches of one run."""
 
 FORMS: dict[str, Callable[[pa.RecordBatch], pa.RecordBatch]] = {
     "changes": lambda changes: changes,
@@ -72,7 +72,10 @@ class Lifetimes:
     """A stream of changes of rows with lifetimes. Methods return new streams; LifetimeError names wrong arguments."""
 
     def __init__(self, schema: pa.Schema, read: Read) -> None:
-        """Make a stream of changes of `schema`, which `read` yields for each run, the last with CTI(END)."""
+        """Create a stream of changes of `schema`.
+
+        `read` yields the changes of a run; its last batch contains CTI(END).
+        """
         self._schema = schema
         self._read = read
 
@@ -130,7 +133,7 @@ class Lifetimes:
         return self._with(NewLifetime(Window.DELETES))
 
     def wait(self, length: str | int | None = None, release: str = "sync") -> Lifetimes:
-        """Delay changes by `length`, or without it until a CTI, and merge those of one row (`Align`).
+        """Delay changes by `length`, by default until a CTI, and merge the changes of one row (`Align`).
 
         `release`: `sync` gives ordered changes, `perfect` only rows that cannot change, `ends` the fewest changes.
         """
@@ -174,10 +177,10 @@ class Lifetimes:
     def not_followed_by(
         self, other: Lifetimes, on: Sequence[str | tuple[str, str]], within: str | int, shown: str | int = "1m"
     ) -> Lifetimes:
-        """Return the rows after whose start no row of `other` begins, for `within`.
+        """Return the rows for which no row of `other` begins in the time `within` after their start.
 
-        A row is true from its start + `within` on, for the time `shown`, or until a row of `other` begins. Both streams
-        are read twice.
+        A result begins at the start of its row + `within`. It ends after the time `shown`, or earlier if a row of
+        `other` begins. Both streams are read twice.
         """
         columns = [(each, each) if isinstance(each, str) else each for each in on]
         overdue = self._with_start(START)._with(NewLifetime(Window.LAST, _ns(shown), delay=_ns(within)))
@@ -189,7 +192,7 @@ class Lifetimes:
         return overdue.minus(answered).select(*self.columns)
 
     def union(self, other: Lifetimes) -> Lifetimes:
-        """Return the rows of both streams, which have equal columns."""
+        """Return the rows of both streams, which must have equal columns."""
 
         def make() -> UnionAll:
             return UnionAll(self._schema, other._schema)
@@ -216,7 +219,7 @@ class Lifetimes:
     def equals(self, other: Lifetimes, *, at_every_instant: bool = False) -> bool:
         """Return whether both streams have the same rows with the same lifetimes after all changes.
 
-        With `at_every_instant` lifetimes may be divided in another way.
+        With `at_every_instant`, equal rows may be divided into lifetimes in different ways.
         """
         compare = have_equal_snapshots if at_every_instant else are_equivalent
         return compare(*(concat(list(each._run()), each._schema) for each in (self, other)))
@@ -235,7 +238,10 @@ class Lifetimes:
         return read()
 
     def table(self, form: str | None = None) -> pa.Table:
-        """Return the rows after all changes with their lifetimes, ordered by start; with a `form` all changes."""
+        """Return the rows after all changes with their lifetimes, ordered by start.
+
+        With a `form`, return all changes instead.
+        """
         if form is not None:
             convert = _choice(FORMS, form, "form")
             empty = _with_timestamps(convert(concat([], self._schema)))
@@ -285,7 +291,8 @@ class Lifetimes:
 
     def _set_operation(self, other: Lifetimes, operation: SetOperation) -> Lifetimes:
         def make() -> Callable[[int, pa.RecordBatch], pa.RecordBatch]:
-            # The CTIs of both inputs become one: the rows of a side must not be final before the other is.
+            # Both inputs get the smaller of their CTIs, because rows of one side must not be final before the other
+            # side is.
             united = UnionAll(self._schema, other._schema)
             counts = RowCounts(self._schema, operation)
             return lambda port, changes: counts.process(port, united.process(port, changes))
@@ -301,7 +308,7 @@ class Lifetimes:
 def lifetimes_of(
     schema: pa.Schema, batches: Callable[[], Iterable[pa.RecordBatch]], columns: LifetimeColumns
 ) -> Lifetimes:
-    """Return the stream of rows of `schema`, which `batches` returns for each run."""
+    """Return a stream of rows of `schema`. `batches` returns the rows of a run."""
     source = RowSource(schema, columns, batches)
     return Lifetimes(source.schema, source.changes)
 

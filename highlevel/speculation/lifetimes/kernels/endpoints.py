@@ -1,17 +1,17 @@
-"""The kernel of snapshot operators: it processes changes, and returns the changes of the snapshots of many groups.
+"""The kernel of snapshot operators: it turns changes of rows into changes of the snapshots of many groups.
 
-A snapshot is the time between two neighbouring endpoints of lifetimes in a group. Two structures contain a group:
+A snapshot is the time between two neighbouring endpoints of lifetimes in a group. A group has two structures:
 
-    entries   the endpoints up to the newest one that was published ("previous output synopsis"), in the order of time.
-              An entry contains the state from its time until that of the next entry (`entries`)
-    pending   the later ends ("endpoint compensation queue"): a heap (`pending_ends`)
+    entries   the endpoints up to the newest published one ("previous output synopsis"), in the order of time. An entry
+              contains the state from its time until the next entry (`entries`)
+    pending   a heap of the later ends ("endpoint compensation queue", `pending_ends`)
 
-An entry is removed when no lifetime starts or ends at its time. (The paper removes it when it has no rows, which loses
-rows.) The row of the last entry is published when a later endpoint is known. The variant OP publishes it at once,
+An entry is removed when no lifetime starts or ends at its time. (The paper removes an entry when it has no rows; this
+loses rows.) The row of the last entry is published when a later endpoint is known. The variant OP publishes it at once,
 without an end. The variant ML has no pending ends: all endpoints are entries.
 
-The search for an entry begins at the newest one. So a late row passes the entries after its start, most of which it
-changes anyway.
+The search for an entry begins at the newest one. So a late row visits all entries after its start. It must change most
+of them anyway.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ INSERT, RETRACTION, CTI = 0, 1, 2
 """Types of changes."""
 
 KIND, START, STOP, NEW_STOP, GROUP, OUT_WORDS = range(6)
-"""Words of a change that is returned. Then the words and results of its entry follow."""
+"""The first words of a returned change. The words and results of its entry follow."""
 
 ROOM = 4
-"""Changes of an event in addition to two for each entry and pending end of its group."""
+"""One event causes at most two changes for each entry and pending end of its group, and ROOM further changes."""
 
 
 class Output(NamedTuple):
-    """Where changes are written: `count[0]` of at most `room` rows."""
+    """The buffer of returned changes: `count[0]` rows are in use, at most `room`."""
 
     rows: Integers
     room: Integer
@@ -112,7 +112,7 @@ def write_change(snapshots: SnapshotMemory, output: Output, kind, group, entry, 
 
 @helper
 def publish(snapshots: SnapshotMemory, output: Output, group, entry):  # type: ignore[no-untyped-def]
-    """Write the row of an entry, if it has rows and an end."""
+    """Write the result row of an entry, if the entry contains rows and has an end."""
     stop = published_until(snapshots, entry)
     if stop != BEGINNING and snapshots.entries[entry_base(snapshots, entry) + ENTRY_WORDS]:
         write_change(snapshots, output, INSERT, group, entry, stop, stop)
@@ -120,7 +120,7 @@ def publish(snapshots: SnapshotMemory, output: Output, group, entry):  # type: i
 
 @helper
 def shorten(snapshots: SnapshotMemory, output: Output, group, entry, new_stop):  # type: ignore[no-untyped-def]
-    """Retract the published row of an entry until `new_stop`, or wholly if it begins later."""
+    """Shorten the published row of an entry to `new_stop`, or retract it completely if it begins later."""
     stop = published_until(snapshots, entry)
     new_stop = max(new_stop, time_of(snapshots, entry))
     if stop != BEGINNING and new_stop < stop and snapshots.entries[entry_base(snapshots, entry) + ENTRY_WORDS]:
@@ -129,9 +129,11 @@ def shorten(snapshots: SnapshotMemory, output: Output, group, entry, new_stop): 
 
 @outlined
 def drain(snapshots: SnapshotMemory, trees: Trees, output: Output, group, until, start):  # type: ignore[no-untyped-def]
-    """Make entries of the pending ends up to `until`, and one at `start` unless it is BEGINNING. Publish the rows.
+    """Convert the pending ends up to `until` to entries and publish them.
 
-    The results of an entry at `start` are neither computed nor published: its caller changes it first.
+    Unless `start` is BEGINNING, add an entry there.
+
+    The results of an entry at `start` are not computed or published, because the caller changes the entry first.
     """
     entries, items, groups = snapshots.entries, snapshots.items, snapshots.groups
     of_group = group * GROUP_WORDS
@@ -203,7 +205,7 @@ def drain(snapshots: SnapshotMemory, trees: Trees, output: Output, group, until,
 def change_and_publish(  # type: ignore[no-untyped-def]
     snapshots: SnapshotMemory, trees: Trees, output: Output, group, entry, until, rows: ChangeRows, row, sign
 ):  # fmt: skip
-    """Add a row to the entries from `entry` until `until`, or subtract it, and publish their rows."""
+    """Add a row to the entries from `entry` until `until` (`sign` 1), or subtract it (-1), and publish their rows."""
     while entry != NONE and time_of(snapshots, entry) < until:
         add_words(snapshots, entry, rows, row, sign)
         compute_results(snapshots, trees, group, entry)
@@ -213,7 +215,7 @@ def change_and_publish(  # type: ignore[no-untyped-def]
 
 @helper
 def open_group(snapshots: SnapshotMemory, trees: Trees, group):  # type: ignore[no-untyped-def]
-    """Give a new group its first entry, without rows."""
+    """Create the first entry of a new group, without rows."""
     groups, base = snapshots.groups, group * GROUP_WORDS
     groups[base + ENTRIES] = 0
     groups[base + PENDING] = 0
@@ -227,7 +229,7 @@ def open_group(snapshots: SnapshotMemory, trees: Trees, group):  # type: ignore[
 
 @outlined
 def insert_row(snapshots: SnapshotMemory, trees: Trees, rows: ChangeRows, row, output: Output):  # type: ignore[no-untyped-def]
-    """Process an insert. Return 0 if it is before all entries, otherwise 1."""
+    """Process an insert. Return 0 if its start is before all entries, otherwise 1."""
     entries, groups = snapshots.entries, snapshots.groups
     start, stop, group = rows.start[row], rows.stop[row], rows.group[row]
     of_group = group * GROUP_WORDS
@@ -314,7 +316,7 @@ def retract_row(snapshots: SnapshotMemory, trees: Trees, rows: ChangeRows, row, 
         if time_of(snapshots, first) != new_stop:
             first = insert_after(snapshots, group, first, new_stop)
         entries[entry_base(snapshots, first) + ENDS] += 1
-    if inner:  # before the values are removed, which the multisets may not contain any more
+    if inner:  # first, because the multisets must still contain the values that are removed next
         add_to_list(snapshots, trees, group, last, 1, rows, row)
     add_to_list(snapshots, trees, group, first, -1, rows, row)
     entry = first
@@ -342,7 +344,7 @@ def retract_row(snapshots: SnapshotMemory, trees: Trees, rows: ChangeRows, row, 
 
 @outlined
 def advance_group(snapshots: SnapshotMemory, trees: Trees, output: Output, group, time):  # type: ignore[no-untyped-def]
-    """Process a CTI in a group. Return the CTI of its changes."""
+    """Process a CTI in a group. Return the CTI of its result changes."""
     entries, groups = snapshots.entries, snapshots.groups
     of_group = group * GROUP_WORDS
     if snapshots.variant != EARLIEST:
@@ -359,7 +361,7 @@ def advance_group(snapshots: SnapshotMemory, trees: Trees, output: Output, group
     if not entries[base + ENTRY_WORDS]:
         if second == NONE and groups[of_group + HEAP] == NONE and not groups[of_group + ENDLESS]:
             groups[of_group + CURSOR] = NONE
-            remove_entry(snapshots, group, head)  # nothing is left of the group
+            remove_entry(snapshots, group, head)  # the group is empty
         return time
     if second == NONE and snapshots.variant == PERFECT:
         return entries[base + TIME]  # the row that starts here is not published
@@ -368,13 +370,13 @@ def advance_group(snapshots: SnapshotMemory, trees: Trees, output: Output, group
     if second != NONE:
         of_second = entry_base(snapshots, second)
         if entries[of_second + TIME] == time and entries[of_second + ENDS]:
-            return time  # a final end divides the rows here
+            return time  # the rows are divided here permanently
     return entries[base + TIME]  # a full retraction may still change the row that starts here
 
 
 @helper
 def has_room(snapshots: SnapshotMemory, group, output: Output):  # type: ignore[no-untyped-def]
-    """Return whether all changes of one event of a group fit."""
+    """Return whether the output has room for all changes of one event of a group."""
     base = group * GROUP_WORDS
     needed = ROOM
     if snapshots.groups[base + HEAD] != NONE:
@@ -384,7 +386,7 @@ def has_room(snapshots: SnapshotMemory, group, output: Output):  # type: ignore[
 
 @helper
 def advance_groups(snapshots: SnapshotMemory, trees: Trees, output: Output, groups, time):  # type: ignore[no-untyped-def]
-    """Process a CTI in all groups, and write the CTI of the changes. Return 0 if there is no room, otherwise 1."""
+    """Process a CTI in all groups, and write the CTI of the result. Return 0 if there is no room, otherwise 1."""
     state = snapshots.state
     if state[AT_GROUP] == 0:
         state[LEAST_CTI] = time
@@ -413,10 +415,12 @@ def advance_groups(snapshots: SnapshotMemory, trees: Trees, output: Output, grou
 def process_changes(  # type: ignore[no-untyped-def]
     snapshots: SnapshotMemory, trees: Trees, rows: ChangeRows, begin, end, groups, output: Output
 ):  # fmt: skip
-    """Process the changes `[begin, end)` of `groups` groups. Return the change reached, fewer than `end` without room.
+    """Process the changes `[begin, end)` of `groups` groups.
 
-    A change that contradicts earlier ones ends the processing: then the result is -1 - its number. Memory must have
-    room for two more entries, three items and a node per key for each change, and an entry for each pending end.
+    Return the number of the next change: less than `end` if room ends.
+
+    If change i contradicts earlier changes, return -1 - i. The memory must have room for two more entries, three items
+    and a node per key for each change, and an entry for each pending end.
     """
     for row in range(begin, end):
         if rows.kind[row] == CTI:

@@ -1,11 +1,10 @@
-"""The memory of snapshot operators: groups, their published entries, and items, for kernels.
+"""The memory of snapshot operators, for kernels: groups, their published entries, and items.
 
-    group ──► entries in the order of time: the state from the time of an entry until that of the next one
-    entry ──► items: the values that begin or end at its time
-    group ──► heap of items: ends that are still to come (`pending_ends`)
+    group ──► entries in the order of time: the state from the time of an entry until the next entry entry ──► items:
+    the values that begin or end at its time group ──► heap of items: later ends (`pending_ends`)
 
-An entry counts the starts and ends of lifetimes at its time. State that can be added and subtracted (counts, sums) is
-in the words of an entry, and so are the results that are computed from sorted values (`values`).
+An entry counts the starts and ends of lifetimes at its time. Its words contain the state that is added and subtracted
+(counts, sums), and the results that are computed from sorted values (`values`).
 """
 
 from __future__ import annotations
@@ -20,28 +19,36 @@ PERFECT, ORDERED, EARLIEST = 0, 1, 2
 """Variants: preserve perfect input (PP), preserve order (OP), and minimum latency (ML)."""
 
 TIME, PREVIOUS, NEXT, STARTS, ENDS, LIST, ENTRY_WORDS = range(7)
-"""Words of an entry. LIST is the first item with a value that begins or ends here. Then words and results follow."""
+"""Words of an entry. LIST is the first item with a value that begins or ends here. The words and results of the entry
+follow.
+"""
 
 ITEM_TIME, SIGN, CHILD, LINK, NULLS, ITEM_WORDS = range(6)
-"""Words of an item: +1 for a start, -1 for an end; links of the heap; bits of absent values. Then words and keys."""
+"""Words of an item. SIGN: +1 for a start, -1 for an end. CHILD, LINK: the heap. NULLS: bit mask of values that are
+NULL. The words and keys of the row follow.
+"""
 
 HEAD, TAIL, CURSOR, HEAP, ENDLESS, ENTRIES, PENDING, GROUP_WORDS = range(8)
-"""Words of a group: its first and last entry, the entry of the multisets, the heap, ends without limit, and sizes."""
+"""Words of a group: its first and last entry, the entry to which the multisets belong, the heap of pending ends, the
+number of lifetimes without an end, and the numbers of entries and pending ends.
+"""
 
 ENTRY_LIST, ITEM_LIST = 0, LIST_WORDS
-"""Where the state has the lists of entries and items (`records`)."""
+"""Words of the state at which the lists of entries and items begin (`records`)."""
 
 OUT_CTI, AT_GROUP, LEAST_CTI, STATE = range(2 * LIST_WORDS, 2 * LIST_WORDS + 4)
-"""Further words of the state: the last CTI, and where a CTI continues that had no room."""
+"""Further words of the state: the last CTI of the output, and the group and the smallest CTI with which a CTI continues
+that was interrupted because there was no room.
+"""
 
 
 class SnapshotMemory(NamedTuple):
     """Groups with their entries and pending ends, for kernels.
 
-    `words` are the words that are added, `keys` the sorted values of a row. Result i of `results` is computed from the
-    values `of[i]` with `function[i]` and `parameter[i]`, and stored at word `place[i]` of `width`. `headers` are the
-    multisets of each group. `exact`: after a full retraction the neighbours of the start are joined again.
-    `whole`: no full retraction occurs.
+    `words` is the number of words that are added per row, `keys` the number of its sorted values. Result i of `results`
+    is computed from the sorted value `of[i]` with `function[i]` and `parameter[i]`, and stored from word `place[i]` on;
+    all results have `width` words. `headers` are the multisets of each group. `exact`: after a full retraction the
+    snapshots before and after the removed start are joined again. `whole`: no full retraction occurs.
     """
 
     variant: Integer
@@ -119,7 +126,7 @@ def make_item(snapshots: SnapshotMemory, time, sign, rows: ChangeRows, row):  # 
 
 @helper
 def free_items(snapshots: SnapshotMemory, item):  # type: ignore[no-untyped-def]
-    """Make the items of a list available."""
+    """Return the items of a list to the free list."""
     items, state = snapshots.items, snapshots.state
     while item != NONE:
         following = items[item_base(snapshots, item) + LINK]
@@ -129,7 +136,10 @@ def free_items(snapshots: SnapshotMemory, item):  # type: ignore[no-untyped-def]
 
 @outlined
 def insert_after(snapshots: SnapshotMemory, group, entry, time):  # type: ignore[no-untyped-def]
-    """Insert an entry after another one, or with NONE the first one of the group. The state is copied."""
+    """Insert an entry after `entry`, with a copy of its state.
+
+    If `entry` is NONE, the new entry is the first of the group.
+    """
     entries, groups, state = snapshots.entries, snapshots.groups, snapshots.state
     added = take_record(entries, state, ENTRY_LIST, ENTRY_WORDS + snapshots.words + snapshots.width, NEXT)
     base = entry_base(snapshots, added)
@@ -160,7 +170,7 @@ def insert_after(snapshots: SnapshotMemory, group, entry, time):  # type: ignore
 
 @outlined
 def remove_entry(snapshots: SnapshotMemory, group, entry):  # type: ignore[no-untyped-def]
-    """Remove an entry. The multisets must be those of another entry, unless its items add up to nothing."""
+    """Remove an entry. The multisets must belong to another entry, unless the items of the entry cancel each other."""
     entries, groups, state = snapshots.entries, snapshots.groups, snapshots.state
     base, of_group = entry_base(snapshots, entry), group * GROUP_WORDS
     before, following = entries[base + PREVIOUS], entries[base + NEXT]
@@ -190,7 +200,7 @@ def find_entry(snapshots: SnapshotMemory, group, time):  # type: ignore[no-untyp
 
 @helper
 def published_until(snapshots: SnapshotMemory, entry):  # type: ignore[no-untyped-def]
-    """Return until when the row of an entry is published; BEGINNING if it is not."""
+    """Return the end of the published row of an entry, or BEGINNING if the row is not published."""
     following = next_of(snapshots, entry)
     if following != NONE:
         return time_of(snapshots, following)
@@ -199,7 +209,7 @@ def published_until(snapshots: SnapshotMemory, entry):  # type: ignore[no-untype
 
 @helper
 def is_single(snapshots: SnapshotMemory, entry):  # type: ignore[no-untyped-def]
-    """Return whether one lifetime only starts or ends at an entry."""
+    """Return whether exactly one lifetime starts or ends at an entry."""
     base = entry_base(snapshots, entry)
     return snapshots.entries[base + STARTS] + snapshots.entries[base + ENDS] == 1
 

@@ -1,9 +1,9 @@
-"""Sorted multisets of words, many in one memory: add, remove, number of values, the k-th and the first k, for kernels.
+"""Sorted multisets of words, for kernels. They add, remove and count values, and return the k-th or the first k values.
 
-A multiset is a treap: a binary search tree over the values, which is also a heap over random priorities. So its depth
-is logarithmic in the mean, whatever the order of the values. A node is a value with the number of its copies, and the
-size of its subtree. The root of a multiset is the right child of its header, which is a node without a value: its COUNT
-is the number of different values, and its SIZE the number of values.
+Many multisets share one memory. A multiset is a treap: a binary search tree over the values that is also a heap over
+random priorities. So its mean depth is logarithmic for any order of insertion. A node contains a value, the number of
+its copies, and the size of its subtree. Each multiset has a header, which is a node without a value. The right child of
+the header is the root, its COUNT is the number of distinct values, and its SIZE the number of values.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from capture.native import Integers, helper, outlined
 from highlevel.speculation.lifetimes.kernels.records import LIST_WORDS, NONE, free_record, take_record
 
 KEY, COUNT, SIZE, PRIORITY, LEFT, RIGHT, NODE_WORDS = range(7)
-"""Words of a node. LEFT of a free node is its link."""
+"""Words of a node. LEFT of a free node links to the next free node."""
 
 NODE_LIST = 0
-"""Where the state has the list of nodes (`records`)."""
+"""The word of the state at which the list of nodes begins (`records`)."""
 
 SEED, TREE_STATE = LIST_WORDS, LIST_WORDS + 1
-"""Further word of the state: the random state."""
+"""A further word of the state: the state of the random numbers."""
 
 PATH = 512
-"""Room for the nodes of a path. The depth exceeds it with a probability below 1e-50 for a billion values."""
+"""Largest number of nodes on a path. For a billion values the depth exceeds it with a probability below 1e-50."""
 
 
 class Trees(NamedTuple):
@@ -57,13 +57,13 @@ def make_node(trees: Trees, key, count):  # type: ignore[no-untyped-def]
 
 @helper
 def free_node(trees: Trees, node):  # type: ignore[no-untyped-def]
-    """Make a node available."""
+    """Return a node to the free list."""
     free_record(trees.nodes, trees.state, NODE_LIST, NODE_WORDS, LEFT, node)
 
 
 @helper
 def resize(nodes, node):  # type: ignore[no-untyped-def]
-    """Compute the size of a node from those of its children."""
+    """Compute the size of a node from the sizes of its children."""
     base = node * NODE_WORDS
     size = nodes[base + COUNT]
     for side in range(LEFT, RIGHT + 1):
@@ -74,7 +74,7 @@ def resize(nodes, node):  # type: ignore[no-untyped-def]
 
 @helper
 def resize_path(trees: Trees, depth):  # type: ignore[no-untyped-def]
-    """Compute the sizes of the nodes on the path, the deepest first."""
+    """Compute the sizes of the first `depth` nodes of `path`, the deepest first."""
     while depth:
         depth -= 1
         resize(trees.nodes, trees.path[depth])
@@ -82,7 +82,7 @@ def resize_path(trees: Trees, depth):  # type: ignore[no-untyped-def]
 
 @helper
 def child_side(nodes, node, key):  # type: ignore[no-untyped-def]
-    """Return the word of a node that links to the subtree with `key`."""
+    """Return LEFT or RIGHT: the word of a node that links to the subtree in which `key` is."""
     return node * NODE_WORDS + (RIGHT if key > nodes[node * NODE_WORDS + KEY] else LEFT)
 
 
@@ -97,7 +97,7 @@ def find_key(nodes, header, key):  # type: ignore[no-untyped-def]
 
 @helper
 def add_to_sizes(nodes, header, node, key, change):  # type: ignore[no-untyped-def]
-    """Add to the sizes from the root to `node`, which has `key`, and to its count."""
+    """Add `change` to the count of `node`, which contains `key`, and to the sizes on the path from the root to it."""
     at = nodes[header * NODE_WORDS + RIGHT]
     while at != node:
         nodes[at * NODE_WORDS + SIZE] += change
@@ -198,9 +198,9 @@ def value_at(nodes, header, position):  # type: ignore[no-untyped-def]
 
 @outlined
 def copy_first(trees: Trees, header, limit, nearer, to, place):  # type: ignore[no-untyped-def]
-    """Copy at most `limit` values to the words `to` from `place` on: the smallest first if `nearer` is LEFT.
+    """Copy at most `limit` values to the words `to` from `place` on. If `nearer` is LEFT, the smallest are first.
 
-    With RIGHT the greatest are first. Fill the other words up to `limit` with 0.
+    If it is RIGHT, the greatest are first. Fill the remaining words up to `limit` with 0.
     """
     nodes, path = trees.nodes, trees.path
     farther = LEFT + RIGHT - nearer

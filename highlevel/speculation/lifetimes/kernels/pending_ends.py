@@ -1,7 +1,8 @@
-"""Pending ends: the ends of lifetimes after the newest entry of a group ("endpoint compensation queue"), for kernels.
+"""Pending ends, for kernels: the ends of lifetimes after the newest entry of a group ("endpoint compensation queue").
 
-They are items in a pairing heap. A retraction of a pending end adds an item that compensates it, instead of a search in
-the heap. The items of a time whose ends add up to 0 are no endpoint. Ends without limit are only counted.
+They are items in a pairing heap. To retract a pending end, an item with the opposite sign is added, because a search in
+the heap would be slow. If the signs of all items of a time add up to 0, no lifetime ends at this time. Lifetimes
+without an end are only counted.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from lowlevel.punctuation import END
 
 @helper
 def meld_heaps(snapshots: SnapshotMemory, one, other):  # type: ignore[no-untyped-def]
-    """Return the root of two pairing heaps, either of which may be NONE."""
+    """Merge two pairing heaps, either of which may be NONE. Return the root."""
     items = snapshots.items
     if one == NONE:
         return other
@@ -42,7 +43,7 @@ def meld_heaps(snapshots: SnapshotMemory, one, other):  # type: ignore[no-untype
 
 @outlined
 def remove_least(snapshots: SnapshotMemory, root):  # type: ignore[no-untyped-def]
-    """Return the heap without its root: its children, melded in pairs."""
+    """Remove the root of a heap. Its children are merged in pairs. Return the new root."""
     items = snapshots.items
     child = items[item_base(snapshots, root) + CHILD]
     pairs = NONE
@@ -68,7 +69,7 @@ def remove_least(snapshots: SnapshotMemory, root):  # type: ignore[no-untyped-de
 
 @helper
 def add_pending(snapshots: SnapshotMemory, group, time, sign, rows: ChangeRows, row):  # type: ignore[no-untyped-def]
-    """Add an end to the pending ends of a group, or with the sign +1 compensate one."""
+    """Add an end to the pending ends of a group (`sign` -1), or cancel one (`sign` +1)."""
     groups = snapshots.groups
     base = group * GROUP_WORDS
     if time == END:

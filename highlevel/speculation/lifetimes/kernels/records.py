@@ -1,10 +1,10 @@
-"""Records of a fixed number of words in one growing memory, and the list of the free ones, for kernels.
+"""Records with a fixed number of words in one growing memory, and the list of free records, for kernels.
 
     memory    record 0 | record 1 | record 2 | …       `width` words each
-    state     FREE_RECORD, USED_RECORDS, LIVE_RECORDS, from the word `records` on: one state may have several lists
+    state     FREE_RECORD, USED_RECORDS, LIVE_RECORDS, from word `records` on: a state array may contain several lists
 
-A free record has the number of the next free record in its word `link`. The memory needs room for one more record than
-are live, because freed records are used first: the caller ensures this.
+The word `link` of a free record is the number of the next free record. Free records are used first, so the memory needs
+room for one record more than are in use. The caller provides this room.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 from capture.native import helper
 
 FREE_RECORD, USED_RECORDS, LIVE_RECORDS, LIST_WORDS = range(4)
-"""Words of a list: its first free record, the records that have been used at least once, and those in use."""
+"""Words of a list: its first free record, the number of records that were ever used, and the number of records in
+use.
+"""
 
 NONE = -1
 """No record."""
@@ -20,7 +22,7 @@ NONE = -1
 
 @helper
 def take_record(memory, state, records, width, link):  # type: ignore[no-untyped-def]
-    """Return a free record. Its words have any values."""
+    """Return a free record. Its words are not initialised."""
     record = state[records + FREE_RECORD]
     if record == NONE:
         record = state[records + USED_RECORDS]
@@ -33,7 +35,7 @@ def take_record(memory, state, records, width, link):  # type: ignore[no-untyped
 
 @helper
 def free_record(memory, state, records, width, link, record):  # type: ignore[no-untyped-def]
-    """Make a record available."""
+    """Return a record to the free list."""
     memory[record * width + link] = state[records + FREE_RECORD]
     state[records + FREE_RECORD] = record
     state[records + LIVE_RECORDS] -= 1

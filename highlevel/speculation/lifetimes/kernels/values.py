@@ -1,8 +1,9 @@
-"""The sorted values of the rows that are true at an entry, and the results that are computed from them, for kernels.
+"""For kernels: the sorted values of the rows that are true at an entry, and the results that are computed from them.
 
-Sorted values are not copied: each entry lists the values that begin and end there, and ONE multiset per group is moved
-from entry to entry. It stays where it was needed last. So rows in order cost one change of the multiset, and a late row
-costs the changes between its time and the newest entry.
+Sorted values are not copied for each entry. An entry lists only the values that begin or end at its time. Each group
+has ONE multiset for each sorted value, which always belongs to one entry. To move it to another entry, the values that
+begin or end between the entries are added or removed. It stays at the entry where it was needed last. So a row in order
+costs one change of the multiset, and a late row costs the changes between its time and the newest entry.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ from highlevel.speculation.lifetimes.kernels.records import NONE
 from lowlevel.punctuation import END
 
 SMALLEST, GREATEST, DIFFERENT, QUANTILE, UPWARD, DOWNWARD = range(6)
-"""Results: the minimum, the maximum, the number of values, a quantile (2 words), the first values, the last values."""
+"""Functions: minimum, maximum, number of values, quantile (2 words), the smallest values, the greatest values."""
 
 
 @helper
 def apply_item(snapshots: SnapshotMemory, trees: Trees, group, item, direction, phase):  # type: ignore[no-untyped-def]
-    """Change the multisets of a group by an item, if that adds values (phase 0) or removes them (phase 1)."""
+    """Apply an item to the multisets of a group, if it adds values (`phase` 0) or if it removes values (`phase` 1)."""
     items = snapshots.items
     base = item_base(snapshots, item)
     adds = items[base + SIGN] * direction > 0
@@ -68,7 +69,7 @@ def apply_item(snapshots: SnapshotMemory, trees: Trees, group, item, direction, 
 
 @helper
 def apply_list(snapshots: SnapshotMemory, trees: Trees, group, entry, direction):  # type: ignore[no-untyped-def]
-    """Change the multisets of a group by the items of an entry. Values are added before others are removed."""
+    """Apply the items of an entry to the multisets of a group. First values are added, then others are removed."""
     for phase in range(2):
         item = snapshots.entries[entry_base(snapshots, entry) + LIST]
         while item != NONE:
@@ -78,7 +79,7 @@ def apply_list(snapshots: SnapshotMemory, trees: Trees, group, entry, direction)
 
 @outlined
 def move_cursor(snapshots: SnapshotMemory, trees: Trees, group, target):  # type: ignore[no-untyped-def]
-    """Make the multisets of a group those of the entry `target`."""
+    """Move the multisets of a group to the entry `target`."""
     entries, base = snapshots.entries, group * GROUP_WORDS
     at = snapshots.groups[base + CURSOR]
     if time_of(snapshots, target) > time_of(snapshots, at):
@@ -94,7 +95,7 @@ def move_cursor(snapshots: SnapshotMemory, trees: Trees, group, target):  # type
 
 @helper
 def add_to_list(snapshots: SnapshotMemory, trees: Trees, group, entry, sign, rows: ChangeRows, row):  # type: ignore[no-untyped-def]
-    """Let the values of a row begin (+1) or end (-1) at an entry."""
+    """Record that the values of a row begin (+1) or end (-1) at an entry."""
     if not snapshots.keys or time_of(snapshots, entry) == END:
         return
     item = make_item(snapshots, 0, sign, rows, row)
