@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AlertFormat(StrEnum):
-    """The forms of the answer."""
+    """The formats of the answer."""
 
     TABLE = "table"
     JSON = "json"
@@ -35,9 +35,9 @@ def alerts(
 ) -> None:
     """Evaluate the alert rules of a pipeline over its captures.
 
-    The queries of the rules are answered over the files of the links. Each alert is printed with the time of the
-    packets: when it began, when it ended, and its labels. Nothing is sent to receivers. So this command tries a rule,
-    or finds the alerts of last year:
+    The queries of the rules are answered over the files of the links. Each alert is printed with its begin, its end
+    (both in the time of the packets) and its labels. Nothing is sent to receivers. So this command can test a rule, or
+    find the alerts of last year:
 
     wiretide alerts pipeline.toml
     """
@@ -52,12 +52,12 @@ def alerts(
         return
     if settings.spooled:
         name = next(iter(settings.spooled))
-        raise PipelineError(f"links.{name}.spool: a spool is no finished capture; expected links with files only")
+        raise PipelineError(f"links.{name}.spool: a spool is not a finished capture; expected links with files only")
     print_alerts(find_alerts(settings), settings.alerts, format_)
 
 
 def print_alerts(messages: list[Message], settings: AlertSettings, format_: AlertFormat) -> None:
-    """Print alerts. The table has a column for silences if there is a file of them."""
+    """Print alerts. The table has a column for silences if there is a file with silences."""
     from dashboards.output.table import align_table
     from dashboards.wire_text import escape, escape_json
 
@@ -80,7 +80,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def find_alerts(settings: PipelineFile) -> list[Message]:
-    """Answer the queries of the rules over the files of a pipeline; return the alerts, in the order of their begins."""
+    """Answer the queries of the rules over the files of a pipeline. Return the alerts in the order of their begins."""
     from dashboards.alerts.evaluation import Evaluation
     from dashboards.alerts.past_alerts import PastAlerts
     from dashboards.alerts.silences import Silences
@@ -112,7 +112,7 @@ def find_alerts(settings: PipelineFile) -> list[Message]:
 
 
 def try_receivers(settings: PipelineFile) -> None:
-    """Send a test message to each receiver. Raises DeliveryError at the end if some did not accept it."""
+    """Send a test message to each receiver. Then raise DeliveryError if a receiver did not accept it."""
     from datetime import UTC, datetime
 
     from dashboards.alerts.messages import make_test_message

@@ -28,11 +28,13 @@ COMMANDS = (
 INTERRUPTIBLE = {
     *("run", "compare", "report", "generate", "dashboards", "backfill", "alerts", "demo", "pack", "compact", "doctor"),
 }
-"""Commands that SIGTERM interrupts. `query` and `capture` handle SIGTERM and finish their work."""
+"""Commands that SIGTERM interrupts. The other commands with long work, `query` and `capture`, handle SIGTERM and finish
+their work.
+"""
 
 
 def load_command(name: str) -> Callable[..., None]:
-    """Import a command. Only the command that is called is imported, because all of them together take 4 ms."""
+    """Import a command. Only the called command is imported, because the import of all commands takes 4 ms."""
     command: Callable[..., None] = getattr(importlib.import_module(f"dashboards.commands.{name}"), name)
     return interruptible(command) if name in INTERRUPTIBLE else command
 
@@ -64,7 +66,7 @@ def _root(show_version: Annotated[bool, typer.Option("--version", help="Print th
 
 def run_command_line() -> None:
     """Run the command line. `wiretide.main` lists the exit statuses."""
-    # Typer inspects all commands of an app, which takes 40 ms. So this app has only the command that is called.
+    # Typer inspects all commands of an app, which takes 40 ms. So this app contains only the called command.
     called = [command for command in COMMANDS if [command] == sys.argv[1:2]]
     redeliver_interrupts()
     if sys.stderr is None:  # the shell closed it, 2>&-: print would write messages to standard output
@@ -75,14 +77,17 @@ def run_command_line() -> None:
         # Typer raises SystemExit with the status INTERRUPTED for Ctrl-C, without a message.
         if isinstance(error, SystemExit) and error.code != INTERRUPTED:
             raise
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all work is stopped: another Ctrl-C must not change the status
+        signal.signal(
+            signal.SIGINT, signal.SIG_IGN
+        )  # all work is stopped: another Ctrl-C must not change the exit status
         forget_interrupted_text()
         print("wiretide: stopped", file=sys.stderr)
         sys.exit(TERMINATED_STATUS if TERMINATED.is_set() else INTERRUPTED)
     except WiretideError as error:
         sys.exit(_print_error(error, error.status))
     except BrokenPipeError:
-        # The reader has closed the pipe, as `| head` does. At exit Python writes again, now to /dev/null without error.
+        # The reader has closed the pipe, as `| head` does. Python writes again at exit: to /dev/null, so without an
+        # error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:  # a full disk, a port in use

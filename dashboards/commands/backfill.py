@@ -1,4 +1,4 @@
-"""`wiretide backfill`: write the windows of captures for Prometheus at their own time."""
+"""`wiretide backfill`: write the windows of captures for Prometheus, with the times of the capture."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def backfill(
     ] = None,
     blocks: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Also convert them to blocks in this folder, the data of a Prometheus."),
+        typer.Option(
+            metavar="DIR", help="Also convert them to blocks in this folder, the data folder of a Prometheus."
+        ),
     ] = None,
     remote_write: Annotated[
         str | None,
@@ -37,11 +39,11 @@ def backfill(
         str | None, typer.Option(help="The label `instance`. Default: HOST:PORT of the metrics in the pipeline file.")
     ] = None,
 ) -> None:
-    """Write the windows of captures for Prometheus at their own time.
+    """Write the windows of captures for Prometheus, with the times of the capture.
 
-    The queries of the pipeline file are answered over its files. The series are those of `wiretide run`, so the
-    dashboards of `wiretide dashboards` show them, at the date of the capture. With alert rules, so is the number of
-    alerts that were firing:
+    The queries of the pipeline file are answered over its files. The series have the same names as in `wiretide run`,
+    so the dashboards of `wiretide dashboards` show them, at the date of the capture. If the file has alert rules, the
+    number of firing alerts is written too:
 
     \b
     wiretide backfill pipeline.toml -o samples --blocks /var/lib/prometheus
@@ -64,7 +66,7 @@ def backfill(
     settings = read_pipeline(pipeline)
     if settings.spooled:
         name = next(iter(settings.spooled))
-        raise PipelineError(f"links.{name}.spool: a spool is no finished capture; expected links with files only")
+        raise PipelineError(f"links.{name}.spool: a spool is not a finished capture; expected links with files only")
     backfills, past = _answer_queries(settings)
     extra = {"job": job, "instance": instance or f"{settings.host}:{settings.port}"}
     if output is not None:
@@ -89,7 +91,7 @@ def backfill(
 
 
 def _answer_queries(settings: PipelineFile) -> tuple[list[Backfill], PastAlerts]:
-    """Answer the queries of a pipeline with windows of time in one pass; return their samples, and its alerts."""
+    """Answer the queries of a pipeline that have windows of time, in one pass. Return their samples, and the alerts."""
     import pyarrow as pa
 
     from dashboards.alerts.evaluation import Evaluation

@@ -55,7 +55,7 @@ def capture(
         str, typer.Option(metavar="SIZE", help="Receive buffer to request from the system for each socket.")
     ] = "32Mi",
     exporters: Annotated[
-        int, typer.Option(help="Maximum number of senders with counters of their own. The rest share counters.")
+        int, typer.Option(help="Maximum number of senders with separate counters. All other senders share counters.")
     ] = 256,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics for Prometheus here.")] = None,
 ) -> None:
@@ -95,7 +95,7 @@ def capture(
 
 
 def _check_options(pipeline: Path | None, given: Sequence[str]) -> None:
-    """Raise CaptureCommandError if the options `given` fit neither a node nor a collector."""
+    """Raise CaptureCommandError if the options `given` are valid neither for a node nor for a collector."""
     if pipeline is not None:
         if others := [name for name in given if name not in NODE_OPTIONS]:
             raise CaptureCommandError(

@@ -31,8 +31,8 @@ def checkpoint(
     show: micro-batches, inputs, queries with their watermarks, the sizes of state and results, and damaged inputs. The
     folder may be in use.
 
-    verify: every file that a restart or a reader of results needs is read and compared with its checksum. The exit
-    status is 1 if a file is damaged or missing. No process may use the folder meanwhile.
+    verify: each file that a restart or a reader of results needs is read and compared with its checksum. The exit
+    status is 1 if a file is damaged or missing. No process may use the folder during this time.
 
     \b
     wiretide checkpoint show state

@@ -35,7 +35,7 @@ def column_lines(rows: RowKind, *, every: bool = False) -> list[str]:
 
 
 def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a line for each row; its cells begin at the same columns and are two blanks apart."""
+    """Return a line for each row. The cells are aligned, with at least two blanks between them."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     return [
         "  ".join([*(cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=True)), row[-1]]) for row in rows

@@ -18,15 +18,15 @@ def compact(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", metavar="FOLDER", help="The folder of the tables. Default: `compact` in the folder."
+            "-o", "--output", metavar="FOLDER", help="The folder of the tables. Default: `compact` in FOLDER."
         ),
     ] = None,
 ) -> None:
     """Write one table from the changes of each query with EMIT CHANGES.
 
     For such a query a run writes changes: result rows, each with a weight. The table is a Parquet file. It contains
-    each row whose weights do not add up to 0 over all changes. Its column `final` is true if the row is final. The
-    run may continue meanwhile. The changes are kept.
+    each row whose weights do not add up to 0 over all changes. Its column `final` is true if the row is final. The run
+    may continue during this time. The changes are not deleted.
 
     \b
     wiretide compact state

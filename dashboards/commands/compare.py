@@ -47,24 +47,26 @@ def compare(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random delays.")] = 1,
     repeat: Annotated[int, typer.Option(min=1, help="Number of runs of each variant; the median is printed.")] = 3,
     tick: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Arrival time in one batch. Default: a 4000th of the total time.")
+        str | None,
+        typer.Option(metavar="TIME", help="Length in arrival time of a batch. Default: 1/4000 of the total time."),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows in memory.")] = 20_000_000,
     layer: Annotated[Layer, typer.Option(help="IP layer of plain column names.")] = Layer.OUTER,
     csv: Annotated[Path | None, typer.Option(help="Also write the figures to this file.")] = None,
     openmetrics: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write the figures as samples of Prometheus (docs/guide/grafana.md)."),
+        typer.Option(metavar="FILE", help="Also write the figures as Prometheus samples (docs/guide/grafana.md)."),
     ] = None,
     blocks: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Also convert these samples to blocks in this folder. Needs --openmetrics."),
     ] = None,
     plots: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Draw state and latency into this folder. Needs matplotlib.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Write plots of state and latency into this folder. Needs matplotlib."),
     ] = None,
 ) -> None:
-    """Answer a query in order and out of order, and compare the costs.
+    """Answer a query with input in order and out of order, and compare the costs.
 
     All variants receive the same rows in the same order of arrival. All rows are kept in memory.
 

@@ -11,7 +11,7 @@ import typer
 from capture.errors import MissingPackageError
 
 DATA_SOURCE = "wiretide"
-"""Default uid of the data source of Prometheus in Grafana."""
+"""Default uid of the Prometheus data source in Grafana."""
 
 
 def dashboards(
@@ -26,11 +26,11 @@ def dashboards(
         str, typer.Option(metavar="UID", help="The uid of the Prometheus data source in Grafana.")
     ] = DATA_SOURCE,
     comparison: Annotated[
-        bool, typer.Option("--compare", help="Also panels for the samples that `wiretide compare` writes.")
+        bool, typer.Option("--compare", help="Add panels for the samples that `wiretide compare` writes.")
     ] = False,
     image: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The compose file also starts the pipeline, in this container image."),
+        typer.Option(metavar="NAME", help="Start the pipeline in the compose file too, with this container image."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`wiretide demo`: a replay of generated links, being monitored."""
+"""`wiretide demo`: monitor a replay of generated links."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ QUERIES: dict[str, tuple[str, Mapping[str, object]]] = {
 
 
 def demo_pipeline(folder: Path, *, seconds: float, rate: float, speed: float, port: int) -> PipelineFile:
-    """Generate captures of the links into `folder`, and write the pipeline file `pipeline.toml` into it; return it."""
+    """Write generated captures of the links and the pipeline file `pipeline.toml` into `folder`.
+
+    Return the pipeline file.
+    """
     from capture.generate import three_links
     from queries.catalogue.catalogue import ready_query
     from queries.pipeline.file import read_pipeline
 
     captures = folder / "captures"
-    three_links(captures, seconds, rate)  # equal options write equal files, so a stopped run can continue
+    three_links(captures, seconds, rate)  # equal options give equal files, so a stopped run can continue
     text = [
         'folder = "state"',
         f"speed = {speed}",
@@ -54,12 +57,12 @@ def demo_pipeline(folder: Path, *, seconds: float, rate: float, speed: float, po
 
 def demo(
     folder: Annotated[
-        Path | None, typer.Option(help="Keep captures, state and results here; by default a temporary folder.")
+        Path | None, typer.Option(help="The folder for captures, state and results. Default: a temporary folder.")
     ] = None,
     seconds: Annotated[float, typer.Option(help="Length of the generated captures.")] = 600,
     rate: Annotated[float, typer.Option(help="Packets per second of the busiest link.")] = 2000,
-    speed: Annotated[float, typer.Option(help="Capture seconds per second.")] = 20,
-    port: Annotated[int, typer.Option(help="Port of the metrics; 0 takes any free one.")] = 9464,
+    speed: Annotated[float, typer.Option(help="Speed of the replay: seconds of capture per second.")] = 20,
+    port: Annotated[int, typer.Option(help="Port of the metrics; 0: any free port.")] = 9464,
     until_done: Annotated[bool, typer.Option("--until-done", help="Exit at the end of the replay.")] = False,
 ) -> None:
     """Run a demonstration: five queries over three generated links.

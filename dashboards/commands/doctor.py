@@ -25,7 +25,7 @@ PACKAGES = {
     "polars": ("frames", "results as Polars data frames"),
     "duckdb": ("frames", "results as DuckDB relations"),
 }
-"""Packages of extras: the extra, and the features that need the package."""
+"""Optional packages: the extra of `pip install` that contains the package, and the features that need it."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def doctor(
 ) -> None:
     """Check this machine: Java, kernels, permissions, optional packages.
 
-    The exit status is 0 if queries can run. For each missing part the features that need it are listed.
+    The exit status is 0 if queries can run. For each missing part, the output lists the features that need it.
     """
     from dashboards.output.console import compile_all_kernels
     from dashboards.wire_text import escape
@@ -112,7 +112,7 @@ def doctor(
 
 
 def _prepare_spark() -> None:
-    """Make the archive of Spark's classes if Spark and Java are installed. A failure is a warning."""
+    """Create the archive of Spark's classes if Spark and Java are installed. Print a warning if this fails."""
     if importlib.util.find_spec("pyspark") is None:
         return
     from capture.errors import WiretideError

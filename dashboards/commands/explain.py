@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".pdf", ".webp")
-"""Suffixes of drawings that are not possible."""
+"""Suffixes of image formats that are not supported."""
 
 
 class PlanFormat(StrEnum):
@@ -38,7 +38,7 @@ class ExplainError(WiretideError):
 def explain_text(text: str, layer: Layer | None = None, params: Mapping[str, object] | None = None) -> str:
     """Return the explanation of a query, or of the pipeline file or spool at a path.
 
-    A query is SQL, the name of a `.gsql` file, or `@name` of a ready query.
+    A query is SQL, the path of a `.gsql` file, or `@name` of a ready query.
 
     `text` is a path if it exists as a file or folder, ends in `.toml`, or is a single word without `@`. A query in SQL
     has several words. `params` are values of parameters.
@@ -103,14 +103,15 @@ def explain(
         ),
     ],
     analyze: Annotated[
-        bool, typer.Option("--analyze", help="Run the query over the inputs, and add measured figures of each node.")
+        bool,
+        typer.Option("--analyze", help="Run the query over the inputs, and add the measured figures of each operator."),
     ] = False,
     stream: Annotated[
         list[str] | None,
         typer.Option("--stream", "-s", metavar="NAME=INPUT", help="With --analyze: bind a name in FROM to an input."),
     ] = None,
     format: Annotated[  # noqa: A002
-        PlanFormat, typer.Option(help="text, or a drawing of the plan of a query as SVG.")
+        PlanFormat, typer.Option(help="text, or svg: a drawing of the plan of a query.")
     ] = PlanFormat.TEXT,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write to this file. With the suffix .svg: a drawing.")
@@ -147,16 +148,17 @@ def explain(
 ) -> None:
     """Show the plan of a query or a pipeline file, or inspect a spool.
 
-    Query: the parts that run at the low level, the parts that run at the high level, and the reasons.
+    Query: the parts that run in the low level and in the high level, and the reasons.
 
-    Pipeline file: also the links with their readers, watermarks and flush policies, and the tables with their memory.
-    No input is opened.
+    Pipeline file: also the links with their readers, watermarks and flush policies, and the memory of the tables. No
+    input is opened.
 
     Spool: its segments, commits, watermarks, losses and damage. The spool may be in use.
 
-    --analyze: the query is run over files, without its output. The figures are rows and bytes between the nodes, the
-    time and the largest state of each node, and the work of the low level. On Spark they are sums over its tasks, in
-    one job, or with --micro-batches in a stream that reads the files to their ends.
+    --analyze: the query runs over files, and its results are not printed. The figures are the rows and bytes between
+    the operators, the time and the largest state of each operator, and the work of the low level. On Spark, the figures
+    are sums over all tasks. The query then runs as one job, or with --micro-batches as a stream that reads the files to
+    their ends.
 
     \b
     wiretide explain "SELECT srcIP, count(*) FROM packets GROUP BY srcIP"

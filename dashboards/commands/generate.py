@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SCRIPT_PARAMETERS = ("output", "script", "packets", "snap")
 """Parameters that can be combined with a script. The other parameters describe synthetic traffic."""
 SNAP, SNAP_WITH_CONTENTS = 86, 65535
-"""Defaults of `--snap` (captured bytes of each packet): only the headers, or whole packets with `--traffic`."""
+"""Defaults of `--snap` (captured bytes per packet): only the headers; whole packets with `--traffic`."""
 
 
 def generate(
@@ -40,9 +40,14 @@ def generate(
     ipv6: Annotated[float, typer.Option(help="Share of IPv6 pairs, 0 to 1.")] = 0.1,
     vlan: Annotated[int, typer.Option(help="Number of VLAN tags of each packet.")] = 0,
     disorder: Annotated[
-        str, typer.Option(help="none, band (packets late by up to the span) or blocks (shuffled in blocks).")
+        str,
+        typer.Option(
+            help="none, band (packets are late by up to --span) or blocks (packets are shuffled in blocks of --span)."
+        ),
     ] = "none",
-    span: Annotated[float, typer.Option(help="Span of the disorder in seconds.")] = 1.0,
+    span: Annotated[
+        float, typer.Option(help="Seconds by which packets are late (band), or the length of the blocks.")
+    ] = 1.0,
     lull: Annotated[
         list[str] | None,
         typer.Option(metavar="FROM-TO", help="A time without packets, in seconds from the start. Repeatable."),
@@ -59,8 +64,8 @@ def generate(
         list[str] | None,
         typer.Option(
             metavar="KIND[:RATE]",
-            help="Add conversations of dns, http, tls, sip, gre, ipip, vxlan or gtp; RATE per second (default: 10). "
-            "Repeatable.",
+            help="Add RATE conversations per second (default: 10) of dns, http, tls, sip, gre, ipip, vxlan or "
+            "gtp. Repeatable.",
         ),
     ] = None,
     snap: Annotated[

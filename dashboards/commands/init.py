@@ -23,7 +23,7 @@ TOPIC_QUERIES = {
     "security": ("syn-floods", "horizontal-scans"),
     "flows": ("exporters", "flow-talkers", "flow-interfaces"),
 }
-"""The ready queries of each topic, which has a dashboard in Grafana."""
+"""The ready queries of each topic. There is one Grafana dashboard per topic."""
 
 PACKET_TOPICS, FLOW_TOPICS = tuple(TOPIC_QUERIES)[:-1], ("flows",)
 
@@ -32,7 +32,7 @@ WINDOW = "1 minute"
 PORT = 9464
 OUTPUT = Path("pipeline.toml")
 CAPTURES = (".pcap", ".pcapng", ".cap", ".gz", ".zst", ".nfcapd")
-"""Suffixes of files that a question proposes."""
+"""Suffixes of the files that the command proposes."""
 
 MAX_PROPOSED = 6
 """Largest number of proposed files and interfaces."""
@@ -42,14 +42,15 @@ Answer = TypeVar("Answer")
 
 
 class InitError(WiretideError):
-    """A pipeline file that exists, which is not replaced."""
+    """The pipeline file exists, and is not replaced."""
 
 
 def init(
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[INPUT]...", help="Captures, folders, globs, or interface:NAME. Without one, a terminal asks."
+            metavar="[INPUT]...",
+            help="Captures, folders, globs, or interface:NAME. Without an input, the command asks on the terminal.",
         ),
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The pipeline file.")] = OUTPUT,
@@ -61,7 +62,9 @@ def init(
         list[str] | None,
         typer.Option(metavar="NAME", help=f"The usual queries of a topic: {', '.join(TOPIC_QUERIES)}. Repeatable."),
     ] = None,
-    flows: Annotated[bool, typer.Option("--flows", help="The inputs are flow exports: queries of flows.")] = False,
+    flows: Annotated[
+        bool, typer.Option("--flows", help="The inputs are flow exports, so use queries over flows.")
+    ] = False,
     window: Annotated[str, typer.Option(metavar="TIME", help="The length of the windows.")] = WINDOW,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="The port of the live page and the metrics; 0: any free port.")
@@ -114,7 +117,7 @@ def _queries_of(topic: str) -> Sequence[str]:
 
 
 def _ask(flows: bool, topics: list[str] | None, window: str) -> tuple[list[str], bool, list[str], str]:
-    """Ask for inputs, topics and windows on the terminal. A wrong answer is asked again, with the reason."""
+    """Ask for inputs, topics and windows on the terminal. After a wrong answer, print the reason and ask again."""
     from lowlevel.durations import parse_duration
 
     def inputs_of(text: str) -> list[str]:
@@ -136,9 +139,9 @@ def _ask(flows: bool, topics: list[str] | None, window: str) -> tuple[list[str],
         return text
 
     proposed = _propose_inputs()
-    typer.echo("Inputs: captures, folders, patterns, or interface:NAME, with blanks between them.", err=True)
+    typer.echo("Inputs: captures, folders, globs, or interface:NAME, separated by blanks.", err=True)
     if proposed:
-        typer.echo(f"Here are, for example: {' '.join(proposed)}", err=True)
+        typer.echo(f"For example: {' '.join(proposed)}", err=True)
     inputs = _prompt("Inputs", proposed[0] if proposed else None, inputs_of)
     flows = flows or typer.confirm("Are they flow exports (NetFlow, IPFIX)?", default=False, err=True)
     usual = topics or list(_usual_topics(flows))
@@ -173,7 +176,7 @@ def _state_of(interface: Path) -> str:
 
 
 def _write(inputs: Sequence[str], names: Sequence[str], window: str, port: int, output: Path) -> None:
-    """Write the file. Raises an error for a wrong query or parameter before."""
+    """Write the file. For a wrong query or parameter, raise an error before the file is written."""
     from queries.catalogue.catalogue import ready_query
     from queries.pipeline.file import parse_pipeline
 
@@ -195,7 +198,7 @@ def _write(inputs: Sequence[str], names: Sequence[str], window: str, port: int, 
 
 
 def name_links(inputs: Iterable[str], taken: Sequence[str]) -> dict[str, str]:
-    """Return a name for each input: the name of its file or interface, in letters, digits and underscores.
+    """Return a link name for each input: the name of its file or interface, with only letters, digits and underscores.
 
     >>> name_links(["a/main-1.pcap", "b/main-1.pcap.gz", "interface:eth0", "7.pcap"], [])
     {'main_1': 'a/main-1.pcap', 'main_1_2': 'b/main-1.pcap.gz', 'eth0': 'interface:eth0', 'link_7': '7.pcap'}

@@ -1,4 +1,4 @@
-"""`wiretide manifests`: write manifests of Kubernetes for a pipeline."""
+"""`wiretide manifests`: write Kubernetes manifests for a pipeline."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ def manifests(
         list[str],
         typer.Option(
             metavar="CLAIM:FOLDER",
-            help="A persistent volume claim, and the folder at which all pods see it. Repeatable. The volumes contain "
-            "the pipeline file, its captures, spools and results.",
+            help="A persistent volume claim, and the folder at which all pods mount it. Repeatable. The volumes "
+            "contain the pipeline file, its captures, spools and results.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder for the manifests.")] = Path(
         "kubernetes"
     ),
     namespace: Annotated[str, typer.Option(metavar="NAME", help="The namespace of the pods.")] = "default",
-    executors: Annotated[int, typer.Option(metavar="N", min=1, help="The number of executors of Spark.")] = 2,
+    executors: Annotated[int, typer.Option(metavar="N", min=1, help="The number of Spark executors.")] = 2,
     force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
 ) -> None:
-    """Write manifests of Kubernetes for a pipeline.
+    """Write Kubernetes manifests for a pipeline.
 
-    A pod runs the pipeline, and may start executors of Spark as further pods.
+    A pod runs the pipeline, and starts Spark executors as further pods if the pipeline uses them.
 
     \b
     wiretide manifests /data/office.toml --image registry.example/wiretide:1 \\

@@ -20,7 +20,7 @@ def pack(
     package: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Add an installed package, and what it needs, for functions of yours. Repeatable."
+            metavar="NAME", help="Add an installed package and its dependencies, for your functions. Repeatable."
         ),
     ] = None,
 ) -> None:

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 class QueriesFormat(StrEnum):
-    """Forms of the list."""
+    """Formats of the list."""
 
     TEXT = "text"
     JSON = "json"
 
 
 def list_lines(ready: Sequence[ReadyQuery]) -> list[str]:
-    """Return a table with name, input and sentence of queries."""
+    """Return a table with name, input and one-sentence description of queries."""
     rows = [("query", "input", "answer"), *(("@" + query.name, query.input, query.sentence) for query in ready)]
     return align_rows(rows)
 
 
 def description_lines(query: ReadyQuery) -> list[str]:
-    """Return sentence, parameters, text and usage of a query."""
+    """Return description, parameters, SQL and usage of a query."""
     rows = [("parameter", "type", "default", "meaning")]
     rows += [(parameter.name, parameter.type, str(parameter.default), parameter.help) for parameter in query.parameters]
     return [

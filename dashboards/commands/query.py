@@ -31,11 +31,11 @@ NO_INPUT = "no input: write at least one input before the query, or bind a name 
 
 
 QUERY = re.compile(r"@[\w-]+$|\s*(?:SELECT|WITH|DEFINE|PARAM|MERGE)\b.*\s", re.IGNORECASE | re.DOTALL)
-"""A word of the command line that is a query before the last word: @NAME, or a text with the first word of a query."""
+"""Recognises the words before the last word that are queries: @NAME, or a text that begins like a query."""
 
 
 def parse_bindings(pairs: list[str]) -> dict[str, list[str]]:
-    """Parse NAME=PATH pairs into the paths of each name. Raises BadParameter for other text."""
+    """Parse NAME=PATH pairs. Return the paths of each name. Raises BadParameter for other text."""
     bound: dict[str, list[str]] = {}
     for pair in pairs:
         name, equals, path = pair.partition("=")
@@ -46,7 +46,10 @@ def parse_bindings(pairs: list[str]) -> dict[str, list[str]]:
 
 
 def parse_params(pairs: list[str]) -> dict[str, object]:
-    """Parse NAME=VALUE pairs into the values of parameters. Raises BadParameter for other text and for equal names."""
+    """Parse NAME=VALUE pairs. Return the values of parameters.
+
+    Raises BadParameter for other text and for equal names.
+    """
     values: dict[str, object] = {}
     for pair in pairs:
         name, equals, value = (part.strip() for part in pair.partition("="))
@@ -59,7 +62,7 @@ def parse_params(pairs: list[str]) -> dict[str, object]:
 
 
 def check_engine_name(on: str) -> None:
-    """Raise BadParameter for a text that is no engine."""
+    """Raise BadParameter for a text that does not name an engine."""
     if on == INLINE:
         return
     from queries.pipeline.spark_settings import MASTER_FORMS, is_master
@@ -69,7 +72,7 @@ def check_engine_name(on: str) -> None:
 
 
 def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
-    """Parse the settings of --conf. Raises BadParameter for a wrong one."""
+    """Parse the settings of --conf. Raises BadParameter for a wrong setting."""
     from queries.pipeline.spark_settings import parse_settings
 
     try:
@@ -79,7 +82,7 @@ def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def add_archive_option(settings: Mapping[str, str], archive: Path | None, master: str) -> dict[str, str]:
-    """Add the settings of --archive. Raises BadParameter if it is impossible."""
+    """Add the settings for --archive. Raises BadParameter if an archive cannot be used."""
     if archive is None:
         return {**settings}
     from queries.pipeline.spark_settings import add_archive
@@ -101,12 +104,13 @@ def load_functions(files: list[Path]) -> None:
 class WithoutPandas:
     """An import finder that hides pandas and dateutil from Arrow.
 
-    Arrow imports pandas (0.13 s) and dateutil to recognise their values, but this command has no such values.
+    Arrow imports pandas (which takes 0.13 s) and dateutil to recognise their values, but this command has no such
+    values.
     """
 
     @staticmethod
     def find_spec(name: str, *_: Any) -> None:
-        """Raise ModuleNotFoundError for pandas and dateutil. Other modules are left to the other finders."""
+        """Raise ModuleNotFoundError for pandas and dateutil. The other finders import all other modules."""
         if name in ("pandas", "dateutil"):
             raise ModuleNotFoundError(name)
 
@@ -151,8 +155,8 @@ def query(
     times: Annotated[
         Times | None,
         typer.Option(
-            help="Text form of times: iso (ISO 8601), or ns (nanoseconds since 1970). Default: iso in tables, ns in "
-            "CSV and JSON. Arrow and Parquet contain timestamps."
+            help="Format of times in text: iso (ISO 8601), or ns (nanoseconds since 1970). Default: iso in "
+            "tables, ns in CSV and JSON. Arrow and Parquet contain timestamps."
         ),
     ] = None,
     on: Annotated[
@@ -167,7 +171,9 @@ def query(
     ] = None,
     archive: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="With --on URL: run the tasks in this archive of wiretide pack."),
+        typer.Option(
+            metavar="FILE", help="With --on URL: run the tasks in this archive, which `wiretide pack` has built."
+        ),
     ] = None,
     layer: Annotated[
         Layer,
@@ -197,8 +203,8 @@ def query(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Close the windows of an idle live input when the system clock is this much later than their end. "
-            "'5s trace' uses the clock of a replay instead.",
+            help="If a live input is idle, close its windows when the system clock is this much later than "
+            "their end. '5s trace' uses the clock of a replay instead.",
         ),
     ] = None,
     threads: Annotated[
@@ -209,8 +215,8 @@ def query(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Draw the values of the answer into this file: .svg, .png, or .html with the rows. Then no rows are "
-            "printed, unless --output or --format is given. Needs matplotlib.",
+            help="Draw a plot of the answer into this file: .svg, .png, or .html (with the rows). Rows are then "
+            "printed only if --output or --format is given. Needs matplotlib.",
         ),
     ] = None,
     packets_to: Annotated[
@@ -224,8 +230,8 @@ def query(
     changes: Annotated[
         ChangeForm | None,
         typer.Option(
-            help="Form of the changes of a query with EMIT CHANGES, for other systems. Default: weights. debezium "
-            "needs --format json, arrow or parquet, and writes the rows of other queries as a snapshot."
+            help="Format of the changes of a query with EMIT CHANGES, for other systems. Default: weights. "
+            "debezium needs --format json, arrow or parquet, and writes the rows of other queries as a snapshot."
         ),
     ] = None,
     raw_csv: Annotated[
@@ -258,7 +264,7 @@ def query(
       state/           the results of `wiretide run`, or its history.sqlite:
                        FROM names its queries
 
-    Every name in FROM means all inputs together. -s NAME=INPUT binds one name to one input.
+    Every name in FROM means all inputs together. -s NAME=INPUT binds a name to one input.
 
     @NAME is a ready query: `wiretide queries` lists all, `wiretide queries NAME` shows its parameters.
 
@@ -415,7 +421,7 @@ def query(
         for warning in plan_warnings(plan):
             warn(warning)
         print_live_hint(result.live)
-        # A Parquet file cannot be read before it is complete, and samples are sorted by series.
+        # A Parquet file cannot be read before it is complete, and OpenMetrics samples are sorted by series.
         growing = result.live and kind not in (Format.PARQUET, Format.OPENMETRICS)
         with (
             result.until_stopped(),
@@ -516,12 +522,12 @@ def _answer_tables(
 
 
 def _check_changes(form: ChangeForm, kind: Format, several: bool, plot: Path | None) -> None:
-    """Raise BadParameter for options that are impossible with a form of changes."""
+    """Raise BadParameter for options that cannot be combined with a format of changes."""
     if several:
         raise typer.BadParameter(f"--changes {form}: got several queries, expected one")
     if plot is not None or kind is Format.OPENMETRICS:
         given = "--plot" if plot is not None else f"--format {kind}"
-        raise typer.BadParameter(f"--changes {form} with {given}: samples and pictures cannot be corrected")
+        raise typer.BadParameter(f"--changes {form} with {given}: samples and plots cannot be corrected")
     if form is ChangeForm.DEBEZIUM and kind in (Format.TABLE, Format.CSV):
         raise typer.BadParameter(
             f"--changes {form} with --format {kind}: rows are in envelopes, expected --format json, arrow or parquet"
@@ -529,7 +535,10 @@ def _check_changes(form: ChangeForm, kind: Format, several: bool, plot: Path | N
 
 
 def _change_writer(plan: Plan, form: ChangeForm | None) -> ChangeWriter | None:
-    """Return the writer of a form of changes; None without one. Raises InputError for an impossible form."""
+    """Return the writer of a format of changes; None if `form` is None.
+
+    Raises InputError if the plan has no such format.
+    """
     if form is None:
         return None
     from dashboards.output.change_forms import ChangeWriter
@@ -538,7 +547,7 @@ def _change_writer(plan: Plan, form: ChangeForm | None) -> ChangeWriter | None:
 
 
 def _check_plot(plot: Path, several: bool) -> None:
-    """Raise an error for a plot that is impossible, before the inputs are read."""
+    """Raise an error if the plot cannot be drawn, before the inputs are read."""
     from dashboards.plots.drawing import require_matplotlib
     from dashboards.plots.plot_file import check_plot_file
 
@@ -565,12 +574,12 @@ class _Drawing:
         return batches if self._rows is None else self._rows.collect(batches)
 
     def read(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Read all batches, and print none."""
+        """Read all batches without printing them."""
         for _ in batches:
             pass
 
     def write(self) -> None:
-        """Draw the rows, and print a line about the plot to standard error."""
+        """Draw the rows, and print a message about the plot to standard error."""
         if self._path is not None and self._rows is not None:
             from dashboards.plots.plot_file import write_plot
 
@@ -591,7 +600,7 @@ def _show_progress(run: InlineRun) -> Iterator[None]:
 
 
 def _format_of(format: Format | None, output: Path | None) -> Format:  # noqa: A002
-    """Return the given format, otherwise the format of the output file's suffix, otherwise TABLE."""
+    """Return the given format, by default the format of the output file's suffix, or TABLE without an output file."""
     if format is not None:
         return format
     if output is None or not output.suffix or (output.exists() and not output.is_file()):
@@ -606,7 +615,7 @@ def _format_of(format: Format | None, output: Path | None) -> Format:  # noqa: A
 
 
 def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the inputs and the queries. The last word is a query, and so is each word before it that looks like one.
+    """Divide words into inputs and queries. The last word is a query, and so is each word that begins like a query.
 
     >>> split_words(["a.pcap", "@floods", "select count(*) from packets"])
     (['a.pcap'], ['@floods', 'select count(*) from packets'])
@@ -622,12 +631,12 @@ def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def exists(path: str) -> bool:
-    """Return True if the path exists. A query may be too long for a path, where Path.exists raises."""
+    """Return True if the path exists. A query may be too long for a path; Path.exists would raise an error."""
     return os.path.exists(path)  # noqa: PTH110
 
 
 def _check_several(kind: Format, output: Path | None) -> None:
-    """Raise BadParameter for options that are impossible with several queries."""
+    """Raise BadParameter for options that cannot be combined with several queries."""
     if output is None and kind is not Format.TABLE:
         raise typer.BadParameter(f"--format {kind}: got several queries for one output, expected -o FOLDER")
     if output is not None and (str(output) == "-" or (output.exists() and not output.is_dir())):

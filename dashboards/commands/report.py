@@ -16,7 +16,7 @@ def report(
     ] = None,
     stream: Annotated[
         list[str] | None,
-        typer.Option("--stream", "-s", metavar="NAME=PATH", help="A link with a name of your own. Repeatable."),
+        typer.Option("--stream", "-s", metavar="NAME=PATH", help="Add an input as a link with this name. Repeatable."),
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The document.")] = Path("report.html"),
     flows: Annotated[bool, typer.Option("--flows", help="The inputs are flow exports.")] = False,

@@ -25,29 +25,32 @@ def run(
     until_done: Annotated[
         bool,
         typer.Option(
-            "--until-done", help="Exit at the end of the inputs; interfaces have none. Default: continue until Ctrl-C."
+            "--until-done",
+            help="Exit at the end of all inputs (an interface never ends). Default: continue until Ctrl-C.",
         ),
     ] = False,
     on: Annotated[
         str | None,
         typer.Option(
             metavar="MASTER",
-            help="local (Spark on this machine), or the URL of a Spark master, in place of `master` in the file.",
+            help="local (Spark on this machine), or the URL of a Spark master. Replaces `master` in the file.",
         ),
     ] = None,
     conf: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="A setting of Spark, before those of [spark.conf] in the file (docs/guide/spark.md). Repeatable.",
+            help="A setting of Spark; it overrides [spark.conf] in the file (docs/guide/spark.md). Repeatable.",
         ),
     ] = None,
     log_format: Annotated[
-        LogFormat, typer.Option(help="Form of the lines: text, or json with one document per line for log collectors.")
+        LogFormat, typer.Option(help="Format of the log: text, or json (one document per line, for log collectors).")
     ] = LogFormat.TEXT,
     archive: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="On a cluster: run the tasks in this archive of wiretide pack."),
+        typer.Option(
+            metavar="FILE", help="On a cluster: run the tasks in this archive, which `wiretide pack` has built."
+        ),
     ] = None,
 ) -> None:
     """Run a monitoring pipeline on Spark.

@@ -13,7 +13,7 @@ from capture.errors import WiretideError
 
 
 class UnitsError(WiretideError):
-    """Units that cannot be written: the program is unknown, or files would be lost."""
+    """The units cannot be written: the program is unknown, or existing files would be lost."""
 
 
 def units(
@@ -25,7 +25,7 @@ def units(
     ),
     user: Annotated[str, typer.Option(metavar="NAME", help="The user of the services.")] = "wiretide",
     program: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="The command wiretide. Default: this one.")
+        Path | None, typer.Option(metavar="PATH", help="The program `wiretide`. Default: the running program.")
     ] = None,
     node: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="The metrics of the node, if the pipeline has links with a spool.")
@@ -34,8 +34,8 @@ def units(
 ) -> None:
     """Write systemd units for a pipeline and print the commands to install them.
 
-    A pipeline with links that have a spool gets two services, the node and the run. Both are confined: they may write
-    only the folders of the pipeline, and only the node may open interfaces.
+    A pipeline with links that have a spool gets two services, the node and the run. Their rights are limited: they may
+    write only to the folders of the pipeline, and only the node may open interfaces.
 
     wiretide units /etc/wiretide/office.toml -o systemd
     """
@@ -44,7 +44,7 @@ def units(
     from queries.pipeline.file import read_pipeline
 
     settings = read_pipeline(pipeline)
-    settings.plans()  # reports a wrong query now and not when the service starts
+    settings.plans()  # reports a wrong query now, instead of at the start of the service
     executable = program or _this_program()
     unit_files = make_units(settings, Service(executable.absolute(), pipeline.absolute(), user, node))
     write_files(unit_files, output, replace=force)
@@ -59,7 +59,7 @@ def units(
 
 
 def _this_program() -> Path:
-    """Return the path of the command that runs. Raises UnitsError if it has none."""
+    """Return the path of the running program. Raises UnitsError if it is unknown."""
     name = shutil.which(sys.argv[0]) or sys.argv[0]
     if Path(name).name != "wiretide":
         raise UnitsError(f"got {sys.argv[0]} as the running program, expected --program with the path of wiretide")

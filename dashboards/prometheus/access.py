@@ -1,4 +1,4 @@
-"""Who may read the metrics server: TLS and basic authentication from a web configuration, and a bearer token.
+"""Access to the metrics server: TLS and basic authentication from a web configuration, and a bearer token.
 
 The web configuration has the format of Prometheus's exporter-toolkit (`web.yml`), so one file serves several exporters:
 
@@ -11,8 +11,8 @@ The web configuration has the format of Prometheus's exporter-toolkit (`web.yml`
     basic_auth_users:
       prometheus: $2y$10$…                            # a bcrypt hash: htpasswd -nBC 10 prometheus
 
-That format has no bearer token, so a token is a setting of the pipeline file. Paths in the web configuration are
-relative to its folder. A key that is not listed here is refused, because ignoring it could open the server.
+That format has no bearer token, so the token is a setting of the pipeline file. Paths in the web configuration are
+relative to its folder. Other keys are an error, because a key that is ignored could leave the server open.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ MIN_TOKEN_LENGTH = 16
 """Smallest number of characters of a token."""
 
 MAX_REMEMBERED_CHECKS = 100
-"""Maximum number of passwords whose check is remembered, because a check of bcrypt takes a tenth of a second."""
+"""Maximum number of stored results of password checks. They are stored because a bcrypt check takes 0.1 s."""
 
 DUMMY_HASH = b"$2b$10$0pb7mt2h3RkR2P7r7btIYO/kfw.iWm3h7mP4bZooKQ0ZTTyzxUGlq"
-"""A hash that is checked for unknown users, so that the time of an answer does not show if a user exists."""
+"""A hash that is checked for unknown users, so that the time of an answer does not reveal if a user exists."""
 
 
 class AccessError(WiretideError):
-    """A wrong web configuration or token: the user must change the file."""
+    """A web configuration or token is wrong: the user must change the file."""
 
     status = 2
 
 
 @dataclass(frozen=True)
 class Access:
-    """The conditions that a request must satisfy to be answered. Without conditions, everybody may read.
+    """The conditions under which a request is answered. Without conditions, everybody may read.
 
     `tls`: the context of the server, None for plain HTTP. `users`: bcrypt hashes by name. `token`: the bearer token.
     """
@@ -68,7 +68,7 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """True if requests need neither a password nor a token. TLS checks client certificates, not this class."""
+        """True if requests need neither a password nor a token. Client certificates do not count: TLS checks them."""
         return not self.users and self.token is None
 
     @property
@@ -165,7 +165,7 @@ def _choice(where: str, key: str, value: Any, choices: Mapping[str, Any]) -> Any
 
 
 def _users(path: Path, values: Any) -> dict[str, bytes]:
-    """Return the hashes. A hash that is not bcrypt is an error here, because each is tried once, not at a request."""
+    """Return the hashes. Each is tried once, so that a hash that is not bcrypt is an error now and not at a request."""
     if not values:
         return {}
     if not isinstance(values, dict):
@@ -230,6 +230,6 @@ class Guard:
     def _check(password: bytes, expected: bytes | None) -> bool:
         import bcrypt
 
-        # bcrypt uses 72 bytes of a password; longer ones raise ValueError in new versions and were cut in old ones.
+        # bcrypt uses the first 72 bytes of a password. For longer passwords, new versions raise ValueError.
         is_right = bcrypt.checkpw(password[:72], expected or DUMMY_HASH)
         return is_right and expected is not None

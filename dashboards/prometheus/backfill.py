@@ -1,12 +1,12 @@
-"""Back-fill: the windows of a finished capture as samples of Prometheus at their own time.
+"""Back-fill: the windows of a finished capture become Prometheus samples with the times of the capture.
 
-The series are those of the exporter (`dashboards.prometheus.query_series`): the same names, labels and limit. A sample
-has the end of its window as its time. The samples of a UTC day are one OpenMetrics file, because `promtool` reads a
-file once for each block of two hours.
+Names, labels and the limit of series are the same as in the exporter (`dashboards.prometheus.query_series`). The time
+of a sample is the end of its window. There is one OpenMetrics file for each UTC day, because `promtool` reads the whole
+file again for each block of two hours.
 
-`promtool` rounds times down to milliseconds. It silently drops a sample before 1970, and a sample that is not later
-than the previous sample of its series. So this module collects samples per series, in the order of their windows. It
-omits and counts the samples that `promtool` would drop. Afterwards it compares the number of samples in the blocks with
+`promtool` rounds times down to milliseconds. It silently drops samples before 1970, and samples that are not later than
+the previous sample of their series. So this module collects the samples of each series in the order of their windows,
+and omits and counts the samples that `promtool` would drop. Then it compares the number of samples in the blocks with
 the number in the files.
 """
 
@@ -42,12 +42,12 @@ DAY = 86_400_000
 
 
 class BackfillError(WiretideError):
-    """A back-fill that is not complete. The user must fix the reason and remove the blocks that were written."""
+    """A back-fill is not complete. The user must remove the cause, and delete the blocks that were written."""
 
 
 @dataclass(slots=True)
 class SeriesSamples:
-    """The samples of one series: times (ms since the epoch, rising) and values."""
+    """The samples of one series: times (ms since the epoch, ascending) and values."""
 
     times: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
@@ -55,7 +55,7 @@ class SeriesSamples:
 
 @dataclass(frozen=True, slots=True)
 class SampleFamily:
-    """A metric with its labels, and the samples of each series by the values of the labels."""
+    """A metric, the names of its labels, and the samples of each series by its label values."""
 
     name: str
     help: str
@@ -79,19 +79,22 @@ class Backfill:
         if not (series.plan.windowed and series.plan.window.timed):
             raise ValueError(f"query {series.plan.name!r} has no windows of time")
         if series.is_provisional:
-            raise ValueError(f"query {series.plan.name!r} has EMIT CHANGES: expected final results, as samples stay")
+            raise ValueError(
+                f"query {series.plan.name!r} has EMIT CHANGES: expected final results, because "
+                f"samples cannot be corrected"
+            )
         self.series = series
         self.samples: dict[tuple[Value, tuple[str, ...]], SeriesSamples] = {}
         self.too_early = 0
-        """Samples before 1970, which Prometheus does not store."""
+        """Number of samples before 1970, which Prometheus cannot store."""
         self.too_close = 0
-        """Samples less than a millisecond after the one before them in their series."""
+        """Number of samples less than 1 ms after the previous sample of their series."""
         self._waiting: pa.Table = series.plan.schema.empty_table()
         self._waiting_end = 0
         self._stable = StableGroups(series.top)
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows of closed windows, in the order of the windows. Late rows of LATE EMIT are no samples."""
+        """Add rows of closed windows, in the order of the windows. Late rows of LATE EMIT are ignored."""
         if self.series.aggregation.emit_late:
             rows = rows.filter(pc.invert(rows[LATE]))
         ends = pc.unique(rows["window_end"].cast(pa.int64())).to_pylist()
@@ -123,12 +126,12 @@ class Backfill:
         return self.series.select_series(self._waiting, self._stable, self._waiting_end)
 
     def warnings(self) -> Iterator[str]:
-        """Yield a sentence for each reason for which samples are left out."""
+        """Yield a message for each reason for which samples are left out."""
         query = f"query {self.series.plan.name}"
         if self.too_early:
-            yield f"{query}: {self.too_early:,} samples before 1970 are left out: Prometheus has no such times"
+            yield f"{query}: {self.too_early:,} samples before 1970 are left out: Prometheus cannot store such times"
         if self.too_close:
-            yield f"{query}: {self.too_close:,} samples are left out: Prometheus has one sample per millisecond"
+            yield f"{query}: {self.too_close:,} samples are left out: Prometheus stores at most one sample per ms"
 
     def families(self) -> Iterator[SampleFamily]:
         """Yield the value columns with their samples."""
@@ -138,7 +141,7 @@ class Backfill:
 
 
 def write_days(sources: Iterable[Families], extra: Mapping[str, str], folder: Path) -> Iterator[tuple[Path, int]]:
-    """Write an OpenMetrics file for each UTC day with samples; yield its path and its number of samples.
+    """Write an OpenMetrics file for each UTC day that has samples. Yield its path and number of samples.
 
     `extra`: labels of all series, such as `job`.
     """
@@ -155,7 +158,10 @@ def write_days(sources: Iterable[Families], extra: Mapping[str, str], folder: Pa
 def render_samples(
     families: Iterable[SampleFamily], extra: Mapping[str, str], start: int = 0, end: int = 2**62
 ) -> tuple[bytes, int]:
-    """Return the samples of `[start, end)`, in ms, as OpenMetrics, and their number. `extra`: labels of all series."""
+    """Return the samples of the times `[start, end)` (ms) as OpenMetrics, and their number.
+
+    `extra`: labels of all series.
+    """
     collector = _SampleCollector(tuple(families), extra, start, end)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
@@ -164,14 +170,14 @@ def render_samples(
 
 
 class _SampleCollector:
-    """A collector of prometheus-client with the samples of `[start, end)`, in ms."""
+    """A prometheus-client collector of the samples of the times `[start, end)` (ms)."""
 
     def __init__(self, families: Sequence[SampleFamily], extra: Mapping[str, str], start: int, end: int) -> None:
         self._families, self._extra, self._start, self._end = families, extra, start, end
         self.count = 0
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the families. The samples of a series are neighbours, as OpenMetrics requires."""
+        """Yield the families. The samples of a series follow each other, as OpenMetrics requires."""
         self.count = 0
         for family in self._families:
             metric = GaugeMetricFamily(family.name, family.help, labels=[*family.labels, *self._extra])
@@ -196,9 +202,9 @@ def require_promtool() -> str:
 
 
 def create_blocks(promtool: str, file: Path, folder: Path, expected: int) -> int:
-    """Convert a file to blocks of Prometheus in `folder`; return the number of blocks.
+    """Convert a file to Prometheus blocks in `folder`. Return the number of blocks.
 
-    Raises BackfillError if promtool fails, or if the blocks do not have the `expected` number of samples.
+    Raises BackfillError if promtool fails, or if the number of samples in the blocks is not `expected`.
     """
     before = {*_blocks(folder)}
     command = [promtool, "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(file), str(folder)]

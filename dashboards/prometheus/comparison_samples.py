@@ -1,6 +1,6 @@
-"""The figures of `wiretide compare` as samples of Prometheus, at the times of arrival of the rows.
+"""The figures of `wiretide compare` as Prometheus samples, with arrival times of the rows as their times.
 
-State is sampled after each tick. The other figures are one number for each variant, and are samples at the last tick.
+There is a sample of the state after each tick. Of the other figures there is one sample per variant, at the last tick.
 """
 
 from __future__ import annotations
@@ -25,16 +25,23 @@ LATENCY = Metric(
     "wiretide_compare_latency_seconds",
     "gauge",
     LABELS,
-    "Median time from the end of a window to its result, or from the later row of a pair.",
+    "Median time until a result is returned, from the end of its window, or from the later row of a pair.",
 )
-LATENCY_MOST = Metric("wiretide_compare_latency_largest_seconds", "gauge", LABELS, "Largest such time.")
+LATENCY_MOST = Metric(
+    "wiretide_compare_latency_largest_seconds",
+    "gauge",
+    LABELS,
+    "Largest time until a result is returned.",
+)
 WRONG = Metric(
     "wiretide_compare_wrong_ratio",
     "gauge",
     LABELS,
-    "Share of the exact results that a variant has wrong or lacks.",
+    "Share of the exact results that are wrong or missing in a variant.",
 )
-LATE = Metric("wiretide_compare_late_rows", "gauge", LABELS, "Rows that a variant dropped from some of their windows.")
+LATE = Metric(
+    "wiretide_compare_late_rows", "gauge", LABELS, "Late rows: rows that a variant did not add to all their windows."
+)
 
 METRICS = (ROWS_HELD, BYTES_HELD, RATE, LATENCY, LATENCY_MOST, WRONG, LATE)
 """The metrics of a comparison. `order` is `in` or `out`."""
@@ -49,7 +56,7 @@ _ONCE = {
 
 
 def write_samples(comparison: Comparison, query: str, extra: Mapping[str, str], path: Path) -> int:
-    """Write an OpenMetrics file; return its number of samples.
+    """Write an OpenMetrics file. Return its number of samples.
 
     `query`: the value of the label. `extra`: labels of all series, such as `job`.
     """
@@ -62,14 +69,17 @@ def write_samples(comparison: Comparison, query: str, extra: Mapping[str, str], 
 
 
 class _Collector:
-    """A collector of prometheus-client with the samples of a comparison."""
+    """A prometheus-client collector of the samples of a comparison."""
 
     def __init__(self, comparison: Comparison, query: str, extra: Mapping[str, str]) -> None:
         self.comparison, self.query, self.extra = comparison, query, extra
         self.count = 0
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the families. The samples of a series are neighbours, and their times rise, as OpenMetrics requires."""
+        """Yield the families.
+
+        The samples of a series follow each other, in the order of time, as OpenMetrics requires.
+        """
         self.count = 0
         for metric in METRICS:
             family = GaugeMetricFamily(metric.name, metric.help, labels=[*metric.labels, *self.extra])
@@ -82,7 +92,7 @@ class _Collector:
             yield family
 
     def _samples(self, metric: Metric, measurement: Measurement) -> Iterator[tuple[int, float]]:
-        """Yield the samples of one series: ms since the epoch, and the value. Prometheus has one per millisecond."""
+        """Yield the samples of one series: time (ms since the epoch) and value, with at most one sample per ms."""
         ticks = (self.comparison.arrivals.ticks // 1_000_000).tolist()
         if metric in _ONCE:
             value = float(_ONCE[metric](measurement))

@@ -1,9 +1,10 @@
 """The metrics of a pipeline for Prometheus: counters, and the last closed window of each query.
 
-For a query with changes the newest window is shown, which may be provisional. A correction replaces its rows.
+For a query with changes the newest window is shown, even if it is not final. A correction replaces its rows.
 
-Metric samples have no timestamp: a replay has old timestamps, and Prometheus rejects them. So a sample has the time of
-the scrape. The time of the window in the capture is in `wiretide_query_window_*_seconds`.
+Samples have no timestamp, because Prometheus rejects old timestamps, and a replay has old times. So Prometheus gives a
+sample the time of the scrape. `wiretide_query_window_*_seconds` contain the bounds of the window in the time of the
+capture.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from lowlevel.punctuation import BEGINNING, END
 
 @dataclass(frozen=True)
 class ClosedWindow:
-    """One closed window `[start, end)` in ns, and the rows of this window that have arrived. Immutable."""
+    """One closed window `[start, end)` in ns, and its rows that have arrived so far. Immutable."""
 
     start: int
     end: int
@@ -43,15 +44,17 @@ class ClosedWindow:
     series: QuerySeries
     stable: StableGroups
     rests: tuple[pa.Table, ...] = ()
-    """Other rows of the window, added up."""
+    """Sums over the other rows of the window."""
     texts: dict[str, bytes] = field(default_factory=dict, compare=False)
     """The exposition of the window by content type."""
 
     @cached_property
     def shown_series(self) -> ShownSeries:
-        """The series of the window. They are computed at the first scrape, because most windows are never scraped.
+        """The series of the window.
 
-        So the selection of groups is stable over the windows that are scraped. The caller must hold a lock.
+        They are computed at the first scrape of the window, because most windows are never scraped.
+
+        So only scraped windows influence the selection of groups (`StableGroups`). The caller must hold a lock.
         """
         rows = pa.concat_tables([self.series.plan.schema.empty_table(), *self.tables])
         rest = pa.concat_tables(self.rests) if self.rests else None
@@ -59,7 +62,7 @@ class ClosedWindow:
 
     @cached_property
     def families(self) -> tuple[GaugeMetricFamily, ...]:
-        """The metric families of the value columns. They are made once, because most scrapes find no new window."""
+        """The metric families of the value columns. They are built once, because most scrapes find no new window."""
         return tuple(gauge_families(self.series, self.shown_series.series))
 
 
@@ -73,10 +76,10 @@ def gauge_families(series: QuerySeries, shown: Sequence[Sequence[Series]]) -> It
 
 
 class LastWindow:
-    """The newest closed window of one query, which is shown. Not thread safe.
+    """The newest closed window of one query: the shown window. Not thread safe.
 
-    Rows of older windows are ignored. The rows of a window may arrive in several calls, for example one per partition,
-    and are added. So a call must not be repeated. Only the rows of one window are stored.
+    Rows of older windows are ignored. The rows of a window may arrive in several calls, for example one per partition;
+    each call adds rows. So a call must not be repeated. Only the rows of one window are stored.
     """
 
     def __init__(self, series: QuerySeries) -> None:
@@ -85,7 +88,10 @@ class LastWindow:
         self.current: ClosedWindow | None = None
 
     def add_rows(self, table: pa.Table, rest: pa.Table | None = None) -> None:
-        """Add rows of closed windows, and other rows added up. Raises ValueError if a column of the plan is missing."""
+        """Add rows of closed windows, and `rest`, sums over other rows.
+
+        Raises ValueError if a column of the plan is missing.
+        """
         plan = self.series.plan
         if missing := [name for name in plan.schema.names if name not in table.schema.names]:
             raise ValueError(
@@ -96,7 +102,7 @@ class LastWindow:
             return
         table = table.select(plan.schema.names).cast(plan.schema)
         if self.series.aggregation.emit_late:
-            # A late row is a second row of its group. Only files and tables contain late rows.
+            # A late row would be a second row of its group. Only files and tables contain late rows.
             table = table.filter(pc.invert(table[LATE]))
             if not table.num_rows:
                 return
@@ -108,12 +114,12 @@ class LastWindow:
         self._show(start, end, (table,), () if rest is None else (rest.filter(pc.equal(rest["window_end"], end)),))
 
     def correct(self, start: int, end: int, rows: pa.Table) -> None:
-        """Show these rows as all rows of the window `[start, end)` in ns, unless a newer window is shown."""
+        """Show the window `[start, end)` (ns) with exactly these rows, unless a newer window is shown."""
         if self.current is None or self.current.end <= end:
             self.current = ClosedWindow(start, end, (rows,), self.series, self._stable)
 
     def set_watermark(self, watermark: int) -> None:
-        """Show the last window that ends by `watermark` (ns), even if it has no rows.
+        """Show the last window that ends at or before `watermark` (ns), even if it has no rows.
 
         At the end of the input the shown window does not change.
         """
@@ -134,7 +140,7 @@ class LastWindow:
 
 # Metrics of the shown windows and of the HTTP server.
 #
-# `query_groups` = `query_series_folded` + number of rows with their own series.
+# `query_groups` = `query_series_folded` + number of rows with separate series.
 
 
 WINDOW_START = Metric(
@@ -156,7 +162,7 @@ SERIES_FOLDED = Metric(
     "wiretide_query_series_folded",
     "gauge",
     ("query",),
-    "Result rows of the query's last closed window without their own series, which are part of other.",
+    "Result rows of the query's last closed window that have no separate series: they are part of the series other.",
 )
 
 HTTP_CONNECTIONS = Metric(
@@ -169,16 +175,16 @@ HTTP_REFUSED = Metric(
     "wiretide_http_connections_refused_total",
     "counter",
     ("cause",),
-    "Connections that the metrics server closed immediately, because there were too many connections (connections), "
-    "too many from one client (client), or no free thread (threads).",
+    "Connections that the metrics server closed immediately, because there were too many connections in total "
+    "(connections) or from one client (client), or no free thread (threads).",
 )
 HTTP_REJECTED = Metric(
     "wiretide_http_requests_rejected_total",
     "counter",
     ("cause",),
-    "Rejected requests: incomplete at the end of the allowed time (deadline), too long (size), with another method "
-    "than GET (method), with the name of another machine in the header Host (host), without a valid user or token "
-    "(authorization), or with a failed handshake of TLS (tls).",
+    "Rejected requests by reason: incomplete at the end of the allowed time (deadline), too long (size), a method "
+    "other than GET (method), another machine's name in the header Host (host), no valid user or token "
+    "(authorization), or a failed TLS handshake (tls).",
 )
 HTTP_RETRIES = Metric(
     "wiretide_http_accept_retries_total",
@@ -204,7 +210,7 @@ class Exporter:
     * `histograms`: by query name, the column of bounds (`dashboards.prometheus.query_histograms`).
     * `counters`: values that can be added have counters too (`dashboards.prometheus.query_counters`).
 
-    Raises ValueError for equal names, and for names that Prometheus does not accept. Thread safe: one thread adds
+    Raises ValueError for equal names, and for names that Prometheus does not accept. Thread safe: one thread may add
     results while others scrape. A scrape contains at most one window per query.
     """
 
@@ -224,7 +230,9 @@ class Exporter:
         self._counters = {one.plan.name: QueryCounters(one) for one in self.series if one.has_counters}
         self._lock = Lock()
         self._computing = Lock()
-        """Held while the series of windows are computed, which must not delay the results of the pipeline."""
+        """Held while the series of windows are computed. It is a separate lock, so that the pipeline can add results
+        meanwhile.
+        """
         self._windows = {one.plan.name: LastWindow(one) for one in self.series}
         self._samples: Mapping[LabelledName, float] = {}
         self.registry = Registry()
@@ -233,8 +241,8 @@ class Exporter:
     def add_results(self, query: str, table: pa.Table, rest: pa.Table | None = None) -> None:
         """Add rows of closed windows: `window_start, window_end` (ns), then the select list.
 
-        The window with the largest end is shown. Rows of the same window add up, so no call may be repeated. `rest`:
-        other rows of these windows, added up (`highlevel.spark.staged_results`).
+        The window with the largest end is shown. Each call adds rows to its windows, so no call may be repeated.
+        `rest`: sums over other rows of these windows (`highlevel.spark.staged_results`).
         """
         if last := self._window(query):
             with self._lock:
@@ -244,7 +252,7 @@ class Exporter:
     def correct(self, query: str, windows: Mapping[tuple[int, int], pa.Table]) -> None:
         """Show the newest of these windows of a query with changes, unless a newer window is shown.
 
-        `windows`: all rows of each window, by its bounds in ns. Counters and histograms need final rows (`count`).
+        `windows`: all rows of each window, by its bounds in ns. Counters and histograms do not change (see `count`).
         """
         last = self._window(query)
         if last is not None and windows:
@@ -255,7 +263,7 @@ class Exporter:
     def count(self, query: str, table: pa.Table, rest: pa.Table | None = None) -> None:
         """Add final rows of windows to the counters and the histogram of a query. No call may be repeated.
 
-        `rest`: other rows, added up. A query with a histogram has none.
+        `rest`: sums over other rows; None for a query with a histogram.
         """
         counters, histogram = self._counters.get(query), self._histograms.get(query)
         if counters is not None or histogram is not None:
@@ -268,16 +276,16 @@ class Exporter:
                     histogram.add(rows)
 
     def set_watermark(self, query: str, watermark: int) -> None:
-        """Record that all windows that end by `watermark` (ns) are closed, and that their rows have been added.
+        """Record that all windows that end at or before `watermark` (ns) are closed, and all their rows were added.
 
-        The last of these windows may have no rows, because no group passed HAVING. It then replaces the shown window.
+        The last of these windows may have no rows, if no group passed HAVING. It still replaces the shown window.
         """
         if last := self._window(query):
             with self._lock:
                 last.set_watermark(watermark)
 
     def _window(self, query: str) -> LastWindow | None:
-        """Return the shown window of a query. None for a query without windows: its rows are only counted."""
+        """Return the shown window of a query, or None for a query without windows, whose rows are only counted."""
         if query not in {plan.name for plan in self.plans}:
             raise ValueError(f"got results of query {query!r}; {_choices(self.plans)}")
         return self._windows.get(query)
@@ -296,7 +304,7 @@ class Exporter:
 
     @property
     def current_samples(self) -> Mapping[LabelledName, float]:
-        """The counters and gauges of the pipeline. The mapping does not change."""
+        """The counters and gauges of the pipeline. Later calls of `set_samples` do not change this mapping."""
         with self._lock:
             return self._samples
 
@@ -321,10 +329,10 @@ class Exporter:
             yield from gauge_families(one, ((),) * len(one.values)) if window is None else window.families
 
     def exposition(self, encode: Encoder, content_type: str) -> bytes:
-        """Return the text of a scrape: of this exporter, and of all other collectors of `registry`.
+        """Return the text of a scrape: the metrics of this exporter and of all other collectors of `registry`.
 
-        `encode` returns the text of a registry in the format of `content_type`. The text of a window is written once,
-        because most scrapes find no new window and the text of thousands of samples takes long.
+        `encode` returns the text of a registry in the format `content_type`. The text of a window is stored, because
+        most scrapes find no new window, and the text of thousands of samples takes long.
         """
         windows, families = self._snapshot()
         for one in self.series:
@@ -341,7 +349,7 @@ class Exporter:
         return b"".join([*parts, end])
 
     def _snapshot(self) -> tuple[dict[str, ClosedWindow], list[PipelineFamily]]:
-        """Return the shown windows, whose series are computed, and all families without the values of windows."""
+        """Return the shown windows with computed series, and all metric families except those of windows."""
         with self._lock:
             samples = self._samples
             windows = {name: last.current for name, last in self._windows.items() if last.current is not None}
@@ -408,7 +416,7 @@ class Registry(CollectorRegistry):
 
 
 class _Families:
-    """A collector of given families."""
+    """A collector of the metric families that it receives."""
 
     def __init__(self, families: Iterable[AnyFamily]) -> None:
         self._families = families
@@ -458,8 +466,9 @@ def make_series(
 ) -> list[QuerySeries]:
     """Return the series of all plans whose results have windows.
 
-    `metrics`: all other metrics. The others are as for Exporter. Raises ValueError for equal names, for names that
-    Prometheus does not accept, for a wrong rank, and for a query that has no histogram.
+    `metrics`: all other metrics, whose names must differ. The other parameters are described at Exporter. Raises
+    ValueError for equal names, for names that Prometheus does not accept, for a wrong rank, and for a query that cannot
+    have a histogram.
     """
     if top < 1:
         raise ValueError(f"top must be at least 1 group per query, got {top}")
@@ -471,7 +480,7 @@ def make_series(
         raise ValueError(f"no query is named {', '.join(sorted(unknown))}; {_choices(plans)}")
     for plan in plans:
         if not plan.has_series and plan.name in rank:
-            raise ValueError(f"query {plan.name!r} cannot be ranked: its rows have no window, and are only counted")
+            raise ValueError(f"query {plan.name!r} cannot be ranked: its rows have no window, so they are only counted")
     histograms = dict(histograms or {})
     for plan in plans:
         if not plan.has_series and plan.name in histograms:

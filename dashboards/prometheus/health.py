@@ -1,8 +1,8 @@
-"""Health of a run for supervisors, such as the probes of Kubernetes: `/healthz` and `/readyz` of the metrics server.
+"""Health of a run, for supervisors such as Kubernetes: `/healthz` and `/readyz` of the metrics server.
 
-/healthz    200 while the loop that watches the run moves; otherwise 503: restart the process
-/readyz     200 while the run computes, or has ended and serves its last windows; 503 while Spark starts or restarts,
-            or if the loop has not moved
+/healthz    200 while the loop that watches the run calls `beat` regularly; otherwise 503: restart the process
+/readyz     200 while the run computes, or has ended and serves its last windows; 503 while Spark starts or restarts, or
+            if /healthz is 503
 """
 
 from __future__ import annotations
@@ -12,34 +12,35 @@ from collections.abc import Callable
 from threading import Lock
 
 LONGEST_PAUSE = 300.0
-"""Longest time in seconds between two beats. It is this long because the delay before a restart can be one minute, and
-a restart on a cluster takes longer."""
+"""Longest time between two beats, in seconds. Before a restart of Spark, the run may wait for one minute, and the
+restart itself may take longer on a cluster.
+"""
 
 
 class Health:
-    """The state of one run. Thread safe."""
+    """The health of one run. Thread safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin as a run that starts. `clock` returns seconds."""
+        """Begin as a run that is starting. `clock` returns seconds."""
         self._clock = clock
         self._lock = Lock()
         self._last_beat: float | None = None
         self._obstacle: str | None = "Spark starts"
 
     def beat(self, obstacle: str | None = None) -> None:
-        """Record that the loop moves. `obstacle` is why the run does not compute; None if it does."""
+        """Record that the loop is alive. `obstacle` is the reason why the run does not compute; None if it computes."""
         with self._lock:
             self._last_beat, self._obstacle = self._clock(), obstacle
 
     def end(self) -> None:
-        """Record that the loop has ended because all input is read. The process stays alive and ready."""
+        """Record that the loop has ended, because all input is read. The process remains alive and ready."""
         with self._lock:
             self._last_beat, self._obstacle = None, None
 
     def set_obstacle(self, obstacle: str) -> None:
-        """Record why the run does not compute, but no beat.
+        """Record why the run does not compute, without a beat.
 
-        So /healthz fails if the next step exceeds LONGEST_PAUSE.
+        So /healthz fails if the next step takes longer than LONGEST_PAUSE.
         """
         with self._lock:
             self._obstacle = obstacle

@@ -1,4 +1,4 @@
-"""Prometheus names from names of queries and columns."""
+"""Convert the names of queries and columns to names that Prometheus accepts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 def prometheus_name(text: str) -> str:
-    """Return `text` in snake_case, with letters, digits and underscores only. Raises ValueError if nothing is left.
+    """Return `text` in snake_case, with only letters, digits and underscores. Raises ValueError if the result is empty.
 
     >>> [prometheus_name(text) for text in ("srcIP", "Q1-1", "count(*)", "sum(len) * 8", "__name__")]
     ['src_ip', 'q1_1', 'count', 'sum_len_8', 'name']
@@ -22,7 +22,7 @@ def prometheus_name(text: str) -> str:
 
 
 def label_name(text: str) -> str:
-    """Return `text` as a label name, which must not begin with a digit.
+    """Return `text` as a label name, which does not begin with a digit.
 
     >>> [label_name(text) for text in ("destPort", "8021q")]
     ['dest_port', '_8021q']
@@ -32,7 +32,7 @@ def label_name(text: str) -> str:
 
 
 class Names:
-    """Reserved names and their owners. The message about equal names contains both owners."""
+    """Reserved names and their owners, so that a message about equal names can state both owners."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind

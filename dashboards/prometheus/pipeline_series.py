@@ -1,4 +1,4 @@
-"""The series of a pipeline's queries, for files about them: dashboards and back-fill."""
+"""The series of a pipeline's queries, for commands that write dashboards and back-fill files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from queries.pipeline.sections import PipelineError
 def make_pipeline_series(pipeline: PipelineFile, plans: Sequence[Plan]) -> list[QuerySeries]:
     """Return the series that `wiretide run` serves for the plans of a pipeline.
 
-    Raises PipelineError for equal names, a wrong rank, and a query that has no histogram.
+    Raises PipelineError for equal names, a wrong rank, and a query that cannot have a histogram.
     """
     try:
         return make_series(

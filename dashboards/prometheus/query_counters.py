@@ -1,13 +1,13 @@
-"""Counters of a query: sums over all closed windows, so no window is lost between two scrapes.
+"""Counters of a query: sums over all closed windows, so that windows between two scrapes are not lost.
 
-A gauge shows the last closed window, and windows that close between two scrapes are never seen. A counter contains
-every window once: `rate(…[5m])` is the mean over all windows of five minutes. So only windows that do not overlap have
-counters, and only columns whose values can be added.
+A gauge shows only the last closed window; if several windows close between two scrapes, Prometheus misses some. A
+counter contains every window once: `rate(…[5m])` is the mean over all windows of five minutes. So only windows that do
+not overlap have counters, and only columns whose values can be added.
 
-Each value is added to exactly one series: to the series of its group, or to `other`. The groups with separate series
-change rarely (`dashboards.prometheus.stable_groups`). A group that is no longer selected keeps its series, without new
-values, until `top` other groups are no longer selected. Otherwise its last windows could be lost. So a column has at
-most `2 * top + 1` series.
+Each value is added to exactly one series: the series of its group, or `other`. The groups with separate series change
+rarely (`dashboards.prometheus.stable_groups`). If a group is no longer selected, its series does not grow any more. It
+is kept until `top` further groups have lost their selection, so that Prometheus can still scrape its last value. So a
+column has at most `2 * top + 1` series.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class QueryCounters:
     """The counters of one query. Not thread safe."""
 
     def __init__(self, series: QuerySeries) -> None:
-        """Begin with counters of 0. A query whose windows overlap has none."""
+        """Begin with counters of 0. A query whose windows overlap has no counters."""
         self.series = series
         self.values = values_with_counters(series)
         self._stable = StableGroups(series.top)
@@ -53,9 +53,11 @@ class QueryCounters:
         self._sums: dict[Labels, list[float]] = {}
 
     def add(self, rows: pa.Table, rest: pa.Table | None = None) -> None:
-        """Add rows of closed windows, with the schema of the plan. Rows may be of several windows, in any order.
+        """Add rows of closed windows, with the schema of the plan.
 
-        `rest`: other rows, added up: part of `other`.
+        The rows may belong to several windows, in any order.
+
+        `rest`: sums over other rows, which are part of `other`.
         """
         if not self.values or rows.num_rows == 0:
             return
@@ -64,7 +66,7 @@ class QueryCounters:
         columns = {value.column: series for value, series in zip(self.series.values, shown.series, strict=True)}
         for index, value in enumerate(self.values):
             for labels, number in columns[value.column]:
-                # Groups with new values are last, so the first ones are those that lost their place first.
+                # Groups with new values are moved to the end, so the first groups lost their selection first.
                 sums = self._sums.pop(labels, None) or [0.0] * len(self.values)
                 sums[index] += number
                 self._sums[labels] = sums
@@ -78,7 +80,7 @@ class QueryCounters:
         """Yield the counters with their samples."""
         sql = " ".join(self.series.plan.sql.split())
         for index, value in enumerate(self.values):
-            other_help = f" Groups without series of their own are part of {OTHER}." if self.series.labels else ""
+            other_help = f" Groups without separate series are part of {OTHER}." if self.series.labels else ""
             text = f"Column {value.column} of query {self.series.plan.name}, added over all closed windows.{other_help}"
             family = CounterMetricFamily(counter_name(value), f"{text} SQL: {sql}", labels=self.series.labels)
             for labels, sums in sorted(self._sums.items()):

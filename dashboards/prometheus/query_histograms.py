@@ -1,9 +1,10 @@
-"""Histograms of Prometheus from a query whose groups are classes of sizes or latencies.
+"""Prometheus histograms from a query whose groups are classes, for example of sizes or latencies.
 
     SELECT bucket(len, 64, 512, 1518) AS size, count(*) AS packets FROM p [RANGE 10 seconds] GROUP BY size
 
-`histogram = "size"` names the column with the upper bounds. Each bucket of the histogram contains all windows, and all
-classes up to its bound, as `histogram_quantile` expects. NULL, for values above the last bound, is the bucket `+Inf`.
+`histogram = "size"` states the column with the upper bounds of the classes. Each bucket is a total over all windows and
+over all classes up to its bound, as `histogram_quantile` expects. The group NULL (values above the last bound) belongs
+to the bucket `+Inf`.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from dashboards.prometheus.query_series import QuerySeries, Value
 from lowlevel.expressions.types import NUMBERS
 
 MAX_BOUNDS = 64
-"""Largest number of bounds. Values with later bounds are part of the next larger bucket."""
+"""Largest number of bounds. Values with further bounds are added to the next larger bucket."""
 
 
 def histogram_name(value: Value) -> str:
-    """Return the name of the histogram whose counts are this value column."""
+    """Return the name of the histogram of a value column with counts."""
     return f"{value.name}_histogram"
 
 
 class QueryHistogram:
     """The histogram of one query. Not thread safe.
 
-    `series.histogram` is the column with the upper bounds. Raises ValueError for a query that has no histogram.
+    `series.histogram` is the column with the upper bounds. Raises ValueError for a query that cannot have a histogram.
     """
 
     def __init__(self, series: QuerySeries) -> None:
@@ -64,7 +65,7 @@ class QueryHistogram:
             self._counts[known] += count
 
     def _exported_bound(self, bound: float) -> float:
-        """Return the bound, or the next larger one if there are too many."""
+        """Return the bound, or the next larger bound if there are too many."""
         if bound in self._counts:
             return bound
         if len(self._bounds) < MAX_BOUNDS:

@@ -1,12 +1,12 @@
-"""One query's closed window as a bounded number of series: the groups with the greatest values, the rest as `other`.
+"""One query's closed window as a limited number of series: the groups with the greatest values, and `other`.
 
-The select list has two kinds of columns. **Labels** identify a group: columns of GROUP BY, expressions over such
-columns only, and every address, MAC or text. **Values** are numbers computed from aggregates. Each value column is one
-gauge with at most `top + 1` series, for any traffic. Without this bound, addresses in labels could make any number of
+The select list has two kinds of columns. **Labels** identify a group: columns of GROUP BY, expressions over only such
+columns, and every address, MAC or text. **Values** are numbers computed from aggregates. Each value column is one gauge
+with at most `top + 1` series, for any traffic. Without this limit, labels with addresses could cause any number of
 series.
 
 Rows can have equal labels if SELECT lacks a column of GROUP BY. Then they are one group here, because Prometheus
-rejects a scrape with a repeated series. Their values are folded in the same way as for `other`.
+rejects a scrape in which a series is repeated. Their values are combined (folded) in the same way as for `other`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from lowlevel.expressions.tree import Binary, Column, Expression, Literal, Prese
 from lowlevel.expressions.types import Op, Type
 from lowlevel.subaggregates import MERGE, Kind
 
-# Groups outside of the top are *folded* into `other`: it has the values that the query would return if all these groups
-# were one group. Rows contain only values, no sub-aggregates. So this is possible only for some expressions:
+# All groups without separate series are *folded* into `other`: its values are those that the query would return if all
+# these groups were one group. Rows contain only values, no sub-aggregates. So only some expressions can be folded:
 #
 #     count(*), count(x), sum(x)                  add the values
 #     min(x), max(x)                              the smallest, the largest value
@@ -40,8 +40,8 @@ from lowlevel.subaggregates import MERGE, Kind
 #     first(x), last(x), count(DISTINCT x), …     impossible: rows contain neither times nor the values of a group
 #     bit_and(x), bit_or(x), bit_xor(x)           not supported: Arrow has no such aggregate
 #
-# A sum over no value is NULL, not 0. Folding skips a NULL. In `f + g` a NULL would hide the other operand, so neither
-# operand may be nullable.
+# A sum over no value is NULL, not 0. Folding skips a NULL. In `f + g`, a NULL in one operand would also remove the
+# value of the other operand, so neither operand may be nullable.
 
 
 SUM = "sum"
@@ -50,7 +50,7 @@ FOLDS = (SUM, "min", "max")
 
 
 def fold_of(expression: Expression, kinds: Mapping[str, Kind]) -> str | None:
-    """Return the Arrow aggregate (`sum`, `min`, `max`) that folds values of `expression`; None if there is none.
+    """Return the Arrow aggregate (`sum`, `min`, `max`) that folds values of `expression`, or None.
 
     `kinds` are the sub-aggregates of the plan by the name of their column.
     """
@@ -76,14 +76,15 @@ def fold_of(expression: Expression, kinds: Mapping[str, Kind]) -> str | None:
 
 
 MAX_GROUPS_OF_SMALL_WINDOW = 2_000
-"""With at most this number of groups in a window, a dictionary finds the shown groups faster than comparisons of
-columns."""
+"""In a window with at most this number of groups, a dictionary finds the shown groups faster than comparisons of
+columns.
+"""
 
 OTHER = "other"
-"""The value of all labels of the series for the groups outside of the top."""
+"""The value of all labels of the series for the groups without separate series."""
 
 ADDRESSES = (Type.ADDRESS, Type.MAC)
-"""Types with bytes as values, which are converted to text."""
+"""Types whose values are bytes, which are converted to text for labels."""
 
 Series = tuple[tuple[str, ...], float]
 """Label values, in the order of `QuerySeries.labels`, and the value."""
@@ -133,7 +134,7 @@ class QuerySeries:
         if aggregation is None:
             raise ValueError(f"the results of query {plan.name!r} have no windows: only windows have series")
         self.is_provisional = plan.has_changes
-        """Whether the shown window may be corrected."""
+        """True if the shown window may still be corrected."""
         self.plan = plan = plan.with_final_rows()
         self.aggregation = aggregation
         self.top, self.has_counters, self.histogram = top, has_counters, histogram
@@ -154,7 +155,7 @@ class QuerySeries:
         if rank is not None and rank not in names:
             raise ValueError(
                 f"query {plan.name!r} cannot be ranked by {rank!r}; "
-                + (f"its columns of values are {', '.join(names)}" if names else "it has no column of values")
+                + (f"its value columns are {', '.join(names)}" if names else "it has no value column")
             )
         self._rank = names.index(rank) if rank is not None else 0
         self.values = tuple(
@@ -210,11 +211,10 @@ class QuerySeries:
         """Return the series of the result rows of one window.
 
         First the shown groups, in descending order of the rank column, then `other`. `stable` selects the shown groups
-        over the windows of several calls, and `time` identifies the window. Without `stable`, the groups with the
-        largest values of the window are shown. Groups with equal values are in the order of their keys (addresses by
-        their bytes, NULL last). A NULL value has no series. Values are float64, as all values in Prometheus. `rank`:
-        another rank column. `rest`: other rows of the result, added up (`highlevel.spark.staged_results`): part of
-        `other`.
+        from several windows; `time` identifies the window. Without `stable`, the groups with the largest values in this
+        window are shown. Groups with equal values are in the order of their keys (addresses by their bytes, NULL last).
+        A NULL value has no series. Values are float64, as all values in Prometheus. `rank`: another rank column.
+        `rest`: sums over other rows of the result (`highlevel.spark.staged_results`), which are part of `other`.
         """
         groups = self._by_labels(rows)
         names = [value.column for value in self.values]
@@ -249,7 +249,7 @@ class QuerySeries:
     def _stable_groups(
         self, groups: pa.Table, order: list[tuple[str, str]], stable: StableGroups, time: int
     ) -> pa.Table:
-        """Return the groups that `stable` selects and that are in the window, in this order."""
+        """Return the groups of the window that `stable` selects, in its order."""
         names = [f"k{index}" for index in range(len(self._keys))]
         largest = groups.take(pc.select_k_unstable(groups, stable.candidates, order))
         if groups.num_rows > largest.num_rows and stable.shown:
@@ -272,7 +272,7 @@ class QuerySeries:
             }
             return np.array([position[group] for group in shown if group in position], np.int64)
         is_shown = np.zeros(keys.num_rows, np.bool_)
-        for group in shown:  # 49 comparisons of a million keys are faster than a million tuples
+        for group in shown:  # comparing a million keys 49 times is faster than making a million tuples
             assert isinstance(group, tuple)
             is_group = np.ones(keys.num_rows, np.bool_)
             for column, key in zip(keys.columns, group, strict=True):
@@ -282,7 +282,7 @@ class QuerySeries:
         return np.flatnonzero(is_shown)
 
     def _by_labels(self, rows: pa.Table) -> pa.Table:
-        """Return one row per set of labels: keys `k…`, values `v…`, number of merged `rows`, `reserved`, `index`.
+        """Return one row per set of labels: keys `k…`, values `v…`, `rows` (merged rows), `reserved`, `index`.
 
         `reserved` is true if all labels are `other`: such a group is always folded.
         """
@@ -292,7 +292,7 @@ class QuerySeries:
         for name, key in zip(keys, self._keys, strict=True):
             column = rows[key.name]
             if key.expression.type is Type.FLOAT:
-                # Labels are equal if their texts are equal. For Arrow two NaN differ.
+                # Labels are compared as texts, because for Arrow two NaN differ.
                 column = column.cast(pa.string())
             elif key.expression.type is Type.TEXT:
                 column = pc.fill_null(column, "")
@@ -314,7 +314,7 @@ class QuerySeries:
         return merged.append_column("index", pa.array(range(merged.num_rows), pa.int64()))
 
     def _texts(self, groups: pa.Table) -> list[tuple[str, ...]]:
-        """Return the labels of each group as text. NULL is the empty text, which is no label in Prometheus."""
+        """Return the labels of each group as text. NULL becomes the empty text, which means no label in Prometheus."""
         columns = []
         for index, key in enumerate(self._keys):
             column = groups[f"k{index}"]

@@ -1,8 +1,8 @@
 """Send samples with the remote-write protocol of Prometheus (version 1.0): protobuf, compressed with snappy.
 
-A receiver accepts samples only in the order of their times, except within its window for late samples. So the samples
-of all series are sent by time. Prometheus itself refuses samples that are more than an hour older than its newest
-samples. An empty Prometheus, Mimir, Thanos and VictoriaMetrics accept a capture of last year.
+A receiver accepts samples only in the order of their times, unless it allows out-of-order samples. So the samples of
+all series together are sent in the order of time. Prometheus itself refuses samples that are more than an hour older
+than its newest sample. An empty Prometheus, Mimir, Thanos and VictoriaMetrics accept a capture of last year.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MAX_BATCH_SAMPLES = 5_000
 """Largest number of samples of a request."""
 
 ANSWER_SECONDS = 30.0
-"""Longest wait for an answer."""
+"""Seconds to wait for an answer."""
 
 PAUSES = (1.0, 2.0, 4.0, 8.0)
-"""Seconds between attempts, after an answer that says that a later attempt may succeed."""
+"""Seconds between attempts, if the answer shows that a later attempt may succeed."""
 
 MAX_MESSAGE = 300
 
@@ -51,14 +51,14 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 class RemoteWrite:
-    """A receiver of samples."""
+    """Sends samples to one receiver."""
 
     def __init__(self, url: str, token_file: Path | None = None) -> None:
-        """Send to `url`. Raises BackfillError for another text, AccessError for a wrong token."""
+        """Send to `url`. Raises BackfillError for a text that is not a URL, AccessError for a wrong token."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             raise BackfillError(f"--remote-write {url}: expected http://HOST/PATH or https://HOST/PATH, without a user")
-        _write_request()  # protobuf is not installed: an error before the work
+        _write_request()  # raises an error now if protobuf is not installed
         self.url = url
         self._headers = {**HEADERS}
         if token_file is not None:
@@ -71,7 +71,7 @@ class RemoteWrite:
         extra: Mapping[str, str],
         progress: Callable[[int, int], None] | None = None,
     ) -> int:
-        """Send all samples by time; return their number. `extra`: labels of all series.
+        """Send all samples in the order of time. Return their number. `extra`: labels of all series.
 
         Raises BackfillError if the receiver refuses them or does not answer.
         """
@@ -129,7 +129,7 @@ def batches_by_time(
 
 
 def encode(batch: Mapping[Labels, Sequence[tuple[int, float]]]) -> bytes:
-    """Return a compressed WriteRequest. The times of each series are in ms and rise."""
+    """Return a compressed WriteRequest. The times of each series must be in ms, in ascending order."""
     request = _write_request()()
     for labels, samples in batch.items():
         series = request.timeseries.add()

@@ -1,16 +1,15 @@
-"""The exporter over HTTP: `/metrics` for Prometheus, and the live page or a list of the queries for people.
+"""The HTTP server: `/metrics` for Prometheus, and for users the live page or a list of the queries.
 
-A run has `/healthz` and `/readyz` too, for supervisors (`dashboards.prometheus.health`).
+A run also has `/healthz` and `/readyz`, for supervisors (`dashboards.prometheus.health`).
 
-The server runs in the process of a capture, and no client may harm this process. So the resources of clients are
-bounded:
+The server runs in the process that captures, and clients must not disturb this process. So their resources are limited:
 
     connections        MAX_CONNECTIONS in total, MAX_PER_CLIENT per address; each has a thread and a file descriptor
-    time               CONNECTION_SECONDS from accept to the last byte of the answer, also if bytes arrive often
+    time               CONNECTION_SECONDS from accept to the last byte of the answer, even if bytes arrive often
     size               MAX_LINE bytes in the request line, MAX_HEAD bytes with all headers; a body is never read
-    work               one answer is computed at a time, except for the page, which bounds its work
+    work               one answer is computed at a time, except for the live page, which has its own limits
 
-The page holds the connections of its event streams longer than CONNECTION_SECONDS, and bounds their number.
+The live page holds the connections of its event streams longer than CONNECTION_SECONDS, and limits their number.
 If the process has no free file descriptor, the server waits and tries again. `dashboards.http_counts` counts these
 waits, and rejected connections and requests.
 """
@@ -79,14 +78,14 @@ PAUSE = 0.2
 """Seconds until the next accept, if there was no free file descriptor."""
 
 PORT = 9464
-"""Default port: that of OpenTelemetry's Prometheus exporters. It is free on most machines."""
+"""Default port. OpenTelemetry's Prometheus exporters have the same default. It is free on most machines."""
 
 
 OPTION = "port under [metrics] of the pipeline file"
-"""The setting of a pipeline that names the port."""
+"""The setting of a pipeline file that contains the port."""
 
 OPEN = Access()
-"""Everybody who can connect may read."""
+"""No conditions: everybody who can connect may read."""
 
 HEADERS = [
     ("Server", "wiretide"),
@@ -95,20 +94,20 @@ HEADERS = [
     ("Referrer-Policy", "no-referrer"),
     ("Cache-Control", "no-store"),
 ]
-"""Headers of every answer: a browser must not guess types, run scripts, or show the page inside another one."""
+"""Headers of every answer: a browser must not guess content types, run scripts, or show the page in a frame."""
 
 
 class Site(Protocol):
-    """A page for people. It is also a collector of prometheus-client."""
+    """A page for users. It is also a prometheus-client collector."""
 
     def serves(self, path: str) -> bool:
-        """Return True if the page has this path."""
+        """Return True if the page answers this path."""
 
     def respond(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        """Answer a GET request. `environ["wiretide.hold"]()` removes the limit of the connection's time."""
+        """Answer a GET request. `environ["wiretide.hold"]()` removes the time limit of the connection."""
 
     def close(self) -> None:
-        """End all answers that do not end by themselves."""
+        """End all event streams, which would not end otherwise."""
 
     def describe(self) -> Iterator[Any]:
         """Yield every metric family without samples."""
@@ -123,7 +122,10 @@ BUSY = b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\nContent-Length
 
 
 class Server:
-    """A running server. `url` ends in a slash; metrics are at `url` + `metrics`. Must be closed (a context manager)."""
+    """A running server. `url` ends in a slash; metrics are at `url` + `metrics`.
+
+    Must be closed; it is a context manager.
+    """
 
     def __init__(self, http: _HTTPServer, url: str, exporter: Exporter, site: Site | None) -> None:
         self.url = url
@@ -191,7 +193,7 @@ def serve(
         raise OSError(error.errno, f"cannot serve metrics on {host} port {port}: {error.strerror}; {advice}") from error
     local = host if _is_loopback(str(address[0])) else None
     http.set_app(_make_application(exporter, http.counts, local, site, access, health))
-    # Clients cannot connect to the address that means all interfaces.
+    # A client cannot connect to the address that means all interfaces.
     reachable = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
     scheme = "http" if access.tls is None else "https"
     host_text = f"[{reachable}]" if ":" in reachable else reachable
@@ -201,7 +203,7 @@ def serve(
 def _make_application(
     exporter: Exporter, counts: HttpCounts, local: str | None, site: Site | None, access: Access, health: Health | None
 ) -> Application:
-    """Return the WSGI application. `local` is the configured host if only this machine can connect, otherwise None."""
+    """Return the WSGI application. `local` is the configured host if it is a loopback address, otherwise None."""
     selected = make_wsgi_app(exporter.registry)
     page = render_index_page(exporter.plans)
     one_at_a_time = Lock()
@@ -235,7 +237,7 @@ def _make_application(
                 text = exporter.exposition(encode, content_type)
             headers = [("Content-Type", content_type)]
             if gzip_accepted(environ.get("HTTP_ACCEPT_ENCODING", "")):
-                # The text is repetitive: the fastest level is nearly as small as the others, in a fifth of their time.
+                # The text is repetitive, so the fastest level gives nearly the smallest size, in a fifth of the time.
                 text = gzip.compress(text, 1)
                 headers.append(("Content-Encoding", "gzip"))
             start("200 OK", headers)
@@ -255,9 +257,9 @@ def _make_application(
 def is_local_name(header: str | None, configured: str) -> bool:
     """Return whether the header Host of a request to a loopback address names this machine.
 
-    The name of a web site may resolve to 127.0.0.1. Then its pages can read the answers of a server on this machine
-    (DNS rebinding). The header then contains the name of the web site. This attack needs a name, so all addresses are
-    accepted.
+    The name of a web site may resolve to 127.0.0.1. Then the pages of the site can read the answers of a server on this
+    machine (DNS rebinding). In this attack the header contains the name of the web site. So other names are refused,
+    and all addresses are accepted.
 
     >>> [is_local_name(name, "127.0.0.1") for name in ("localhost:9464", "[::1]:9464", "127.0.0.1", None)]
     [True, True, True, True]
@@ -291,7 +293,7 @@ class _Handler(WSGIRequestHandler):
     server: _HTTPServer
 
     def setup(self) -> None:
-        """Limit each wait. The server limits the whole connection to a shorter time."""
+        """Limit each wait for the client. The server limits the whole connection to a shorter time."""
         self.timeout = 2 * self.server.seconds  # type: ignore[misc]
         super().setup()
 
@@ -320,21 +322,21 @@ class _Handler(WSGIRequestHandler):
         self.send_error(status)
 
     def get_environ(self) -> dict[str, Any]:
-        """Return the WSGI environment, with a function that removes the limit of the connection's time."""
+        """Return the WSGI environment, with a function that removes the time limit of the connection."""
         return super().get_environ() | {"wiretide.hold": lambda: self.server.hold(self.connection)}
 
     def version_string(self) -> str:
-        """Return the header Server of error answers, without the version of Python."""
+        """Return the header `Server` of error answers, without the version of Python."""
         return "wiretide"
 
     def end_headers(self) -> None:
-        """Add the common headers also to error answers, which do not come from the application."""
+        """Add the common headers to error answers too, which the application does not create."""
         for name, value in HEADERS[1:]:
             self.send_header(name, value)
         super().end_headers()
 
     def log_message(self, *args: Any, **named: Any) -> None:
-        """Do not log requests: Prometheus sends one every few seconds for months."""
+        """Do not log requests, because Prometheus sends a request every few seconds for months."""
 
 
 class _HTTPServer(ThreadingMixIn, WSGIServer):
@@ -342,7 +344,7 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
 
     daemon_threads = False
     block_on_close = True
-    # Otherwise two programs on one port would each get a part of the scrapes.
+    # With reuse, two programs could share a port, and each would receive a part of the scrapes.
     allow_reuse_port = False
     request_queue_size = 64
 
@@ -396,7 +398,7 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         return cause is None
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer the requests of a connection, in its own thread: a slow handshake of TLS delays no other client."""
+        """Answer the requests of a connection in a separate thread. So a slow TLS handshake delays no other client."""
         try:
             if self._tls is not None:
                 request = self._add_tls(request, self._tls)
@@ -410,7 +412,10 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
             self.shutdown_request(request)
 
     def _add_tls(self, request: Any, tls: ssl.SSLContext) -> ssl.SSLSocket:
-        """Return the connection with TLS, before its handshake. It replaces `request`, which is detached."""
+        """Return the connection with TLS, before its handshake.
+
+        It replaces `request`, which cannot be used any more.
+        """
         request.settimeout(2 * self.seconds)
         with self._lock:
             secured = tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
@@ -425,13 +430,16 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         with self._lock:
             expired = [request for request, deadline in self._deadlines.items() if deadline <= now]
             for request in expired:
-                self._deadlines[request] = float("inf")  # end it only once; its thread removes the entry
+                self._deadlines[request] = float("inf")  # end the connection only once; its thread removes the entry
         for request in expired:
             self.counts.reject("deadline")
             _shut_down(request)
 
     def hold(self, request: Any) -> None:
-        """Remove the limit of a connection's time. A client that does not receive is still limited by each wait."""
+        """Remove the time limit of a connection.
+
+        The limit of each wait still applies to a client that does not receive.
+        """
         with self._lock:
             if request in self._deadlines:
                 self._deadlines[request] = float("inf")
@@ -448,7 +456,7 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def end_connections(self) -> None:
-        """End all connections. Otherwise the threads of idle connections, which browsers keep open, would wait."""
+        """End all connections. Otherwise closing would wait for idle connections, which browsers keep open."""
         with self._lock:
             connections = list(self._deadlines)
         for request in connections:

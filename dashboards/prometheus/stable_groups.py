@@ -1,13 +1,13 @@
 """Select the groups of a query that have separate series, so that the selection rarely changes.
 
-If only the current window decided, the smallest selected groups would change in almost every window. Two groups of
-nearly equal size would alternate, and both would have gaps. So a group keeps its series until another group is clearly
-larger over several windows.
+If the values of only the current window were used, the smallest selected groups would change in almost every window.
+Two groups of nearly equal size would alternate, and both series would have gaps. So a group keeps its series until
+another group is clearly larger over several windows.
 
-* The **score** of a group is the sum of its values over all windows, where each window multiplies earlier values by
-  DECAY. So about ten windows count.
-* A group without a series replaces the shown group with the smallest score if its score is MARGIN times larger. If the
-  shown group is not in the window, any larger score is enough.
+* The **score** of a group is the sum of its values over all windows. Each new window multiplies earlier scores by
+  DECAY, so about the last ten windows matter.
+* A group without a series replaces the shown group with the smallest score if its own score is MARGIN times larger. If
+  the shown group is not in the window, any larger score is enough.
 * Scores are stored for at most `size` shown groups, and for the `2 * size` other groups with the largest scores.
 
 The values of a window do not depend on the selection: groups without series are part of `other`.
@@ -22,7 +22,7 @@ DECAY = 0.9
 MARGIN = 1.2
 
 LARGEST = 1e300
-"""Largest value of a window in a score, so that an infinite value is forgotten too."""
+"""Values are limited to this in a score, so that an infinite value also decays."""
 
 
 class StableGroups:
@@ -38,17 +38,16 @@ class StableGroups:
 
     @property
     def candidates(self) -> int:
-        """The number of largest groups of a window that `update` needs, in addition to the shown groups."""
+        """How many of the largest groups of a window `update` needs, in addition to the shown groups."""
         return 2 * self.size
 
     def update(self, time: int, values: Mapping[Hashable, float | None]) -> tuple[Hashable, ...]:
         """Add a window, and return the groups to show.
 
         `values` contains the shown groups that are in the window, and the `candidates` largest groups, the largest
-        first. NULL and NaN are less than all numbers. `time` is the end of the window. A call with the `time` of the
-        last call replaces the last call. If another scrape was faster, `time` is earlier than in the last call. Then
-        the state does not change. The call returns the shown groups that are in the window, and the largest other
-        groups.
+        first. NULL and NaN are less than all numbers. `time` is the end of the window. A call with the same `time` as
+        the last call replaces the last call. If `time` is earlier (another scrape was faster), the state does not
+        change, and the result is the shown groups that are in the window, and the largest other groups.
         """
         if self._time is not None and time < self._time:
             present = [group for group in self.shown if group in values]

@@ -1,7 +1,7 @@
 """Measure the times of records in the order of the file: disorder, and times without records.
 
-A record is *late* if an earlier record of the same link has a larger time. Its lateness is the distance to the largest
-earlier time. A *lull* is the distance between the newest time so far and the next newer time.
+A record is *late* if a record before it in the same link has a larger time. Its lateness is the difference to the
+largest time before it. A *lull* is the difference between the newest time so far and the next newer time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Lull:
 
 
 class LinkTimes:
-    """The times of one link, added in the order of its records.
+    """Statistics of the times of one link, whose records are added in their order.
 
     * `rows`: number of records. `first`, `last`: the smallest and the largest time in ns.
     * `late`: number of late records by class: class i contains lateness below CLASSES[i].
@@ -83,7 +83,7 @@ class LinkTimes:
             return
         known = self.rows > 0
         newest = np.maximum.accumulate(times if not known else np.concatenate([[self.last], times]))
-        before = newest[:-1]  # the newest time before each record, without the first record of the link
+        before = newest[:-1]  # the newest time before each record except the first of the link
         own = times if known else times[1:]
         lateness = before - own
         is_late = lateness > 0
@@ -101,9 +101,9 @@ class LinkTimes:
     def _add_pairs(
         self, lateness: Times, is_late: npt.NDArray[np.bool_], interfaces: Times, names: Sequence[str], known: bool
     ) -> None:
-        """Count late records by interfaces."""
+        """Count late records by pair of interfaces."""
         all_interfaces = np.concatenate([[self._newest_interface], interfaces]) if known else interfaces
-        # Record i + 1 is compared with the record of the newest time up to record i.
+        # Compare record i + 1 with the record that has the newest time up to record i.
         is_newest = np.concatenate([[True], ~is_late])
         position = np.maximum.accumulate(np.where(is_newest, np.arange(len(all_interfaces)), 0))
         newest_interface = all_interfaces[position]
@@ -124,7 +124,7 @@ class LinkTimes:
             self.pairs[pair] = (rows + count, max(before, largest))
 
     def _add_lulls(self, times: Times, advance: Times) -> None:
-        """Keep the longest distances by which a record is newer than all before it."""
+        """Keep the longest lulls. A lull ends at a record that is newer than all records before it."""
         if len(advance) == 0:
             return
         longest = np.argpartition(advance, -LULLS)[-LULLS:] if len(advance) > LULLS else np.arange(len(advance))
@@ -138,7 +138,7 @@ def measure_times(
     """Read the times of all records of a kind (`packets`, `flows`), link by link.
 
     `progress` is called with (bytes done, bytes in total). Raises InputError for a live input, and for a file that is
-    no capture.
+    not a capture.
     """
     inputs = list(inputs)
     captures = [open_finite(source.path, "report") for source in inputs]

@@ -26,7 +26,9 @@ from lowlevel.layers import Layer
 from lowlevel.times import time_texts
 
 Bar = Callable[[], AbstractContextManager[Callable[[int, int], None] | None]]
-"""Shows a progress bar of bytes and returns the function that moves it; None if no bar is shown."""
+"""A function that shows a progress bar of bytes. Its context is the function that advances the bar; None without a
+bar.
+"""
 
 SHOWN_ROWS = 50
 """Largest number of rows of a table in a report."""
@@ -34,7 +36,7 @@ SHOWN_ROWS = 50
 
 @dataclass(frozen=True)
 class Measured:
-    """All results of a report. `answers` are None if there are no rows of the kind."""
+    """All results of a report. An answer without rows of the kind is None."""
 
     kind: str
     names: tuple[str, ...]
@@ -127,7 +129,7 @@ def _summary(measured: Measured) -> str:
 
 
 def _section(section: Section, answer: AnswerRows) -> str:
-    """Return the section of a query."""
+    """Return the section with the answer of a query."""
     if answer.count == 0:
         return _box(section.name, section.title, [document.paragraph(section.empty or "There are no rows.")])
     parts = [document.paragraph(section.note, "note")]

@@ -21,7 +21,7 @@ LENGTHS = tuple(
     )
     for factor in factors
 )
-"""Lengths of windows in ns that readers expect."""
+"""The lengths of windows, ns, that are used: round durations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +175,17 @@ FLOW_SECTIONS = (
     Section("exporters", "Exporters", "Flows, packets and bytes of each exporter.", "@exporters", ("bytes",)),
     Section("talkers", "Talkers", "The sources with most bytes.", "@flow-talkers", ("bytes",)),
     Section("interfaces", "Interfaces", "Bytes through the interfaces of exporters.", "@flow-interfaces", ("bytes",)),
-    Section("durations", "Durations", "How long the flows of each exporter last.", "@flow-durations", ("median_ms",)),
+    Section(
+        "durations",
+        "Durations",
+        "The lengths in time of the flows of each exporter.",
+        "@flow-durations",
+        ("median_ms",),
+    ),
     Section(
         "delays",
         "Export delays",
-        "The time from the end of a flow to its export; future ends are wrong clocks.",
+        "The time from the end of a flow to its export. A flow that ends after its export shows a wrong clock.",
         "@export-delays",
         ("max_ms",),
     ),
@@ -187,7 +193,7 @@ FLOW_SECTIONS = (
 
 
 def window_length(first: int, last: int) -> int:
-    """Return a length of windows in ns, so that at most WINDOWS + 1 windows cover `[first, last]`.
+    """Return a length of windows, ns, with which at most WINDOWS + 1 windows cover the times from `first` to `last`.
 
     >>> window_length(0, 300 * 10**9) // 10**9
     5
@@ -201,6 +207,6 @@ def window_clause(length: int) -> str:
 
 
 def sections_of(kind: str, links: Sequence[str]) -> list[Section]:
-    """Return the sections for rows of a kind. One link needs no section about links."""
+    """Return the sections for rows of a kind. With one link there is no section about links."""
     sections = FLOW_SECTIONS if kind == "flows" else PACKET_SECTIONS
     return [section for section in sections if section.name != "links" or len(links) > 1]
