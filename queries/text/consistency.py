@@ -1,12 +1,12 @@
-"""Parser of the clauses after a whole query: WITH CONSISTENCY and EMIT.
+"""Parser of the clauses at the end of a text: WITH CONSISTENCY and EMIT.
 
     [WITH CONSISTENCY (WAIT 2 seconds, REMEMBER 1 hour, EARLY 1 second) | WITH STRONG | MIDDLE | WEAK CONSISTENCY]
     [EMIT CHANGES | EMIT FINAL]
 
-Words of other systems are accepted: GRACE and GRACE PERIOD (ksqlDB) for REMEMBER, EARLY FIRE and EARLY_FIRE (Flink) for
-EARLY, EMIT ON WINDOW CLOSE (RisingWave) for EMIT FINAL.
+The words of other systems are accepted too: GRACE and GRACE PERIOD (ksqlDB) mean REMEMBER, EARLY FIRE and EARLY_FIRE
+(Flink) mean EARLY, EMIT ON WINDOW CLOSE (RisingWave) means EMIT FINAL.
 
-The clauses may have either order. They belong to the whole text, so they are read before the query, from its end.
+The clauses may be in either order. They apply to the whole text, so they are found and parsed before the query.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ConsistencyParser(WindowParser):
     """Reads WITH CONSISTENCY and EMIT."""
 
     def __init__(self, sql: str, tokens: Sequence[Token]) -> None:
-        """Read `tokens`, which begin with one of the clauses and end with the end of the text."""
+        """Read `tokens`, from the first of the clauses to the end of the text."""
         super().__init__(sql, "the end of the query")
         self._tokens = list(tokens)
 
@@ -107,7 +107,7 @@ class ConsistencyParser(WindowParser):
 
 
 def find_consistency(sql: str, tokens: Sequence[Token]) -> int | None:
-    """Return the position of the first of the clauses, or None. A query may begin with a WITH of its own.
+    """Return the position of the first of these clauses, or None. A WITH before queries is another clause.
 
     Raises QueryError for EMIT in a sub-query.
     """

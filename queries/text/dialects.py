@@ -1,4 +1,4 @@
-"""Remedies for errors: the words of GSQL for constructs of other SQL dialects, and for misspelt keywords."""
+"""Hints in error messages: what to write in GSQL for constructs of other SQL dialects, and for misspelt keywords."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPERATORS: Mapping[str, str] = {
     "**": "a product: x * x",
     "//": "/, which divides integers to an integer, or -- before a comment",
 }
-"""Operators of other languages, which the lexer reads as two symbols."""
+"""Operators of other languages, which the lexer reads as two symbols, and what to write for each."""
 
 _CHARACTERS: Mapping[str, str] = {
     "`": 'double quotes around a name: "srcIP"',
@@ -46,18 +46,18 @@ WORDS: Mapping[str, str] = {
     "DIV": "/, which divides integers to an integer",
     "FILTER": "parentheses: FILTER (WHERE …)",
     "WITHIN": "quantile(x, 0.5)",
-    "IGNORE": "no IGNORE NULLS: a query over the rows that are not NULL",
+    "IGNORE": "no IGNORE NULLS; a query over only the rows that are not NULL",
     "TABLESAMPLE": "LIMIT and a number",
     "SORT": "ORDER BY",
     "MINUS": "EXCEPT",
-    "RECURSIVE": "WITH and queries that read earlier ones only",
+    "RECURSIVE": "WITH and queries that read only earlier queries",
     "NATURAL": "JOIN … USING (the names of columns)",
     "CROSS": "JOIN with ON",
-    "ASOF": "JOIN with ON; the windows of the items decide which rows meet",
+    "ASOF": "JOIN with ON; the windows of the two tables limit the distance in time of their rows",
     "LATERAL": "a query of WITH, or a join",
     "STRAIGHT_JOIN": "JOIN",
 }
-"""Words of other dialects that are not reserved here."""
+"""Words of other dialects that are not reserved in GSQL, and what to write for each."""
 
 BEFORE_ITEMS: Mapping[str, str] = {
     "TOP": WORDS["TOP"],
@@ -65,10 +65,10 @@ BEFORE_ITEMS: Mapping[str, str] = {
     "UNIQUE": "DISTINCT",
     "ON": "DISTINCT without ON; GROUP BY and first(x) return one row for each group",
 }
-"""Words of other dialects between SELECT and the first item."""
+"""Words of other dialects between SELECT and the first item, and what to write for each."""
 
 JOIN_KINDS = ("NATURAL", "CROSS", "ASOF")
-"""Words before JOIN that GSQL does not have."""
+"""Words before JOIN that GSQL does not support."""
 
 STATEMENTS: Mapping[str, str] = {
     "EXPLAIN": "SELECT; the command `wiretide explain` shows the plan of a query",
@@ -88,7 +88,7 @@ STATE_FUNCTIONS = (
     *("ssample", "ssdo_clean", "ssclean_with", "ssfinal_clean", "ssthreshold"),
     *("rsample", "rsdo_clean", "rsclean_with", "rsfinal_clean"),
 )
-"""Functions with a state, which only queries that sample have."""
+"""Functions with a state, which only queries with the sampling operator have."""
 
 FUNCTIONS: Mapping[str, str] = {
     **dict.fromkeys(CLOCKS, _CLOCK),
@@ -113,7 +113,7 @@ FUNCTIONS: Mapping[str, str] = {
     "grouping": "grouping(x) of a column in ROLLUP, CUBE or GROUPING SETS",
     "ntile": "a rank divided by the number of rows: rank() OVER (…) * 4 / count(*) OVER ()",
 }
-"""Functions of other dialects by their names in lower case."""
+"""Functions of other dialects by their names in lower case, and what to write for each."""
 
 COLUMNS: Mapping[str, str] = {
     **dict.fromkeys(("bytes", "size", "octets", "frame_len"), "len"),
@@ -123,7 +123,7 @@ COLUMNS: Mapping[str, str] = {
     **dict.fromkeys(("port", "dport", "dst_port"), "destPort"),
     "flags": "tcp_flags",
 }
-"""Columns by the names that other tools have for them."""
+"""The GSQL columns for column names of other tools."""
 
 KEYWORDS = (
     *("SELECT", "FROM", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET", "UNION", "JOIN", "USING", "WITH"),
@@ -133,7 +133,7 @@ KEYWORDS = (
 
 
 def misspelt_keyword(word: str) -> str | None:
-    """Return the keyword that differs from a word in capitals by one letter, or by two letters in another order.
+    """Return the keyword that differs from a word (in capitals) by one letter, or by two letters that are exchanged.
 
     >>> misspelt_keyword("WERE"), misspelt_keyword("FORM"), misspelt_keyword("LINK")
     ('WHERE', 'FROM', None)
@@ -155,7 +155,7 @@ def _differs_by_one(word: str, keyword: str) -> bool:
 
 
 def instead_of_character(character: str) -> str:
-    """Return the remedy for a character that begins no token.
+    """Return the hint for a character with which no token begins.
 
     >>> instead_of_character("（")
     "'(' of ASCII"

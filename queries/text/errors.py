@@ -1,4 +1,4 @@
-"""The error of query texts: a message, a position, and the valid choices."""
+"""QueryError: an error in the text of a query, with a message, a position, and the valid choices."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from collections.abc import Iterable
 from capture.errors import WiretideError
 
 SHOWN = 100
-"""Largest number of characters of a line that a message shows; longer lines are cut around the position."""
+"""Largest number of characters of the line in a message. Of a longer line, only the part around the position is
+shown.
+"""
 
 LONGEST_WORD, LONGEST_TEXT = 100, 400
-"""Largest number of characters of one word, and of the whole problem: a query may contain megabytes."""
+"""Largest number of characters of one word, and of the description of the problem, because a query may contain
+megabytes.
+"""
 
 
 class QueryError(WiretideError, ValueError):
-    """A query that cannot be compiled. The user corrects its text.
+    """A query cannot be compiled. The user must correct its text.
 
     `position` is the 0-based offset into the text. `line` and `column` count characters from 1. `str()` returns the
-    position, the problem, the expected text, the line with a caret, and the valid names, similar names first.
+    position, the problem, the expected text, the line with a caret under the position, and the valid names; similar
+    names are first.
     """
 
     status = 2
@@ -72,9 +77,9 @@ def _shortened(text: str) -> str:
 
 
 def _closest_first(got: str, choices: Iterable[str]) -> tuple[str, ...]:
-    """Return the names in their order, but first up to three names that are similar to `got`, ignoring case.
+    """Return the names, with up to three names that are similar to `got` (ignoring case) moved to the front.
 
-    Of several names that differ only in case, the last is returned: the select list contains names in lower case.
+    Of names that differ only in case, the last is returned, because the select list contains names in lower case.
     """
     from difflib import get_close_matches
 

@@ -1,6 +1,6 @@
-"""Tokens of a query, each with its position in the text.
+"""Lexer: divides the text of a query into tokens with their positions.
 
-The lexer also checks that brackets match, so the parser can rely on a closing bracket for every opening one.
+The lexer also checks that brackets match. So the parser can assume that each opening bracket has a closing bracket.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from queries.text.errors import QueryError
 class Kind(StrEnum):
     """Kinds of tokens.
 
-    QUOTED is text in double quotes: a name, or a string if no column has this name. TIME is
-    `TIMESTAMP '2016-08-02T02:19:00Z'`, two words that are one literal. PARAMETER is `$name` and CONSTANT `#name`:
-    `queries.text.script` replaces them by literals.
+    QUOTED is text in double quotes: a name, or a string if no column has this name. TIME is one literal of two words:
+    `TIMESTAMP '2016-08-02T02:19:00Z'`. PARAMETER is `$name`, CONSTANT is `#name`: `queries.text.script` replaces them
+    by literals.
     """
 
     WORD = "name"
@@ -34,10 +34,9 @@ class Kind(StrEnum):
 
 
 class Token(NamedTuple):
-    """One token at the half-open interval `[start, end)` of the query.
+    """One token, in the half-open interval `[start, end)` of the text.
 
-    `text` has no quotes. `keyword` is the text in capitals if the token is a symbol or an unquoted word, otherwise
-    empty.
+    `text` is without quotes. `keyword` is the text in capitals for a symbol or an unquoted word, otherwise empty.
     """
 
     kind: Kind
@@ -48,7 +47,7 @@ class Token(NamedTuple):
 
     @property
     def name_in_messages(self) -> str:
-        """The token as messages name it."""
+        """The token as it is written in messages."""
         return "the end of the query" if self.kind is Kind.END else f"'{self.text}'"
 
 
@@ -62,7 +61,7 @@ UNSUPPORTED: dict[str, str] = {
     "WINDOW": "a named window (WINDOW)",
     "WITH": "WITH within a query",
 }
-"""Reserved words of SQL that begin a construct which GSQL does not have, and the name of the construct."""
+"""Reserved words of SQL at the start of a construct that GSQL does not support, and the name of the construct."""
 
 CLOSING_WORDS = frozenset({"CLOSING", "CLOSING_WHEN"})
 """Words that begin the clause of running aggregates."""
@@ -85,7 +84,7 @@ RESERVED_COLUMNS = (
     | {"BY", "UNION", "AS", "AND", "OR", "NOT", "IN", "BETWEEN", "IS", "NULL", "TRUE", "FALSE", "INTERVAL"}
     | {"CASE", "CAST", "WHEN", "THEN", "ELSE", "END", "LIKE", "ILIKE", "OVER", "EXISTS"}
 )
-"""Words that are names only in quotes."""
+"""Words that can be names of columns only in double quotes."""
 
 _PATTERN = re.compile(
     r"""(?P<blank>\s+|--[^\n]*|/\*.*?\*/)
@@ -119,9 +118,9 @@ _CLOSED = {"/": "*/ after the comment", "‘": "’ after the text", "“": "”
 
 
 def tokenize(sql: str) -> list[Token]:
-    """Return the tokens of `sql`, the last of them END. Comments (`-- …`, `/* … */`) are blanks.
+    """Return the tokens of `sql`; the last token is END. Comments (`-- …`, `/* … */`) count as blanks.
 
-    Raises QueryError for characters that begin no token, and for brackets that do not match.
+    Raises QueryError for characters with which no token begins, and for brackets that do not match.
     """
     try:
         sql.encode()

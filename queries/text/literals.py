@@ -22,20 +22,20 @@ _MAC_FORMS = r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}|(?:[0-9a-f]{2}-){5}[0-9a-f]{2}|(?:
 
 
 class AddressError(ValueError):
-    """A text that is no address or prefix. The message contains no position in the query."""
+    """A text is not an address or prefix. The message contains no position in the query."""
 
 
 def number_literal(text: str, negative: bool = False) -> int | float | None:
-    """Return a decimal or hexadecimal integer of 64 bits, or a decimal fraction; None if it is out of range.
+    """Return a decimal or hexadecimal 64-bit integer, or a decimal fraction. Return None for a number out of range.
 
-    `text` has no sign. With `negative` the result is negative.
+    `text` has no sign; `negative` makes the result negative.
     """
     value: int | float
     if text[:2].lower() == "0x":
         value = int(text, 16)
     elif text.isdecimal():
         digits = text.lstrip("0") or "0"
-        value = int(digits) if len(digits) < 20 else INT64_MAX + 2  # int() refuses texts of thousands of digits
+        value = int(digits) if len(digits) < 20 else INT64_MAX + 2  # int() raises an error for thousands of digits
     else:
         value = float(text)
     value = -value if negative else value
@@ -43,19 +43,19 @@ def number_literal(text: str, negative: bool = False) -> int | float | None:
 
 
 def duration_of(sql: str, length: Length) -> int:
-    """Return a length of time in ns. Raises QueryError for 0, for fractions of 1 ns and for 146 years or more."""
+    """Return a length of time in ns. Raises QueryError for 0, for a fraction of 1 ns, and for 146 years or more."""
     nanoseconds = exact_duration(length.number, length.unit)
     if not 0 < nanoseconds < DURATION_LIMIT:
         problem = f"got a duration of {length.number} {length.unit}"
         raise QueryError(problem, sql, length.start, "more than 0 and less than 146 years")
     if nanoseconds.denominator != 1:
-        problem = f"{length.number} {length.unit} is no whole number of nanoseconds"
+        problem = f"{length.number} {length.unit} is not a whole number of nanoseconds"
         raise QueryError(problem, sql, length.start, "a multiple of 1 ns")
     return int(nanoseconds)
 
 
 def origin_of(sql: str, value: Constant) -> int:
-    """Return the value of ORIGIN in ns since the epoch: an integer, or the text of a time. Raises QueryError."""
+    """Return the value of ORIGIN in ns since the epoch. It is written as an integer, or as the text of a time."""
     if value.kind is Kind.NUMBER:
         origin = int(value.text[:25])
     else:
@@ -71,7 +71,7 @@ def origin_of(sql: str, value: Constant) -> int:
 
 
 def parse_address(text: str) -> Address:
-    """Return an IPv4 or IPv6 address. Zone indices and leading zeros in IPv4 are refused with AddressError."""
+    """Return an IPv4 or IPv6 address. Raises AddressError, also for zone indices, and for leading zeros in IPv4."""
     from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
     try:
@@ -87,7 +87,7 @@ def parse_address(text: str) -> Address:
 def parse_prefix(text: str) -> Prefix:
     """Return `address/length` as a prefix, or an address as the prefix of its full length.
 
-    Raises AddressError, also for host bits that are set.
+    Raises AddressError, also if host bits are set.
     """
     base, slash, digits = text.partition("/")
     address = parse_address(base)
@@ -103,7 +103,7 @@ def parse_prefix(text: str) -> Prefix:
 
 
 def address_text(address: Address) -> str:
-    """Return the text of an address as in results: RFC 5952; IPv4-mapped addresses have dots (`::ffff:10.0.0.1`)."""
+    """Return the text of an address in results: RFC 5952; IPv4-mapped addresses have dots (`::ffff:10.0.0.1`)."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     return socket.inet_ntop(family, address.value.to_bytes(WIDTH[address.version] // 8, "big"))
 

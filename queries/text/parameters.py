@@ -1,8 +1,8 @@
-"""Parameters of queries: types, checks, and their form as literals of GSQL.
+"""Parameters of queries: their types, the checks of values, and the conversion of values to GSQL literals.
 
-A value becomes part of a query only as a literal or a window clause that this module prints. So no value can change
-the structure of a query. The value `@FILE` of a number or boolean is printed as a call of `setting`, so that the query
-follows the file.
+A value becomes part of a query only as a literal or a window clause that this module writes. So no value can change the
+structure of a query. The value `@FILE` of a number or boolean becomes a call of `setting`. The query then uses the
+value in the file, also when the file changes.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ ALL = "all"
 """The value of a WINDOW parameter for a query without windows."""
 
 FOLLOWED = "@"
-"""The first character of a value that is the name of a file with the value."""
+"""The first character of a value that is the path of a file which contains the value."""
 
 LARGEST_FLOAT = 1e308
-"""Bound of followed floats without a bound of their own."""
+"""Bound of floats from a file, if the parameter has no bound."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _FLOAT = re.compile(r"-?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})")
@@ -41,7 +41,7 @@ _FLOAT = re.compile(r"-?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})")
 class ParameterType(StrEnum):
     """Types of parameters.
 
-    A WINDOW is a duration, which becomes the window clause `[RANGE 1 minute]`, or `all`, which removes the clause.
+    A WINDOW is a duration, which becomes a window clause such as `[RANGE 1 minute]`, or `all`: no window clause.
     """
 
     INTEGER = "integer"
@@ -56,9 +56,9 @@ class ParameterType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a query. `minimum` and `maximum` are the bounds of numbers, both included.
+    """One parameter of a query. `minimum` and `maximum` are inclusive bounds of numbers.
 
-    Without a `default` the parameter needs a value.
+    If `default` is None, a value must be given.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Parameter:
 
     @property
     def expected(self) -> str:
-        """The valid values in words."""
+        """A description of the valid values, for messages."""
         match self.type:
             case ParameterType.INTEGER | ParameterType.FLOAT:
                 words = "an integer" if self.type is ParameterType.INTEGER else "a number"
@@ -96,9 +96,9 @@ class Parameter:
                 return "true or false"
 
     def literal(self, value: object) -> str:
-        """Return a value as text of GSQL. `value` is a number or text, or a boolean for a BOOLEAN parameter.
+        """Return a value as GSQL text. `value` is a number or text, or a boolean for a BOOLEAN parameter.
 
-        Raises ValueError for an invalid value. Its message is a reason that `expected` does not contain, or empty.
+        Raises ValueError for an invalid value. Its message is empty, or a reason in addition to `expected`.
         """
         if self.type is ParameterType.BOOLEAN:
             if str(value).strip().lower() not in ("true", "false"):
@@ -129,16 +129,18 @@ class Parameter:
                     raise ValueError(str(error)) from None
 
     def user_literal(self, value: object) -> str:
-        """Return a value that a user of the query gives, as `literal` does. For `@FILE` the query follows a file.
+        """Convert a value from the user of the query, as `literal` does.
 
-        A DEFAULT in the text of a query cannot be a file, because the text may be from a page that must not read files.
+        `@FILE` is allowed: the query uses the value in a file.
+
+        A DEFAULT in the text of a query cannot be a file: the text may come from a web page, which must not read files.
         """
         if isinstance(value, str) and value.strip().startswith(FOLLOWED) and self.type is not ParameterType.TEXT:
             return self._setting(value.strip()[len(FOLLOWED) :])
         return self.literal(value)
 
     def _setting(self, path: str) -> str:
-        """Return the call of `setting` with a value of the file `path` under the name of the parameter."""
+        """Return a call of `setting` for the value that the file `path` contains under the name of the parameter."""
         match self.type:
             case ParameterType.BOOLEAN:
                 bounds = ""
@@ -186,9 +188,9 @@ def _duration(text: str) -> int:
 
 
 def literals(parameters: Sequence[Parameter], values: Mapping[str, object], sql: str) -> dict[str, str]:
-    """Return the texts of all parameters by name: given `values`, which are numbers or text, and defaults.
+    """Return the literals of all parameters by name, from the given `values` (numbers or text) and the defaults.
 
-    Raises QueryError in the text `sql` for an unknown parameter, an invalid value and a missing value.
+    Raises QueryError for an unknown parameter, an invalid value and a missing value. `sql` is the text of the query.
     """
     names = [parameter.name for parameter in parameters]
     for name in values:
@@ -213,4 +215,4 @@ def literals(parameters: Sequence[Parameter], values: Mapping[str, object], sql:
 
 WINDOW = Parameter("window", ParameterType.WINDOW, "all", "length of the windows; all: one answer for the whole input")
 ROWS = Parameter("n", ParameterType.INTEGER, 10, "number of rows, in each window", minimum=1)
-"""Parameters that many queries have."""
+"""Two parameters that many queries have."""

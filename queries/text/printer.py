@@ -1,4 +1,4 @@
-"""Printer of expressions as GSQL, with parentheses only where the precedence needs them."""
+"""Converts expressions to GSQL text, with parentheses only if the precedence requires them."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ CAST_TYPE_NAMES: dict[Type, str] = {
     Type.ADDRESS: "ADDRESS",
     Type.MAC: "MAC",
 }
-"""Names of types in casts of texts."""
+"""Type names for casts of texts."""
 
 _UNARY, _ATOM = FACTOR + 1, FACTOR + 2
 """Precedences above those of binary operators."""
 
 
 def expression_text(expression: Expression) -> str:
-    """Print `expression` so that it compiles back to an equal tree.
+    """Convert `expression` to text that compiles to an equal tree.
 
-    `Present`, `WideSum`, `Mean`, `Variance` and `AtEnd` have no text in GSQL. They print as `(v if c > 0)`,
+    `Present`, `WideSum`, `Mean`, `Variance` and `AtEnd` cannot be written in GSQL. Their texts are `(v if c > 0)`,
     `wide_sum(h, l)`, `mean(t, c)`, `var_pop(t, s, c)` and `at_end(v)`.
 
     >>> from lowlevel.expressions.types import Type
@@ -71,7 +71,7 @@ def expression_text(expression: Expression) -> str:
 
 
 def _print(expression: Expression) -> tuple[str, int]:
-    """Return the text and the strength of its outermost operator."""
+    """Return the text and the precedence of its outermost operator."""
     match expression:
         case Column(name=name):
             return name, _ATOM
@@ -82,12 +82,12 @@ def _print(expression: Expression) -> tuple[str, int]:
         case Unary(op, operand):
             sign = "-" if op is Op.NEG else op.value
             text = _within(operand, _UNARY)
-            # A sign before a sign would begin a comment; before a number it would be read as part of it.
+            # `--` would begin a comment, and a sign before a number would become part of the number.
             blocked = op is Op.NEG and (text.startswith("-") or isinstance(operand, Literal))
             return (f"{sign}({text})" if blocked else sign + text), _UNARY
         case Binary(op, left, right):
             level = STRENGTHS[op]
-            # A NOT on the left of = would swallow the whole comparison.
+            # NOT on the left of = would apply to the whole comparison.
             return f"{_within(left, level)} {op.value} {_within(right, level + 1)}", level
         case InList(operand, values):
             listed = ", ".join(_literal(value)[0] for value in values)

@@ -1,9 +1,9 @@
-"""Schemas of files and tables as text: PROTOCOL with types, inheritance and temporal attributes, as in Gigascope.
+"""Schemas of files and tables, in Gigascope's language: PROTOCOL with types, inheritance and temporal attributes.
 
     PROTOCOL event { TIME ts (banded_increasing(10 seconds)); STRING host; }
     PROTOCOL login (event) { IP srcIP; UINT attempts; STRING site (constant); }
 
-A protocol has the columns of its bases before its own.
+The columns that a protocol inherits from its bases precede its other columns.
 
     increasing              the watermark is the largest time so far
     banded_increasing(n)    the watermark is the largest time so far minus n; n without a unit counts seconds
@@ -48,14 +48,14 @@ RESERVED_COLUMNS = {"ts": Type.TIME, "link": Type.TEXT}
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """A name in FROM, and the columns of its rows."""
+    """A name that FROM may contain, and the columns of its rows."""
 
     name: str
     columns: tuple[FileColumn, ...]
 
     @property
     def times(self) -> tuple[str, ...]:
-        """Columns for windows, the default first: with a temporal attribute, then `ts`, then by position."""
+        """Columns that windows may use, the default first: those with a temporal attribute, then `ts`, then the others."""
         times = [column for column in self.columns if column.type is Type.TIME]
         times.sort(key=lambda column: (column.band is None, column.name.lower() != "ts"))
         return tuple(column.name for column in times)
@@ -67,7 +67,7 @@ def parse_schema(text: str) -> dict[str, Protocol]:
 
 
 def read_schema(schema: str | os.PathLike[str]) -> str:
-    """Return a schema, which is text with PROTOCOL, or the path of a file. Raises InputError."""
+    """Return the text of a schema. `schema` is this text (with PROTOCOL), or the path of a file. Raises InputError."""
     if isinstance(schema, str) and "{" in schema:
         return schema
     try:
@@ -125,7 +125,7 @@ class _SchemaParser:
         name = self._name("the name of a protocol")
         if name.text.lower() in self._known or name.text.lower() in KINDS:
             meaning = "a protocol" if name.text.lower() in self._known else "a kind of rows"
-            raise self._wrong(name, f"the name {name.name_in_messages} already means {meaning}", "a name of its own")
+            raise self._wrong(name, f"the name {name.name_in_messages} already means {meaning}", "another name")
         columns: list[FileColumn] = []
         if self._accept("("):
             while not columns or self._accept(","):
@@ -146,12 +146,12 @@ class _SchemaParser:
             known = [protocol.name for protocol in self._known.values()]
             raise self._wrong(base, f"unknown protocol {base.name_in_messages}", "a protocol before this one", known)
         for column in self._known[base.text.lower()].columns:
-            if column not in columns:  # two bases may inherit one column of a common base
+            if column not in columns:  # two bases may inherit the same column from a common base
                 self._add(columns, column, base)
 
     def _add(self, columns: list[FileColumn], column: FileColumn, token: Token) -> None:
         if any(column.name.lower() == other.name.lower() for other in columns):
-            expected = "names that differ, also from those of the bases"
+            expected = "a name that differs from all columns, also those of the bases"
             raise self._wrong(token, f"a second column '{column.name}'", expected)
         columns.append(column)
 

@@ -1,4 +1,4 @@
-"""Scripts: queries with blocks DEFINE and PARAM, as in Gigascope, are converted to the text of one query.
+"""Scripts: queries with Gigascope's blocks DEFINE and PARAM. They are converted to the text of one query.
 
     DEFINE { query_name 'talkers'; comment 'senders to the server'; server '10.0.0.1'; }
     PARAM { least UINT DEFAULT 100 BETWEEN 1 AND 5000; }
@@ -13,7 +13,7 @@ becomes, with the value 250 of `least`
 
     SELECT sum(n) AS packets FROM talkers [RANGE 1 hour]
 
-Blocks become blanks, and lines keep their numbers. So errors of the query report the line of the script.
+Blocks are replaced by blanks, so lines keep their numbers. So an error in the query states the line of the script.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TYPES: dict[str, tuple[ParameterType, int | None, int | None]] = {
     "DURATION": (ParameterType.DURATION, None, None),
     "WINDOW": (ParameterType.WINDOW, None, None),
 }
-"""Types in PARAM with their ranges: the types of Gigascope, and three types of ready queries. Integers have 64 bits."""
+"""Types in PARAM with their ranges: Gigascope's types, and three types for ready queries. Integers have 64 bits."""
 
 NAME = "query_name"
 TEXTS = ("comment", "title", "namespace")
@@ -54,17 +54,19 @@ TUNING = (
 )
 """Properties that tune Gigascope. They never change its results, and have no effect here."""
 
-REFUSED = {"lfta_aggregation": "no property: `wiretide capture` runs the low level of queries in a process of its own"}
+REFUSED = {
+    "lfta_aggregation": "no such property: `wiretide capture` runs the low level of queries in a separate process"
+}
 PROPERTIES = (NAME, *TEXTS, *TUNING)
 
 _NUMBERS = (ParameterType.INTEGER, ParameterType.FLOAT)
 
 
 def expand(sql: str, values: Mapping[str, object] | None = None) -> str:
-    """Convert a script to the text of one query: the last query of the script, which may read the others by name.
+    """Convert a script to the text of one query: its last query, which may read the other queries by name.
 
-    `values`: the values of its parameters by name, in upper or lower case.
-    Raises QueryError for a wrong block, and for a wrong or missing value of a parameter.
+    `values`: the values of parameters by name; case does not matter. Raises QueryError for a wrong block, and for a
+    wrong or missing value of a parameter.
     """
     return _ScriptParser(sql).expanded(values or {})
 
@@ -78,7 +80,7 @@ def declared(sql: str) -> list[str]:
 
 @dataclass
 class _Statement:
-    """A query of a script: its first token, its end, its name, and the constants of its DEFINE with their values."""
+    """One query of a script: its first token, its end, its name, and the constants in its DEFINE with their values."""
 
     first: Token
     end: Token
@@ -88,7 +90,7 @@ class _Statement:
 
 
 class _ScriptParser:
-    """Reads the blocks of a script, and collects the changes that make one query of it."""
+    """Reads the blocks of a script, and collects the changes that convert the script to one query."""
 
     def __init__(self, sql: str) -> None:
         self._sql = sql
@@ -101,7 +103,7 @@ class _ScriptParser:
         """Return the text of the query."""
         statements = self.statements()
         known = {parameter.name for parameter in self.parameters}
-        # An unknown name keeps its case, so that the message shows it as it was given.
+        # Keep the case of an unknown name for the error message.
         given = {name.lower() if name.lower() in known else name: value for name, value in values.items()}
         one_line = " ".join(self._sql.split())
         texts = literals(self.parameters, given, one_line) if values or self.parameters else {}
@@ -167,7 +169,7 @@ class _ScriptParser:
         return _Statement(first, end, name, constants)
 
     def _is_quantifier(self) -> bool:
-        """Return whether the current '{' is within a row pattern: `{2,3}`, or `{-`."""
+        """Return whether the current '{' belongs to a row pattern: `{2,3}` or `{-`."""
         following = self._tokens[self._at + 1]
         return following.kind is Kind.NUMBER or following.keyword in (",", "-")
 
@@ -242,7 +244,7 @@ class _ScriptParser:
         maximum: int | float | None = high
         if self._token.keyword == "BETWEEN":
             if kind not in _NUMBERS:
-                raise self._error(self._token, f"bounds of {name.text}", "no bounds: only numbers have them")
+                raise self._error(self._token, f"bounds of {name.text}", "no bounds: only numbers have bounds")
             unbounded = Parameter(name.text.lower(), kind, None, "", low, high)
             self._at += 1
             minimum = self._bound(unbounded)
@@ -259,7 +261,7 @@ class _ScriptParser:
         return Parameter(parameter.name, kind, default, "", minimum, maximum)
 
     def _value(self) -> str:
-        """Read a value of PARAM: a string, or words up to the end of the entry or of its part."""
+        """Read a value in PARAM: a string, or all words up to the next keyword or the end of the entry."""
         first = self._token
         while self._token.kind is not Kind.END and self._token.keyword not in (";", "}", "{", "BETWEEN", "AND"):
             self._at += 1
@@ -319,7 +321,10 @@ class _ScriptParser:
                 raise self._error(word, f"unknown property {name!r}", expected, PROPERTIES, name)
 
     def _join(self, statements: Sequence[_Statement]) -> None:
-        """Make all queries but the last ones of WITH. Raises QueryError for a query that cannot be read."""
+        """Move all queries except the last into WITH.
+
+        Raises QueryError for a query without a name, and for an unused query.
+        """
         for number, (statement, following) in enumerate(pairwise(statements)):
             if statement.name is None:
                 expected = "DEFINE { query_name 'name'; } before every query except the last"

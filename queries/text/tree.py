@@ -1,7 +1,7 @@
 """The syntax tree of a query: immutable nodes, each with its position in the text.
 
-`queries.binding` resolves names and converts literals. Comparisons ignore positions (`start`), so two texts that differ
-only in blanks, comments and redundant parentheses have equal trees.
+`queries.binding` resolves names and converts literals. Comparisons of trees ignore positions (`start`). So texts that
+differ only in blanks, comments and redundant parentheses have equal trees.
 
     Query          SELECT items [window] FROM tables [window] WHERE … GROUP BY … HAVING … ORDER BY … LIMIT …
     FromItem       table AS alias [window], with the Join that combines it with the items before it
@@ -25,7 +25,7 @@ from queries.text.lexer import Kind
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A name as it is spelled."""
+    """A name as it is written in the text."""
 
     text: str
     start: int = field(compare=False, repr=False)
@@ -33,7 +33,7 @@ class Word:
 
     @property
     def name_in_messages(self) -> str:
-        """The word as messages name it."""
+        """The word as it is written in messages."""
         return f"'{self.text}'"
 
 
@@ -42,9 +42,9 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A literal. `kind` is WORD for TRUE and FALSE; `text` has no quotes and no sign.
+    """A literal. `kind` is WORD for TRUE and FALSE. `text` is without quotes and sign.
 
-    `minus` is the position of the sign of a negative number, None without one.
+    `minus` is the position of the sign of a negative number, otherwise None.
     """
 
     kind: Kind
@@ -55,13 +55,13 @@ class Constant:
 
     @property
     def name_in_messages(self) -> str:
-        """The literal as messages name it."""
+        """The literal as it is written in messages."""
         return f"'{self.text}'"
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A column or a name given by AS; `table` is the word before the dot."""
+    """The name of a column, or a name that AS defines. `table` is the word before the dot."""
 
     word: Word
     table: Word | None = None
@@ -74,7 +74,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Star:
-    """`*` as the whole select list, or as the argument of a function; with `table`, `S.*` as an item."""
+    """`*` as the whole select list or as an argument, or with `table` the item `S.*`."""
 
     start: int = field(compare=False, repr=False)
     table: Word | None = None
@@ -100,9 +100,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class FrameBound:
-    """A bound of a frame: `distance` rows or values before (PRECEDING) or after (FOLLOWING) the current row.
+    """A bound of a frame: a `distance` in rows or values before (PRECEDING) or after (FOLLOWING) the current row.
 
-    Without `distance` it is UNBOUNDED. `direction` is None for CURRENT ROW.
+    `distance` is None for UNBOUNDED. `direction` is None for CURRENT ROW.
     """
 
     direction: str | None
@@ -112,7 +112,7 @@ class FrameBound:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """`ROWS BETWEEN first AND last` in OVER, or RANGE with `by_values`."""
+    """`ROWS BETWEEN first AND last` in OVER, or RANGE if `by_values` is True."""
 
     by_values: bool
     first: FrameBound
@@ -122,7 +122,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """`call OVER (PARTITION BY partition ORDER BY order frame)`: a window function of SQL."""
+    """`call OVER (PARTITION BY partition ORDER BY order frame)`: an SQL window function."""
 
     call: Call
     partition: tuple[Expression, ...]
@@ -192,7 +192,7 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """`CAST(operand AS type)` or `operand::type`; with `is_try` TRY_CAST."""
+    """`CAST(operand AS type)` or `operand::type`, or TRY_CAST if `is_try` is True."""
 
     operand: Expression
     type: Word
@@ -210,7 +210,7 @@ class Concatenation:
 
 @dataclass(frozen=True, slots=True)
 class Null:
-    """NULL as a result of CASE, or as an item of SELECT."""
+    """NULL as a result of CASE or as an item of SELECT."""
 
     start: int = field(compare=False, repr=False)
 
@@ -227,7 +227,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class ScalarQuery:
-    """A query in parentheses as a value, or as the only member of IN: `IN (SELECT …)`."""
+    """A query in parentheses as a value, or after IN: `IN (SELECT …)`."""
 
     query: Query
     start: int = field(compare=False, repr=False)
@@ -260,10 +260,10 @@ Expression = (
     | ScalarQuery
     | Exists
 )
-"""Every kind of expression."""
+"""All kinds of expressions."""
 
 ASSOCIATIVE = frozenset({Op.AND, Op.OR, Op.ADD, Op.MUL, Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR})
-"""Operators whose chains are one Operation with many operands; chains of others nest to the left."""
+"""A chain of such an operator is one Operation with many operands. Chains of other operators nest to the left."""
 
 
 # Windows.
@@ -271,7 +271,7 @@ ASSOCIATIVE = frozenset({Op.AND, Op.OR, Op.ADD, Op.MUL, Op.BIT_AND, Op.BIT_OR, O
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """`10 minutes` or `5 rows`; `tumbling` if TUMBLING precedes it. `unit_start` is the position of the unit."""
+    """`10 minutes` or `5 rows`. `tumbling`: TUMBLING precedes it. `unit_start`: the position of the unit."""
 
     number: str
     unit: str
@@ -282,9 +282,9 @@ class Length:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """The column that a window is over: `ts`, `S.ts`, `row-num` or `rank(ts)`.
+    """The column by which a window is divided: `ts`, `S.ts`, `row-num` or `rank(ts)`.
 
-    `text` is the attribute in lower case, `word` its first word, or the word after the dot.
+    `text` is the attribute in lower case. `word` is its first word, or the word after the dot.
     """
 
     text: str
@@ -298,7 +298,7 @@ ParameterValue = Length | Attribute | Constant | Word | tuple[Name, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a window clause: its keyword, canonical `name` and value; `start` is the value's position.
+    """A parameter of a window clause: keyword, canonical `name` and value. `start` is the position of the value.
 
     value        of
     Length       RANGE, SLIDE, SESSION, IDLE, LIFETIME
@@ -317,7 +317,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window clause from bracket to bracket; `first` is the position of its first parameter."""
+    """A window clause in brackets. `first` is the position of its first parameter."""
 
     parameters: tuple[Parameter, ...]
     start: int = field(compare=False, repr=False)
@@ -331,7 +331,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class WindowCall:
-    """TUMBLE, HOP or SESSION in GROUP BY, with the name after its AS."""
+    """TUMBLE, HOP or SESSION in GROUP BY, and the name after its AS."""
 
     function: Word
     time: Attribute
@@ -352,14 +352,14 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """Tables with UNION between them."""
+    """Several tables with UNION between them."""
 
     parts: tuple[Table, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """`MERGE a.ts : b.ts FROM a, b`; `times` are pairs (name of the item, its column of time)."""
+    """`MERGE a.ts : b.ts FROM a, b`. `times` are pairs (name of the item, its time column)."""
 
     keyword: Word
     times: tuple[tuple[Word, Word], ...]
@@ -385,15 +385,15 @@ class SetOperator(StrEnum):
 
     @property
     def is_except(self) -> bool:
-        """True if rows of the first query remain that the others do not have."""
+        """True if the result is the rows of the first query that the other queries lack."""
         return self in (SetOperator.EXCEPT, SetOperator.EXCEPT_ALL)
 
 
 @dataclass(frozen=True, slots=True)
 class SetOperation:
-    """Queries with one set operator between them. `words` are the operators, one fewer than `queries`.
+    """Queries with equal set operators between them. `words` are the operators in the text, one fewer than `queries`.
 
-    `a EXCEPT b EXCEPT c` has the rows of a that are in neither b nor c.
+    `a EXCEPT b EXCEPT c` returns the rows of a that are neither in b nor in c.
     """
 
     operator: SetOperator
@@ -403,7 +403,7 @@ class SetOperation:
 
 @dataclass(frozen=True, slots=True)
 class DistinctOn:
-    """`table DISTINCT ON (columns) WITHIN length`: rows without copies of earlier ones."""
+    """`table DISTINCT ON (columns) WITHIN length`: the rows that are not copies of earlier rows."""
 
     table: Table
     keyword: Word
@@ -424,7 +424,7 @@ class MergeRecords:
 
 @dataclass(frozen=True, slots=True)
 class ChangeLog:
-    """`table CHANGES BY column`: the rows that remain of inserts and withdrawals."""
+    """`table CHANGES BY column`: the rows that remain after all inserts and withdrawals."""
 
     table: Table
     keyword: Word
@@ -517,7 +517,7 @@ class MatchRecognize:
 
 
 Table = Stream | Union | Merge | Subquery | SetOperation | DistinctOn | MergeRecords | ChangeLog | MatchRecognize
-"""Every kind of table in FROM."""
+"""All kinds of tables in FROM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -530,10 +530,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """How an item is combined with those before it.
+    """How an item of FROM is combined with the items before it.
 
-    `kind` is INNER, LEFT, RIGHT, FULL, SEMI or ANTI; `word` is the first word of the join, or its comma. `by_where` is
-    True for Gigascope's spelling, where WHERE may hold the condition of an outer join.
+    `kind` is INNER, LEFT, RIGHT, FULL, SEMI or ANTI. `word` is the first word of the join, or its comma. `by_where` is
+    True for Gigascope's syntax, in which WHERE may contain the condition of an outer join.
     """
 
     kind: str
@@ -544,7 +544,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class FromItem:
-    """One item of FROM: its table, its name if AS gives one, and its window. The first item has no join."""
+    """One item of FROM: its table, its name after AS, its window, and its join with the items before it."""
 
     table: Table
     start: int = field(compare=False, repr=False)
@@ -554,7 +554,7 @@ class FromItem:
 
     @property
     def name(self) -> str | None:
-        """The name that AS gives, or the name of the stream, or None."""
+        """The name after AS, otherwise the name of the stream, or None."""
         if self.alias is not None:
             return self.alias.text
         return self.table.word.text if isinstance(self.table, Stream) else None
@@ -562,7 +562,7 @@ class FromItem:
 
 @dataclass(frozen=True, slots=True)
 class SelectItem:
-    """One item of SELECT or GROUP BY, and the name after it. `implied`: the name has no AS."""
+    """One item of SELECT or GROUP BY, and its name. `implied`: the name is written without AS."""
 
     expression: Expression
     alias: Word | None = None
@@ -575,7 +575,7 @@ class SelectItem:
 
 
 GroupingSet = tuple[SelectItem, ...]
-"""The items by which a query groups; () is one group of all rows."""
+"""The items by which a query groups. () makes one group of all rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -588,7 +588,7 @@ class GroupingSets:
 
 @dataclass(frozen=True, slots=True)
 class OrderItem:
-    """One item of ORDER BY. A number is the position of a column in the result."""
+    """One item of ORDER BY. If the expression is a number, it is the position of a column in the result."""
 
     expression: Expression
     descending: bool = False
@@ -597,7 +597,7 @@ class OrderItem:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """ORDER BY, LIMIT and OFFSET; `keyword` is the first word of them. Without LIMIT all rows after the offset."""
+    """ORDER BY, LIMIT and OFFSET. `keyword` is their first word. `limit` is None for all rows after the offset."""
 
     keyword: Word
     items: tuple[OrderItem, ...] = ()
@@ -607,7 +607,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """FILL and the value of empty windows: a number, NULL, or the word PREVIOUS."""
+    """FILL and the value for empty windows: a number, NULL, or the word PREVIOUS."""
 
     keyword: Word
     value: Constant | Null | Word
@@ -615,9 +615,9 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Consistency:
-    """WITH CONSISTENCY and EMIT. `keyword` is the first word.
+    """WITH CONSISTENCY and EMIT. `keyword` is their first word.
 
-    `level`: STRONG, MIDDLE or WEAK. `emit`: CHANGES or FINAL. `options`: WAIT, REMEMBER and EARLY, whose values are
+    `level`: STRONG, MIDDLE or WEAK. `emit`: CHANGES or FINAL. `options`: WAIT, REMEMBER and EARLY; their values are
     lengths of time or the word FOREVER.
     """
 
@@ -641,11 +641,11 @@ class Supergroups:
 class Query:
     """A query. A missing part is None or empty.
 
-    `sql` is the text that positions refer to. `keyword` is SELECT, or MERGE for `MERGE a.ts : b.ts`, which means
-    `SELECT * FROM (MERGE a.ts : b.ts)`. Queries with a set operation between them are `SELECT *` from a SetOperation,
-    with their ORDER BY; `keyword` is that of the first query. `window` is the window clause of the groups, which
-    follows an item of SELECT or the only item of FROM. `call` is the window in GROUP BY. `queries` are the queries of
-    WITH. With `grouping_sets`, `group_by` is empty.
+    `sql` is the text to which positions refer. `keyword` is SELECT, or MERGE for `MERGE a.ts : b.ts`, which means
+    `SELECT * FROM (MERGE a.ts : b.ts)`. Queries with a set operator between them become `SELECT *` from a SetOperation,
+    with their ORDER BY and the `keyword` of the first query. `window` is the window clause of the groups: it follows an
+    item of SELECT, or the only item of FROM. `call` is the window in GROUP BY. `queries` are the queries of WITH. With
+    `grouping_sets`, `group_by` is empty.
     """
 
     sql: str = field(compare=False, repr=False)
@@ -679,7 +679,7 @@ class Query:
 
 
 def first_word(table: Table) -> Word:
-    """Return the word that messages about a table point at."""
+    """Return the word to which messages about a table point."""
     match table:
         case Stream(word=word):
             return word
@@ -696,9 +696,9 @@ def first_word(table: Table) -> Word:
 
 
 def streams_of(table: Table) -> list[Stream] | None:
-    """Return the streams that a table is the union of; None for a table with other rows than those of streams.
+    """Return the streams whose union is the table, or None if the table is not a union of streams.
 
-    A merge is the union of its items: the rows are the same, and no stream waits for another.
+    A merge counts as the union of its items: it has the same rows, and no stream waits for another stream.
     """
     match table:
         case Stream():
@@ -719,7 +719,7 @@ def streams_of(table: Table) -> list[Stream] | None:
 
 
 def has_names(expression: Expression) -> bool:
-    """Return True if an expression contains the name of a column, so that its value may differ from row to row."""
+    """Return True if an expression contains the name of a column. Then its value may differ from row to row."""
     pending: list[object] = [expression]
     while pending:
         node = pending.pop()
@@ -739,7 +739,7 @@ def calls_in(expression: Expression) -> Iterator[Call]:
         node = pending.pop()
         if isinstance(node, tuple):
             pending += reversed(node)
-        elif isinstance(node, Over):  # its call is no aggregate, but its arguments may be
+        elif isinstance(node, Over):  # its call is not an aggregate, but its arguments may be
             pending += [*(item.expression for item in node.order), node.partition, node.call.arguments]
         elif isinstance(node, Call | Unary | Operation | Between | In | IsNull | Like | Cast | Concatenation | Case):
             if isinstance(node, Call):

@@ -1,7 +1,7 @@
 """Parser of windows: `[RANGE 10 minutes, SLIDE 1 minute]`, `[LIFETIME start_ts TO end_ts]`, and calls in GROUP BY.
 
 The calls are TUMBLE, HOP and SESSION. Parameters may be in any order, and commas between them are optional.
-`queries.plans` decides which parameters make a window together.
+`queries.plans` checks which parameters can be combined.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ PARAMETERS = (
     *("RANGE", "SLIDE", "WA", "ORIGIN", "SPREAD", "SESSION"),
     *("PA", "IDLE", "RATTR", "SATTR", "CAP", "LATE", "LIFETIME"),
 )
-"""Parameters of the window of groups."""
+"""Parameters of a window of groups."""
 
 JOIN_PARAMETERS = ("RANGE", "WA", "BOUNDARY", "ORIGIN")
-"""Parameters of the window of an item of a join."""
+"""Parameters of the window of an item in a join."""
 
 JOIN_PARAMETER = "a parameter of a join window; a window of groups follows an item of SELECT"
 
@@ -34,7 +34,7 @@ CALLS = {
     "HOP": "HOP(ts, INTERVAL '1' MINUTE, INTERVAL '10' MINUTE): the slide, then the range",
     "SESSION": "SESSION(ts, INTERVAL '30' SECOND)",
 }
-"""Windows in GROUP BY by function, each with an example of its call."""
+"""The window functions of GROUP BY, each with an example of a call."""
 
 _OTHER_NAMES = {"WATTR": "WA", "GAP": "SESSION"}
 _DECIMAL = r"(?=.{1,40}$)(?:\d+(?:\.\d*)?|\.\d+)"
@@ -48,7 +48,7 @@ _TIME_COLUMN = {
 class WindowParser(ExpressionParser):
     """Reads window clauses and window calls."""
 
-    _no_unit: QueryError | None = None  # for the first length without a unit in the current clause
+    _no_unit: QueryError | None = None  # the error for the first length without a unit in the current clause
 
     def _window(self) -> Window:
         """Read a window clause, brackets included."""
@@ -67,7 +67,7 @@ class WindowParser(ExpressionParser):
         return Window(tuple(parameters.values()), bracket.start, first)
 
     def _check_units(self, parameters: dict[str, Parameter]) -> None:
-        """Raise QueryError for a length without a unit, unless the window is over `time`, which counts seconds."""
+        """Raise QueryError for a length without a unit, unless the window uses the column `time` (in seconds)."""
         if self._no_unit is None:
             return
         columns = (parameters[name].value for name in ("WA", "RATTR") if name in parameters)
@@ -209,10 +209,10 @@ class WindowParser(ExpressionParser):
         self._at += 1
         if self._token.keyword == ")":
             raise wrong
-        time = self._attribute(f"{name} over {self._token.name_in_messages}", "ts: windows are over it")
+        time = self._attribute(f"{name} over {self._token.name_in_messages}", "ts, because windows use ts")
         if self._token.keyword not in (",", ")"):
             raise QueryError(
-                f"{name} over {time.word.name_in_messages}", self._sql, time.word.start, "ts: windows are over it"
+                f"{name} over {time.word.name_in_messages}", self._sql, time.word.start, "ts, because windows use ts"
             )
         lengths = []
         while self._accept(","):
