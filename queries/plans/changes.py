@@ -1,4 +1,4 @@
-"""EMIT CHANGES: the plan of a query as a plan of its changes.
+"""EMIT CHANGES: convert the plan of a query to a plan that returns changes of its results.
 
     Leaf of partials ► Windowed             Leaf of provisional partials ► ChangingWindows
     Leaf ► Windowed, with look-ups at times rows ► WatchedColumns [► Filter] ► ChangingResults
@@ -15,9 +15,9 @@
     rows ► FirstCopies, FlowMerge, NetRows  ChangingFirstCopies, ChangingFlowMerge, ChangingNetRows
     changes ► any other node                ChangingResults
 
-Rows of links, and everything that is computed from single rows, are rows that are never withdrawn. They become changes
-only if another input of a node has changes, or if the node can withdraw results: OUTER, FULL and ANTI joins,
-DISTINCT ON, MERGE and CHANGES BY.
+Rows of links, and rows that are computed from single rows, are never withdrawn. They are converted to changes only if
+another input of a node has changes, or if the node can withdraw results: LEFT, RIGHT, FULL and ANTI joins, DISTINCT ON,
+MERGE and CHANGES BY.
 """
 
 from __future__ import annotations
@@ -96,27 +96,27 @@ from queries.text.tree import Consistency as Clause
 from queries.text.tree import Query
 
 WITHDRAWING_JOINS = (JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL, JoinKind.ANTI)
-"""Joins whose results can be withdrawn even if no row of an input is: rows without a match."""
+"""Joins that may withdraw a result although no input row is withdrawn: a row without a match can get one later."""
 
 WEIGHT_OUTPUT, FINAL_OUTPUT = (Output(column.name, column) for column in CHANGE_COLUMNS)
-"""The last columns of changes, unchanged."""
+"""The last columns of changes, as outputs that do not change them."""
 
 GROUPS = "groups in windows over links: SELECT srcIP, count(*) [RANGE 1 minute] FROM packets GROUP BY srcIP"
 
 
 class PlanChanges:
-    """Converts the nodes of one query. Each conversion raises QueryError for a node whose results cannot change."""
+    """Converts the nodes of one query. Raises QueryError for a node whose results cannot be corrected."""
 
     def __init__(self, query: Query, clause: Clause, consistency: Consistency) -> None:
-        """Convert a query with EMIT CHANGES and this consistency."""
+        """Convert `query`, which has EMIT CHANGES and the consistency `consistency`."""
         self._query = query
         self._clause = clause
         self._consistency = consistency
 
     def root(self, root: Node) -> Node:
-        """Return the changes of the results `root`."""
+        """Return the node that returns the changes of `root`."""
         if isinstance(root, Sort) and not _has_limit(root) and self._query.order is not None:
-            expected = "no ORDER BY, because changes have the order of their return; or LIMIT after it"
+            expected = "no ORDER BY, because changes are returned in the order in which they occur; or LIMIT after it"
             raise self._error("ORDER BY without LIMIT", expected)
         changes = self._convert(root)
         if not is_changing(changes):
@@ -124,7 +124,7 @@ class PlanChanges:
         return changes
 
     def _convert(self, node: Node) -> Node:
-        """Return the changes of a node, or the node over provisional leaves if its rows are never withdrawn."""
+        """Return the changes of a node. If its rows are never withdrawn, return the node over provisional leaves."""
         if isinstance(node, Leaf):
             return replace(node, low=replace(node.low, provisional=True, slack=self._consistency.remember))
         if isinstance(node, Windowed) and node.merges_partials:
@@ -182,7 +182,7 @@ class PlanChanges:
         return ChangingWindows(node.input, self._provisional(node.aggregation), node.time, self._consistency)
 
     def _windows_of_lookups(self, node: Windowed, lookups: Sequence[Expression]) -> Node:
-        """Return windows over rows with look-ups in files, which are computed again when a file changes."""
+        """Return windows over rows with look-ups in files. Results are computed again when a file changes."""
         leaf, aggregation = node.input, node.aggregation
         assert isinstance(leaf, Leaf)
         self._provisional(aggregation)
@@ -248,12 +248,15 @@ class PlanChanges:
         return ChangingOverlapJoin(left, right, node.sides, node.keys, node.time, self._after(inputs))
 
     def _after(self, inputs: Sequence[Node]) -> Consistency:
-        """Return the consistency of a node over rows, or over changes, which have waited. WAIT FOREVER remains."""
+        """Return the consistency of a node.
+
+        Changes have waited already, so a node over them does not wait unless WAIT is FOREVER.
+        """
         has_waited = any(map(is_changing, inputs)) and self._consistency.wait is not None
         return replace(self._consistency, wait=0) if has_waited else self._consistency
 
     def _provisional(self, aggregation: Aggregation) -> Aggregation:
-        """Return an aggregation with the newest time of its rows. Raises QueryError if it cannot be provisional."""
+        """Add the newest time of the rows to an aggregation. Raises QueryError if its results cannot be provisional."""
         if not aggregation.windowed or not isinstance(aggregation.window, SlidingWindow):
             raise self._error("a query without windows of time", GROUPS)
         if aggregation.low.spread:
@@ -293,7 +296,7 @@ class PlanChanges:
                 return ChangingResults(body, self._consistency.early is not None, time_step(inputs[0]))
 
     def _apply(self, node: Apply, changes: Node) -> Node:
-        """Return computed columns of changes. If several results become equal, they are added up."""
+        """Return computed columns of changes. If different rows can become equal, their weights are added up."""
         is_exact = all(time.length == 1 for time in node.time_outputs)
         final = FINAL_OUTPUT if is_exact else Output(FINAL, Literal(False, Type.BOOL))
         applied = Apply(changes, (*node.outputs, WEIGHT_OUTPUT, final), node.time_outputs)
@@ -302,7 +305,7 @@ class PlanChanges:
         return applied if is_complete else NetChanges(applied)
 
     def _hiding(self, changes: Node, node: Sort) -> Node:
-        """Return changes without the columns that only the order needs."""
+        """Return changes without the columns that only ORDER BY needs."""
         if not node.hidden:
             return changes
         outputs = (*(Output(column.name, column) for column in node.columns), WEIGHT_OUTPUT, FINAL_OUTPUT)
@@ -356,7 +359,7 @@ class PlanChanges:
             self._check_name(column.name)
 
     def _check_name(self, name: str) -> None:
-        """Raise QueryError for a column with the name of a column of changes."""
+        """Raise QueryError for a column that has the name of a column of changes."""
         if name.lower() in (WEIGHT, FINAL):
             raise self._error(f"a column '{name}'", "another name: changes have a column of this name")
 
@@ -366,14 +369,14 @@ class PlanChanges:
 
 
 def _timed_lookups(aggregation: Aggregation) -> list[Expression]:
-    """Return the different look-ups in files whose rows are true for a time."""
+    """Return the distinct look-ups in files whose rows have lifetimes."""
     parts = (part for tree in aggregation.low.trees for part in parts_of(tree))
     lookups = (part for part in parts if isinstance(part, InWatchlist | LongestPrefix) and part.time is not None)
     return list(dict.fromkeys(lookups))
 
 
 def _changes_last(node: TouchedWindows) -> Apply:
-    """Return the windows that changes touch, with `weight` and `final` as the last columns."""
+    """Return the windows that the lifetimes in changes overlap, with `weight` and `final` as the last columns."""
     *columns, _, _, touched = node.columns
     outputs = (*(Output(column.name, column) for column in (*columns, touched)), WEIGHT_OUTPUT)
     return Apply(node, (*outputs, Output(FINAL, Literal(False, Type.BOOL))), _same_times(node))

@@ -1,4 +1,4 @@
-"""CLOSING WHEN: the select list is split into columns below the node `Running` and columns above it.
+"""CLOSING WHEN: divide the select list into columns below the node `Running` and columns above it.
 
 SELECT srcIP, count(*) * 2 AS n, moving_sum(len, 5) AS m … CLOSING WHEN moving_sum(len, 5) = 0
 .group 1 = srcIP, .aggregate 1 = count(*), .aggregate 2 = sum(len)       below: columns of the windows
@@ -20,11 +20,11 @@ from queries.text.errors import QueryError
 from queries.text.tree import Query
 
 _COUNTS = ("count(", "count_distinct(", "approx_count_distinct(")
-"""Beginnings of the names of aggregates that are 0 for no rows. Others are NULL."""
+"""Prefixes of the names of aggregates that are 0 for no rows. Other aggregates are NULL."""
 
 
 class ClosingStep:
-    """The columns below a node `Running`, and then its functions and outputs."""
+    """Collects the columns below a node `Running`, and its functions and outputs."""
 
     def __init__(self) -> None:
         """Begin without columns."""
@@ -37,12 +37,12 @@ class ClosingStep:
         self._having: Expression | None = None
 
     def group(self, column: Column) -> Column:
-        """Return the column below with a column of the groups."""
+        """Return the column below the node that contains a column of the groups."""
         output = self._groups.setdefault(column, Output(f".group {len(self._groups) + 1}", column))
         return computed_column(output.name, column)
 
     def aggregate(self, placeholder: Column, finished: Expression) -> Column:
-        """Return the column below with an aggregate of one window."""
+        """Return the column below the node that contains an aggregate of one window."""
         name = f".aggregate {len(self._aggregates) + 1}"
         output = self._aggregates.setdefault(placeholder.name, Output(name, finished))
         is_count = placeholder.name.startswith(_COUNTS)
@@ -58,7 +58,7 @@ class ClosingStep:
         closing: Expression,
         having: Expression | None,
     ) -> tuple[Output, ...]:
-        """Set the parts of the node, and return the select list below it. `functions`: with columns as totals."""
+        """Set the parts of the node, and return the select list below it. The totals of `functions` are columns."""
         for group in groups:
             self.group(group)
         self._functions = tuple(
@@ -81,14 +81,14 @@ class ClosingStep:
 
 
 def check_closing(query: Query, window: AnyWindow, *, emits_late: bool, compares_groups: bool) -> None:
-    """Raise QueryError for CLOSING WHEN in a query that cannot have it."""
+    """Raise QueryError if the query must not contain CLOSING WHEN."""
     assert query.closing is not None
     start, grid = query.closing.keyword.start, "[RANGE 10 seconds] or another RANGE of time"
     if window == WHOLE_INPUT or not isinstance(window, SlidingWindow):
         kind = "without windows" if window == WHOLE_INPUT else "over sessions, windows of rows or RANGE ALL"
         raise QueryError(f"CLOSING WHEN {kind}", query.sql, start, grid)
     if emits_late:
-        expected = "a query without LATE EMIT: late rows follow when their window is already returned"
+        expected = "a query without LATE EMIT: late rows arrive when their window is already returned"
         raise QueryError("CLOSING WHEN together with LATE EMIT", query.sql, start, expected)
     if compares_groups:
         expected = "ORDER BY and LIMIT, or HAVING in a query that reads this one"

@@ -1,4 +1,4 @@
-"""Compiler from the syntax tree of a query to the nodes of its plan.
+"""Compiler: converts the syntax tree of a query to the nodes of its plan.
 
     FROM links, with groups                    Leaf of partials ► Windowed
     FROM links, without                        Leaf of rows ► Apply
@@ -15,11 +15,11 @@
     UNION, INTERSECT, EXCEPT                   … ► Union ► [Distinct, Windowed or TimeGroups] ► Apply
     ORDER BY, LIMIT                            … ► Sort
 
-The reader of a join or of another query selects its time columns (Li 2008, §7.2): the window of an aggregation, the
-times in its groups, or the window of a join.
+A query that reads a join or another query determines which time columns have watermarks (Li 2008, §7.2): those of its
+window, of the times in its groups, or of the window of its join.
 
-The parts for joins, set operators, correlated sub-queries, samples and grouping sets are imported by the queries that
-need them, because their imports take 2 ms.
+The modules for joins, set operators, correlated sub-queries, samples and grouping sets are imported only when a query
+needs them, because their imports take 2 ms.
 """
 
 from __future__ import annotations
@@ -59,12 +59,14 @@ from queries.text.parser import parse_query
 from queries.text.tree import Condition, Query, SelectItem, SetOperation, SetOperator, Word, calls_in
 
 MakeSource = Callable[[set[str], Sequence[str]], tuple[Node, dict[str, str]]]
-"""Return the node of FROM and its names of columns. Arguments: the needed columns, and the times for watermarks."""
+"""A function that returns the node of FROM and the names of its columns. Arguments: the needed columns, and the time
+columns that need watermarks.
+"""
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """Compiles the queries of one text. Counters label its nodes with `name`."""
+    """Compiles the queries of one text. `name` labels the counters of its nodes."""
 
     sql: str
     name: str
@@ -73,7 +75,7 @@ class Compiler:
     known: KnownQueries
 
     def compile_query(self, query: Query) -> ReadableQuery:
-        """Compile a query and its WITH."""
+        """Compile a query and the queries of its WITH."""
         if query.queries:
             return self._with(query.queries).compile_query(replace(query, queries=()))
         if nested := subqueries_of(query):
@@ -89,7 +91,7 @@ class Compiler:
 
             return self.compile_query(without_grouping_sets(query))
         if query.distinct is not None and has_groups(query):
-            expected = "no DISTINCT: rows of groups are always different"
+            expected = "no DISTINCT: the rows of groups always differ"
             raise QueryError("DISTINCT together with groups", self.sql, query.distinct.start, expected)
         if len(query.tables) > 1:
             of_lifetimes = any(each.window is not None and each.window.has_lifetime for each in query.tables)
@@ -132,7 +134,7 @@ class Compiler:
         )
 
     def _compile_named(self, word: Word) -> ReadableQuery:
-        """Compile the query with a name. Raises QueryError with the whole path if it reads itself."""
+        """Compile the query with this name. If it reads itself, raise QueryError with the whole path."""
         name, known = word.text.lower(), self.known
         found = known.find(name)
         if found is not None:
@@ -154,7 +156,7 @@ class Compiler:
             raise QueryError(problem, error.sql, error.position, error.expected, error.choices) from error
 
     def _with(self, queries: Sequence[tuple[Word, Query]]) -> Compiler:
-        """Compile the queries of WITH; each may read those before it. Return a compiler whose `known` contains them."""
+        """Compile the queries of WITH; each may read earlier ones. Return a compiler that knows them."""
         known, names = self.known, set[str]()
         for number, (word, query) in enumerate(queries, 1):
             name = word.text.lower()
@@ -216,7 +218,7 @@ class Compiler:
         return self._rows(query, selected, sorting, make_source)
 
     def _of_one(self, query: Query, table: NamedTable) -> ReadableQuery:
-        """Compile a query of one query or union."""
+        """Compile a query over one query or union."""
         names = TableNames(self.sql, [table], qualify=False)
         where = [] if query.where is None else [self._condition(query.where, names)]
 
@@ -309,7 +311,7 @@ class Compiler:
     # --- the select list over tables ---
 
     def _over(self, query: Query, names: TableNames, make_source: MakeSource) -> ReadableQuery:
-        """Compile SELECT over tables; `make_source` includes WHERE."""
+        """Compile SELECT over tables. `make_source` evaluates WHERE."""
         if has_groups(query):
             return self._groups(replace(query, where=None), names, make_source)
         query = _with_columns(query, names)
@@ -404,7 +406,7 @@ class Compiler:
         return Plan(self.name, self.sql, root, self.layer)
 
     def _check_order(self, query: Query, aggregation: Aggregation) -> None:
-        """Raise QueryError for aggregates that need the time of rows without a time."""
+        """Raise QueryError for aggregates that need the times of rows, if the rows have no time."""
         if any(sub.kind in TIME_OF.values() for sub in aggregation.low.subaggregates):
             expressions = [item.expression for item in query.select]
             expressions += [] if query.having is None else [query.having.expression]
@@ -416,7 +418,8 @@ class Compiler:
     def _sorted(self, query: Query, names: Names, selected: SelectList) -> tuple[SelectList, Sorting | None]:
         """Bind ORDER BY of a query without groups.
 
-        Return the select list with the columns that only the keys need, and with the window functions in `over`.
+        Return the select list, with hidden columns that only the sort keys need, and with the window functions in
+        `over`.
         """
         order, functions = query.order, selected.functions
         if order is None:
@@ -434,7 +437,7 @@ class Compiler:
         return self._split(query, replace(selected, outputs=(*selected.outputs, *sorting.hidden))), sorting
 
     def _split(self, query: Query, selected: SelectList) -> SelectList:
-        """Return the select list without window functions, which become its `over`."""
+        """Move the window functions of a select list to its `over`."""
         split = selected.split()
         if split.over is not None and query.distinct is not None:
             expected = "DISTINCT in a query that reads the one with OVER"
@@ -450,7 +453,10 @@ class Compiler:
         *,
         windowed: bool = False,
     ) -> ReadableQuery:
-        """Compile a query without groups. If `windowed`, its rows are results of windows, sorted window by window."""
+        """Compile a query without groups.
+
+        `windowed`: its rows are results of windows, and are sorted window by window.
+        """
         refuse_fill(query)
         refuse_closing(query)
         needed = names_in(out.expression for out in selected.outputs)
@@ -489,10 +495,11 @@ class Compiler:
 
 
 def _as_groups(query: Query) -> Query:
-    """Return SELECT DISTINCT as groups of all its items: each group is one row.
+    """Convert SELECT DISTINCT to GROUP BY all its items: each group is one row.
 
-    This is the plan of DISTINCT in windows, and without a time column. The groups of the whole input are complete at
-    the end of the input. Rows with a time column need no groups: `Distinct` deletes a key below the watermark.
+    DISTINCT is planned in this way in windows, and for rows without a time column. Without windows, the groups are
+    complete at the end of the input. Rows with a time column need no groups, because `Distinct` deletes a key below the
+    watermark.
     """
     items = tuple(SelectItem(item.expression) for item in query.select if tree.has_names(item.expression))
     if not items:
@@ -503,7 +510,7 @@ def _as_groups(query: Query) -> Query:
 
 
 def _without_name(query: Query, name: str | None) -> Query:
-    """Return `SELECT *` for `SELECT S.*` from the only item S."""
+    """Replace `SELECT S.*` by `SELECT *` if S is the only item of FROM."""
     match query.select:
         case (SelectItem(expression=tree.Star(table=Word(text=text))) as only,) if text.lower() == (name or "").lower():
             return replace(query, select=(replace(only, expression=tree.Star(only.start)),))
@@ -511,7 +518,7 @@ def _without_name(query: Query, name: str | None) -> Query:
 
 
 def _with_columns(query: Query, names: TableNames) -> Query:
-    """Return a query with the columns of a table in place of `S.*`."""
+    """Replace `S.*` by the columns of the table."""
     items: list[SelectItem] = []
     for item in query.select:
         star = item.expression

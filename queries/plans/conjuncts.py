@@ -1,7 +1,7 @@
-"""Parts of conditions: operands of AND and OR, equalities of two sides, and conditions that follow from an OR.
+"""Parts of conditions: operands of AND and OR, equalities between two tables, and conditions that follow from an OR.
 
 (S.flag = 2 AND A.flag = 18) OR (S.flag = 18 AND A.flag = 2)      a condition of a join
-S.flag = 2 OR S.flag = 18                                         follows for S: the low level drops rows that fail
+S.flag = 2 OR S.flag = 18                                         follows for S, so the low level drops other rows
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def disjuncts(expression: Expression) -> Iterator[Expression]:
 
 
 def implied(expression: Expression, names: Collection[str]) -> Expression | None:
-    """Return the condition on the columns `names` that follows from an OR; None if none follows.
+    """Return the condition on only the columns `names` that follows from an OR, or None.
 
-    The result is an OR over the parts of each operand that have only these columns. If an operand has no such part,
-    the result is None.
+    The result is an OR of those parts of the operands that contain only these columns. If an operand has no such part,
+    nothing follows.
     """
     parts = list(disjuncts(expression))
     if len(parts) < 2:
@@ -55,7 +55,7 @@ def equality(
 ) -> tuple[Expression, Expression] | None:
     """Return the two sides of an equality between columns of `left` and of `right`; None if there is no such equality.
 
-    Both sides have one type, or are an integer and a time.
+    Both sides have the same type, or one is an integer and the other a time.
     """
     if not isinstance(expression, Binary) or expression.op is not Op.EQ:
         return None

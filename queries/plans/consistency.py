@@ -1,7 +1,7 @@
-"""WITH CONSISTENCY and EMIT: how long a plan waits and remembers. `queries.plans.changes` makes plans of changes.
+"""WITH CONSISTENCY and EMIT: how long a plan waits and remembers. `queries.plans.changes` converts it to changes.
 
-LATE EMIT is a case of changes: a late row is a correction of its window. With EMIT CHANGES it only states that no row
-is too late, so REMEMBER is FOREVER if the query does not state it.
+With EMIT CHANGES a late row is a correction of its window, so LATE EMIT only means that no row is too late: REMEMBER is
+FOREVER, unless the query states REMEMBER.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def bind_consistency(sql: str, clause: tree.Consistency) -> Consistency:
 
 
 def _duration(sql: str, option: Parameter | None) -> int | None:
-    """Return the length of an option in ns; None without one, and for FOREVER."""
+    """Return the length of an option in ns. Return None if it is missing or FOREVER."""
     if option is None or not isinstance(option.value, Length):
         return None
     return 0 if float(option.value.number) == 0 else duration_of(sql, option.value)
 
 
 def apply_late_emit(query: tree.Query) -> tree.Query:
-    """Return a query with EMIT CHANGES without LATE EMIT; it remembers rows forever if it does not state REMEMBER."""
+    """Remove LATE EMIT from a query with EMIT CHANGES. REMEMBER becomes FOREVER if the query does not state it."""
     clause = query.consistency
     assert clause is not None
     if clause.emit is None or clause.emit.text.upper() == "FINAL":
@@ -78,7 +78,7 @@ def _without_late_emit(node: Any) -> Any:
 
 
 def with_consistency(query: tree.Query, plan: Plan) -> Plan:
-    """Return the plan with the consistency that the query states. Raises QueryError if the query cannot have one."""
+    """Return the plan with the consistency that the query states. Raises QueryError if this query cannot have it."""
     clause = query.consistency
     assert clause is not None
     consistency = bind_consistency(query.sql, clause)
@@ -88,7 +88,7 @@ def with_consistency(query: tree.Query, plan: Plan) -> Plan:
 
 
 def _with_slack(node: Node, slack: int | None) -> Node:
-    """Return a leaf, or windows over the partials of a leaf, with the allowed disorder `slack`."""
+    """Set the allowed disorder `slack` of a leaf, or of windows over the partials of a leaf."""
     if isinstance(node, Leaf):
         return replace(node, low=replace(node.low, slack=slack))
     if isinstance(node, InstantRanks | OverlapJoin | Snapshots | TouchedWindows):

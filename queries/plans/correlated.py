@@ -1,4 +1,4 @@
-"""Sub-queries that refer to columns of the query around them, as joins of FROM.
+"""Correlated sub-queries, which refer to columns of the outer query, are converted to joins in FROM.
 
     FROM packets p [RANGE 1 minute]                       FROM packets p SEMI JOIN
     WHERE EXISTS (SELECT 1 FROM packets q                   (SELECT ts, srcIP FROM packets q WHERE q.len > 99) s
@@ -8,7 +8,7 @@
     EXISTS, IN             SEMI JOIN
     NOT EXISTS             ANTI JOIN
     NOT IN                 up to three ANTI JOINs: with an equal value, with a NULL, and with any row if x is NULL
-    (SELECT max(x) …)      LEFT JOIN with groups: an outer row meets at most one of them
+    (SELECT max(x) …)      LEFT JOIN with groups, of which at most one matches an outer row
     EXISTS, IN elsewhere   comparisons of such values: (SELECT count(*) …) > 0
 
 `queries.plans.divided_subqueries` divides the condition of a sub-query, and finds the window of the join.
@@ -47,13 +47,15 @@ from queries.text.lexer import Kind
 from queries.text.tree import Expression, FromItem, Query, SelectItem, Word
 
 MAX_LEVELS = 4
-"""Largest depth of nested sub-queries. NOT IN becomes several joins, and each contains the nested sub-queries."""
+"""Largest depth of nested sub-queries. It is small because NOT IN becomes several joins, each with all nested
+sub-queries.
+"""
 
 ONE = "number one"
-"""A column of a sub-query that is 1 (`_as_key`)."""
+"""A column of a sub-query that always contains 1 (`_as_key`)."""
 
 COUNTS = ("count", "count_distinct", "approx_count_distinct")
-"""Aggregates that are 0 over no row; others are NULL."""
+"""Aggregates that are 0 over no rows. Other aggregates are NULL."""
 
 Compile = Callable[[Query], ReadableQuery]
 
@@ -61,9 +63,9 @@ Compile = Callable[[Query], ReadableQuery]
 def without_correlation(
     query: Query, nested: Sequence[tree.ScalarQuery | tree.Exists], relation_of: RelationOf, compile_query: Compile
 ) -> Query:
-    """Return a query with joins in place of the correlated ones of its sub-queries, `nested`.
+    """Replace the correlated sub-queries among `nested` by joins.
 
-    Raises QueryError for those without a join.
+    Raises QueryError for a correlated sub-query that cannot become a join.
     """
     deepest = max(nested, key=lambda node: _depth(node.query))
     if _depth(deepest.query) > MAX_LEVELS:
@@ -75,12 +77,12 @@ def without_correlation(
 
 
 class _Decorrelation:
-    """Turns the correlated sub-queries of one query into items of FROM."""
+    """Converts the correlated sub-queries of one query to items of FROM."""
 
     def __init__(
         self, query: Query, names: frozenset[str], correlated: set[int], relation_of: RelationOf, compile_query: Compile
     ) -> None:
-        """`correlated` are the identities of the sub-queries."""
+        """`correlated` contains the id() of each correlated sub-query."""
         self._query = query
         self._sql = query.sql
         self._names = names
@@ -120,7 +122,7 @@ class _Decorrelation:
     # --- the outer query ---
 
     def _check_outer(self) -> None:
-        """Raise QueryError for an outer query whose sub-queries cannot be joins."""
+        """Raise QueryError for an outer query whose sub-queries cannot become joins."""
         query = self._query
         groups = " of a query with groups" if has_groups(query) else ""
         clauses: dict[str, object] = {
@@ -155,7 +157,7 @@ class _Decorrelation:
                 yield node
 
     def _reduce(self, condition: Expression) -> bool:
-        """Add joins for a condition of WHERE, an operand of AND, if it is EXISTS or IN. Return False for others."""
+        """Add joins for an operand of AND in WHERE if it is EXISTS or IN. Return False for other conditions."""
         negated = isinstance(condition, tree.Unary) and condition.op is Op.NOT
         node = condition.operand if isinstance(condition, tree.Unary) and negated else condition
         match node:
@@ -170,14 +172,14 @@ class _Decorrelation:
         return True
 
     def _selected(self, position: int, item: SelectItem) -> SelectItem:
-        """Return an item of SELECT with values of joins. The item keeps its name."""
+        """Replace the sub-queries in an item of SELECT by columns of joins. The item keeps its name."""
         expression = self._part(item.expression)
         if expression is not item.expression and item.alias is None and isinstance(expression, tree.Name):
             return SelectItem(expression, Word(f"column_{position}", item.start))
         return replace(item, expression=expression)
 
     def _part(self, node: Any) -> Any:
-        """Return a part of an expression with values of joins."""
+        """Replace the sub-queries in a part of an expression by columns of joins."""
         match node:
             case tree.ScalarQuery(query=query) if id(query) in self._correlated:
                 return self._value(query, node.start)
@@ -207,7 +209,10 @@ class _Decorrelation:
         return subquery
 
     def _check_names(self, query: Query) -> None:
-        """Raise QueryError for wrong names outside WHERE now, because later messages would list columns of joins."""
+        """Raise QueryError for wrong names outside WHERE.
+
+        Later messages would list the columns of the new joins as choices.
+        """
         window = query.window if has_groups(query) else None
         self._compile(replace(query, where=None, order=None, window=window))
 
@@ -223,7 +228,7 @@ class _Decorrelation:
         return f"{SUB_QUERY}{len(self._items) + 1}"
 
     def _exists(self, subquery: SubQuery, negated: bool) -> None:
-        """Keep the outer rows for which the sub-query has a row; if `negated`, those for which it has none."""
+        """Keep the outer rows for which the sub-query returns a row; if `negated`, those for which it returns none."""
         query = subquery.query
         self._check_limit(query, exists=True)
         if is_one_row(query):
@@ -231,12 +236,12 @@ class _Decorrelation:
             raise self._error(
                 "EXISTS of an aggregate without GROUP BY, which always has a row", subquery.start, expected
             )
-        if not has_groups(query):  # the join needs no column of SELECT
+        if not has_groups(query):  # the join needs no columns of SELECT
             self._check_names(query)
         self._join(subquery, "ANTI" if negated else "SEMI", ())
 
     def _member(self, operand: Expression, subquery: SubQuery, negated: bool) -> None:
-        """Keep the outer rows whose value is in the results of the sub-query, or is not if `negated` (NOT IN)."""
+        """Keep the outer rows whose value is among the results of the sub-query, or if `negated` (NOT IN), is not."""
         query, start = subquery.query, subquery.start
         self._check_limit(query)
         value, changed = self._only_item(query), self._part(operand)
@@ -265,7 +270,7 @@ class _Decorrelation:
         return items[0].expression
 
     def _exists_as_value(self, query: Query, start: int) -> Expression:
-        """Return EXISTS as a comparison of the number of rows."""
+        """Convert EXISTS to a comparison of the number of rows with 0."""
         self._check_limit(query, exists=True)
         if has_groups(query):
             expected = "EXISTS as an operand of AND in WHERE, or a sub-query without groups"
@@ -273,7 +278,7 @@ class _Decorrelation:
         return _is_positive(self._value(_counting(query, start), start))
 
     def _member_as_value(self, operand: Expression, query: Query, start: int) -> Expression:
-        """Return IN as a comparison of numbers of rows: those with an equal value, all, and those with a value."""
+        """Convert IN to comparisons of three counts: rows with an equal value, all rows, and rows with a value."""
         self._check_limit(query)
         if has_groups(query):
             expected = "IN as an operand of AND in WHERE, or a sub-query without groups"
@@ -344,9 +349,9 @@ class _Decorrelation:
         condition: Expression | None = None,
         outer: Expression | None = None,
     ) -> None:
-        """Add a join with a sub-query, whose columns are its time, the keys and the values.
+        """Add a join with a sub-query. Its columns are its time, the keys and the values.
 
-        ON contains `condition`, and the condition `outer` on the outer query.
+        ON contains `condition`, and `outer`, a condition on only the outer query.
         """
         assert self._window is not None
         start, name = subquery.start, self._next_name
@@ -363,7 +368,7 @@ class _Decorrelation:
                 inner, other = (tree.Operation(Op.DIV, (side, unit), times.start) for side in (inner, other))
             conditions.append(tree.Operation(Op.EQ, (inner, other), times.start))
         outer_only = [*subquery.about_outer, *([] if outer is None else [outer])]
-        if kind != "SEMI":  # which evaluates them on rows of the outer query before the join
+        if kind != "SEMI":  # a SEMI join evaluates them on the rows of the outer query, before the join
             outer_only = [_as_key(each, name) for each in outer_only]
         conditions += [*outer_only, *([] if condition is None else [condition])]
         query = subquery.read(values)
@@ -390,9 +395,10 @@ def _depth(query: Query) -> int:
 
 
 def _as_key(condition: Expression, name: str) -> Expression:
-    """Return a condition on the outer query as an equality, a key of the join with the sub-query `name`.
+    """Convert a condition on the outer query to an equality, so that it is a key of the join with the sub-query `name`.
 
-    Rows that fail have the key NULL and meet no row. ANTI and LEFT joins would test another condition for all pairs.
+    Rows that do not satisfy the condition have the key NULL and match no row. ANTI and LEFT joins would test a
+    condition that is not a key for all pairs.
     """
     start = condition.start
     case = tree.Case(None, ((condition, _one(start)),), tree.Null(start), start)
@@ -400,7 +406,7 @@ def _as_key(condition: Expression, name: str) -> Expression:
 
 
 def _counting(query: Query, start: int) -> Query:
-    """Return a sub-query without groups that counts its rows."""
+    """Return the sub-query as a query without groups that counts the rows."""
     return replace(query, select=(SelectItem(_count(tree.Star(start), start)),), order=None, distinct=None)
 
 
@@ -417,7 +423,7 @@ def _one(start: int) -> tree.Constant:
 
 
 def _or_zero(call: tree.Call, column: Expression) -> Expression:
-    """Return the value of an aggregate from its column, which is NULL if there is no group."""
+    """Return the value of an aggregate from its column in the join, which is NULL if there is no group."""
     if call.function.text.lower() not in COUNTS:
         return column
     zero = tree.Constant(Kind.NUMBER, "0", call.start)
@@ -425,7 +431,7 @@ def _or_zero(call: tree.Call, column: Expression) -> Expression:
 
 
 def _mapped(node: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a node of an expression, or a tuple of nodes, with changed parts; the node itself if no part changes."""
+    """Apply `change` to the parts of a node or of a tuple of nodes. Return the node itself if no part changes."""
     if isinstance(node, tuple):
         changed = tuple(map(change, node))
         return changed if any(one is not other for one, other in zip(changed, node, strict=True)) else node

@@ -1,9 +1,9 @@
-"""FILL: the columns of a select list that get a value in windows without rows.
+"""FILL: which columns of a select list get a value in windows without rows.
 
     SELECT ts/60 AS minute, srcIP, count(*) AS n … GROUP BY srcIP FILL 0
 
-A column is a group (srcIP), computed from groups and bounds (minute), or filled (n), because it contains an aggregate.
-Groups that are not in the select list become hidden columns.
+There are three kinds of columns: groups (srcIP), columns that are computed from groups and bounds (minute), and filled
+columns (n), which contain an aggregate. Groups that are not in the select list become hidden columns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXPECTED_WINDOW = "[RANGE 10 seconds] or another RANGE of time"
 
 @dataclass(frozen=True, slots=True)
 class FillStep:
-    """FILL of a query. `below` is the select list with the hidden columns at its end."""
+    """FILL of a query. `below` is the select list, and after it the hidden columns."""
 
     below: tuple[Output, ...]
     window: SlidingWindow
@@ -49,7 +49,7 @@ def bind_fill(
 ) -> FillStep:
     """Bind FILL over the select list of windows. `groups` are the columns of GROUP BY."""
     if emit_late:
-        expected = "a query without LATE EMIT: late rows follow when their window is already filled"
+        expected = "a query without LATE EMIT: late rows arrive when their window is already filled"
         raise QueryError("FILL together with LATE EMIT", sql, fill.keyword.start, expected)
     if window == WHOLE_INPUT or not isinstance(window, SlidingWindow):
         problem = (
@@ -104,6 +104,6 @@ def _value(sql: str, fill: tree.Fill) -> int | float | None:
 
 
 def refuse_fill(query: Query) -> None:
-    """Raise QueryError for FILL in a query whose results are rows without windows."""
+    """Raise QueryError for FILL in a query whose result rows have no windows."""
     if query.fill is not None:
         raise QueryError("FILL without windows", query.sql, query.fill.keyword.start, f"groups, and {_EXPECTED_WINDOW}")

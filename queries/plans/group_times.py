@@ -1,9 +1,9 @@
-"""Which time column the windows of a GROUP BY query use, and which time columns in GROUP BY are only grouping columns.
+"""Which time column the windows of a GROUP BY query use, and which time columns in GROUP BY are ordinary groups.
 
 over links      ts: with a window clause, or with ts/60 in GROUP BY
 over tables     the parameter WA (window attribute) of the window clause names the time column if there are several.
                 If GROUP BY divides one time column into intervals (ts/60), each interval is a window. Other time
-                columns only group. Their groups are emitted when their times are below a watermark
+                columns are ordinary groups. They are emitted when the watermark has passed their times
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class GroupTimes:
         self.time = TS
         """The time column of the windows."""
         self.end: Column | None = None
-        """The end of lifetimes, if LIFETIME names it."""
+        """The column with the end of lifetimes, if LIFETIME names one."""
         self.quotient_makes_windows = links is not None
-        """Whether intervals of a time column in GROUP BY (ts/60) make windows."""
+        """True if intervals of a time column in GROUP BY (ts/60) are the windows."""
         self.smallest_intervals: dict[Column, int] = {}
         """Over tables: the time columns in GROUP BY, each with its smallest interval in ns."""
 
@@ -87,7 +87,7 @@ class GroupTimes:
             self._find_times_in_group_by(in_group_by)
 
     def _find_times_in_group_by(self, in_group_by: Resolve) -> None:
-        """Find the time columns in GROUP BY. Intervals of a single one make windows. The others only group."""
+        """Find the time columns in GROUP BY. If only one is divided into intervals, these are the windows."""
         smallest_intervals: dict[Column, int] = {}
         interval_count = 0
         for item in self._query.group_by:
@@ -112,7 +112,7 @@ class GroupTimes:
 
 
 def lifetime_column(sql: str, names: Names, name: Name) -> Column:
-    """Return a column of LIFETIME. Raises QueryError for a column that is no time."""
+    """Return a column of LIFETIME. Raises QueryError for a column that is not a time."""
     found = names.column(name.word, name.table)
     if found is None:
         raise names.unknown(name.word, name.table, ())
@@ -123,7 +123,10 @@ def lifetime_column(sql: str, names: Names, name: Name) -> Column:
 
 
 def interval_of(expression: Expression, time: Column) -> int | None:
-    """Return the interval in ns by which an expression divides a time column: 1 for the column; None for others."""
+    """Return the interval in ns by which an expression divides a time column: 1 for the column itself.
+
+    Return None for other expressions.
+    """
     if expression == time:
         return 1
     quotient = window_of_quotient(expression, time)

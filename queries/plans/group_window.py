@@ -1,4 +1,4 @@
-"""The window of a query's groups: from the clause or call in the syntax tree to the window of a plan.
+"""The window of a query's groups: convert the window clause or call in the syntax tree to the window of a plan.
 
     [RANGE 1 minute, WA ts]    [RANGE 1 minute, WA M1.ts]    [RANGE 1 hour, WA window_end]    TUMBLE(S.ts, …)
     [LIFETIME start_ts TO end_ts]    [LIFETIME 10 minutes, SLIDE 1 minute]
@@ -9,8 +9,8 @@
     GROUP BY srcIP, SESSION(ts, INTERVAL '30' SECOND)                [SESSION 30 seconds]
     GROUP BY srcIP, ts/60 AS tb                                      [RANGE 1 minute, SLIDE 1 minute], tb its number
 
-`ts/60` is from Gigascope, where time is in seconds. Here ts is in nanoseconds, but windows of 60 ns have no use. So a
-divisor below a million is in seconds; `ts/60000000000` means the same.
+`ts/60` comes from Gigascope, whose time is in seconds. Here ts is in nanoseconds, but windows of 60 ns are useless. So
+a divisor below a million means seconds; `ts/60000000000` means the same.
 """
 
 from __future__ import annotations
@@ -49,16 +49,18 @@ from queries.text.tree import (
 from queries.text.windows import PARAMETERS, ROWS
 
 MAX_PANES = 10_000
-"""Maximum panes per window, and so windows per packet. A window of an hour that slides by a second has 3 600."""
+"""Largest number of panes per window, which is also the number of windows per packet. A window of an hour that slides
+by a second has 3 600 panes.
+"""
 
 MAX_ROWS = 2**40
-"""First number of rows that is too large for a window."""
+"""A window must have fewer rows than this."""
 
 LATEST = 2**32 * SECOND
-"""First instant, ns, that no capture can contain: pcap counts seconds in 32 bits."""
+"""All times of captures, ns, are below this, because pcap stores seconds in 32 bits."""
 
 LEAST_NANOSECONDS = 1_000_000
-"""Smallest divisor of ts that is in ns; smaller ones are in seconds."""
+"""Smallest divisor of ts that means nanoseconds; smaller divisors mean seconds."""
 
 TS = Column("ts", Type.TIME)
 
@@ -67,13 +69,13 @@ RANK = "rank(ts)"
 
 _WINDOW_COLUMNS = {
     "WA": (("ts", *ROW_NUMBERS), "ts, or row-num for windows of a number of rows"),
-    "RATTR": (("ts",), "ts: windows reach back over capture time"),
+    "RATTR": (("ts",), "ts, because these windows have a length of capture time"),
     "SATTR": ((*ROW_NUMBERS, RANK), "row-num, or rank(ts) for the order of ts"),
 }
-"""Columns that parameters may name, and the words of messages for them."""
+"""The columns that each parameter may name, and their description in messages."""
 
 TimeColumn = tuple[Word | None, Word]
-"""A column of time as it is written: the table before the dot, if any, and its name."""
+"""A time column as it is written: the table before the dot (or None), and the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class GroupWindow:
 
 
 def bind_group_window(query: Query, of_links: bool) -> GroupWindow:
-    """Return the window of a query. Windows of links are over ts."""
+    """Return the window of a query. Windows over links always use ts."""
     if query.call is not None and query.window is not None:
         start = query.call.function.start
         raise QueryError("a second window, in GROUP BY", query.sql, start, "one window for the query")
@@ -117,7 +119,9 @@ def bind_window_clause(sql: str, clause: Window) -> GroupWindow:
 
 
 def window_of_quotient(expression: Expression, ts: Column = TS) -> tuple[SlidingWindow, Expression] | None:
-    """Return the window that GROUP BY `ts/n` means, and the number of a window in it; None for another expression.
+    """Return the window that GROUP BY `ts/n` means, and the expression of the window's number.
+
+    Return None for other expressions.
 
     >>> window_of_quotient(Binary(Op.DIV, TS, Literal(60, Type.INT)))[0].range // SECOND
     60
@@ -144,7 +148,7 @@ def _bind_call(sql: str, call: WindowCall, of_links: bool) -> GroupWindow:
     time = _time_column(attribute, of_links)
     if time is None and attribute.text != TS.name:
         column = call.time.word
-        raise QueryError(f"{name} over {column.name_in_messages}", sql, column.start, "ts: windows are over it")
+        raise QueryError(f"{name} over {column.name_in_messages}", sql, column.start, "ts, because windows use ts")
     lengths = [duration_of(sql, length) for length in call.lengths]
     if name == "SESSION":
         return GroupWindow(SessionWindow(lengths[0]), start, time, call.alias)
@@ -156,14 +160,14 @@ def _bind_call(sql: str, call: WindowCall, of_links: bool) -> GroupWindow:
 
 
 def _over_ts(attribute: Attribute) -> Attribute:
-    """Return an attribute of links with `ts` in place of `time`: both make the same windows."""
+    """Replace `time` by `ts` in an attribute of links: both give the same windows."""
     if attribute.word.text.lower() == "time":
         return replace(attribute, text=TS.name, word=replace(attribute.word, text=TS.name))
     return replace(attribute, text=RANK) if attribute.text == "rank(time)" else attribute
 
 
 def _time_column(attribute: Attribute, of_links: bool) -> TimeColumn | None:
-    """Return the column that an attribute names; None for row numbers, and for `ts` of links."""
+    """Return the column that an attribute names. Return None for row numbers, and for `ts` of links."""
     if attribute.table is not None:
         return attribute.table, attribute.word
     row_number = attribute.word.text.lower() in ("row", "seq", "row_num", "seq_num", "rank")
@@ -171,7 +175,7 @@ def _time_column(attribute: Attribute, of_links: bool) -> TimeColumn | None:
 
 
 class _ClauseBinder:
-    """Finds the kind of window from the parameters of a clause, and refuses parameters that this kind does not have."""
+    """Determines the kind of window from the parameters of a clause, and refuses parameters of other kinds."""
 
     def __init__(self, sql: str, clause: Window, of_links: bool) -> None:
         self._sql = sql
@@ -203,7 +207,7 @@ class _ClauseBinder:
         late, spread, names = self._given.get("LATE"), self._given.get("SPREAD"), self._given.get("PA")
         emit_late = late is not None and late.value == Word("EMIT", 0)
         if late is not None and emit_late and not isinstance(kind, SlidingWindow):
-            expected = "LATE DROP: only windows of a RANGE and a SLIDE of time can be added to"
+            expected = "LATE DROP: only windows with a RANGE and a SLIDE of time accept late rows"
             raise self._error("LATE EMIT for this kind of window", late.start, expected)
         lifetime: tuple[Name, ...] = ()
         if "LIFETIME" in self._given and isinstance(value := self._given["LIFETIME"].value, tuple):
@@ -217,7 +221,7 @@ class _ClauseBinder:
         return GroupWindow(kind, self._clause.start, time, None, word, partition, emit_late, lifetime, length)
 
     def _check(self, parameter: Parameter) -> None:
-        """Check the value of one parameter by itself."""
+        """Check the value of one parameter, independent of the others."""
         name, value, word = parameter.name, parameter.value, parameter.keyword
         if name not in PARAMETERS:
             problem = f"got {word.name_in_messages} in the window clause"
@@ -259,7 +263,7 @@ class _ClauseBinder:
         return self._amount("LIFETIME") if isinstance(value, Length) else None
 
     def _lifetime(self) -> LifetimeWindow | SlidingWindow:
-        """Return the windows of rows with lifetimes; with SLIDE these have a fixed length."""
+        """Return the windows of rows with lifetimes. With SLIDE the windows have a fixed length."""
         is_length = isinstance(self._given["LIFETIME"].value, Length)
         names = ("LIFETIME", "SLIDE", "WA") if is_length else ("LIFETIME", "SLIDE")
         self._only("LIFETIME" if is_length else "LIFETIME of two columns", *names)
@@ -322,7 +326,7 @@ class _ClauseBinder:
         return window
 
     def _only(self, kind: str, *names: str) -> None:
-        """Refuse parameters that mean nothing to this kind of window."""
+        """Raise QueryError for parameters that have no meaning for this kind of window."""
         for name, parameter in self._given.items():
             if name not in names:
                 raise self._error(f"{name} together with {kind}", parameter.keyword.start, f"only {', '.join(names)}")
@@ -333,7 +337,7 @@ class _ClauseBinder:
             raise self._error("RANGE of time over row-num", self._given["WA"].start, expected)
 
     def _column(self, name: str) -> str:
-        """Return the column that WA, RATTR or SATTR names, `ts` for the time column of a table."""
+        """Return the column that WA, RATTR or SATTR names. Return `ts` for any time column of a table."""
         value = self._given[name].value
         assert isinstance(value, Attribute)
         return TS.name if self._time is not None and self._time[0] == name else value.text

@@ -1,8 +1,8 @@
-"""Aggregations: the part of the low level and the part of the high level.
+"""Aggregations: divide a query with groups into a part for the low level and a part for the high level.
 
 WHERE, the grouping expressions and the arguments of aggregates need rows, so the low level computes them. The high
-level computes HAVING and the select list, from keys and merged sub-aggregates. Rows of links and rows of other
-operators are grouped in the same way, because `Grouping` receives the columns of the names and the time column.
+level computes HAVING and the select list from keys and merged sub-aggregates. Rows of links and rows of other operators
+are grouped in the same way: `Grouping` receives the names of their columns and the time column.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ TOP = SelectionKind.TOP.value
 class Grouping:
     """Compiles one query with groups.
 
-    If it reads `links`, the aggregation contains all parts of the query. If it reads tables, `where`, `time` and
-    `pairs` contain further parts.
+    If the query reads `links`, the aggregation contains all its parts. If it reads tables, `where`, `time` and `pairs`
+    contain further parts.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Grouping:
         times: Sequence[Column] = (),
         lacking: Sequence[Column] = (),
     ) -> None:
-        """Set the query. `times`: time columns of tables; `lacking`: time columns without a watermark."""
+        """`times`: the time columns of tables. `lacking`: time columns without a watermark."""
         query = _without_positions(query)
         self._query = query
         self._clause = window
@@ -82,7 +82,7 @@ class Grouping:
         self._scope = Scope(names)
         self._aggregates = Aggregates(window.spread is not None, running=query.closing is not None)
         self._functions = WindowFunctions()
-        self._group_names: dict[Expression, str] = {}  # names given in GROUP BY, as written
+        self._group_names: dict[Expression, str] = {}  # names that GROUP BY gives with AS, as written
         self._window = window.kind
         self._window_expressions: dict[
             Expression, Expression
@@ -90,7 +90,7 @@ class Grouping:
         self.where: Expression | None = None
         """WHERE over tables."""
         self.pairs: tuple[tuple[str, int, str], ...] = ()
-        """Time columns that are groups: each with its interval in ns, and its key."""
+        """Time columns that are ordinary groups, each with its interval in ns and its key."""
         self.over: OverStep | None = None
         """The window functions (OVER) of the select list and of ORDER BY."""
         self.closing: ClosingStep | None = None if query.closing is None else ClosingStep()
@@ -107,7 +107,7 @@ class Grouping:
 
     @property
     def end(self) -> Column | None:
-        """The column with the end of lifetimes, if LIFETIME names it."""
+        """The column with the end of lifetimes, if LIFETIME names one."""
         return self._group_times.end
 
     @property
@@ -116,7 +116,7 @@ class Grouping:
         return self._clause.length
 
     def compile(self) -> Aggregation:
-        """Bind the clauses in an order in which each clause uses only names of earlier clauses."""
+        """Bind the clauses, in an order in which each clause uses only names of clauses that are already bound."""
         query, scope = self._query, self._scope
         self._group_times.check()
         items = query.select
@@ -155,7 +155,7 @@ class Grouping:
             groups = [group for group in scope.groups.values() if isinstance(group, Column)]
             self.filling = bind_fill(self._sql, query.fill, window, select, groups, self._clause.emit_late)
             select = self.filling.below
-        if isinstance(window, SessionWindow):  # the times of rows decide their session
+        if isinstance(window, SessionWindow):  # the times of rows determine their session
             self._aggregates.add_subaggregate(Kind.MIN, self.time)
             self._aggregates.add_subaggregate(Kind.MAX, self.time)
         user_columns = tuple(
@@ -202,11 +202,11 @@ class Grouping:
 
     @property
     def _has_own_bounds(self) -> bool:
-        """Return whether `window_start` is a column of the tables, because the query has no windows."""
+        """Return whether `window_start` is an ordinary column, because the query has no windows."""
         return self._links is None and self._scope.bound_type is None
 
     def _without_bounds(self, items: Sequence[SelectItem]) -> Sequence[SelectItem]:
-        """Remove the items `window_start` and `window_end`: every result of windows begins with them."""
+        """Remove the items `window_start` and `window_end`: every result of windows begins with these columns."""
         kept = [
             item
             for item in items
@@ -224,9 +224,9 @@ class Grouping:
         return bound
 
     def _keys(self) -> tuple[tuple[Key, ...], tuple[str, ...]]:
-        """Bind PA and GROUP BY; return the keys, and the partitioning columns of windows of rows.
+        """Bind PA and GROUP BY. Return the keys, and the partitioning columns of windows of rows.
 
-        The link is not a key, because each link has separate tables. Expressions for the window are not keys either.
+        The link is not a key, because each link has separate tables. Expressions over the window are not keys either.
         """
         keys: list[Key] = []
         self._group("PA", self._clause.partition, keys)
@@ -248,9 +248,9 @@ class Grouping:
         return tuple(keys), partition
 
     def _group(self, name: str, items: Sequence[SelectItem], keys: list[Key]) -> None:
-        """Bind the items of a clause, and add to the keys and to the groups.
+        """Bind the items of a clause, and add them to the keys and to the groups.
 
-        Groups by a text that is made of values are groups by these values: the low level has no keys for such texts.
+        The low level has no keys for texts that are computed from values. So such a group is a group by these values.
         """
         for item in items:
             expression = Binder(self._sql, name, item.expression, self._scope.in_group_by).bind()
@@ -285,7 +285,7 @@ class Grouping:
             groups[expression] = computed_column(key.name, expression)
 
     def _in_nanoseconds(self, expression: Expression) -> Expression:
-        """Return a group by time in nanoseconds: `ts/60` means minutes, but `/` divides nanoseconds."""
+        """Convert a group by time to nanoseconds: `ts/60` means minutes, but `/` divides nanoseconds."""
         times = (each for each in columns_of(expression) if each.type is Type.TIME)
         for column in times:
             interval = interval_of(expression, column)
@@ -294,7 +294,7 @@ class Grouping:
         return expression
 
     def _name_group(self, alias: Word, expression: Expression) -> None:
-        """Add a name given in GROUP BY. It must not be the name of a column, which would then have two meanings."""
+        """Add a name that GROUP BY gives. It must not be the name of a column, because it would have two meanings."""
         known = self._scope.column(alias, None) or self._scope.given_in_group_by.get(alias.text.lower())
         if known not in (None, expression):
             raise self._error(f"the name '{alias.text}' already means something else", alias.start, "a name of its own")
@@ -317,14 +317,14 @@ class Grouping:
         return tuple(outputs)
 
     def _order(self, select: tuple[Output, ...]) -> tuple[Output, ...]:
-        """Bind ORDER BY; return the outputs that only its keys need."""
+        """Bind ORDER BY. Return the outputs that only its keys need."""
         order = self._query.order or self._order_of_top()
         if order is None:
             return ()
         if self._clause.emit_late:
             clause = "ORDER BY" if order.items else order.keyword.text.upper()
             problem = f"{clause} together with LATE EMIT"
-            expected = "a query without LATE EMIT: late rows follow when their window is already sorted"
+            expected = "a query without LATE EMIT: late rows arrive when their window is already sorted"
             raise self._error(problem, order.keyword.start, expected)
 
         def bind(expression: tree.Expression) -> Expression:
@@ -336,7 +336,7 @@ class Grouping:
         return self.sorting.hidden
 
     def _order_of_top(self) -> Order | None:
-        """Return the order of the largest groups for `HAVING top(n, value)`: by the value, descending."""
+        """Return the order for `HAVING top(n, value)`: by the value, descending."""
         having = self._query.having
         over_times = bool(self.pairs) and self._window == WHOLE_INPUT
         if having is None or self._clause.emit_late or over_times:
@@ -351,7 +351,7 @@ class Grouping:
         return Order(ranked[0].function, (OrderItem(ranked[0].arguments[1], descending=True),))
 
     def _close(self, step: ClosingStep, select: tuple[Output, ...], having: Expression | None) -> tuple[Output, ...]:
-        """Bind CLOSING WHEN; return the select list of the windows below."""
+        """Bind CLOSING WHEN. Return the select list of the windows below the node `Running`."""
         closing, running = self._query.closing, self._aggregates.running
         assert closing is not None
         assert running is not None
@@ -369,10 +369,10 @@ class Grouping:
         return step.complete(groups, functions, select, condition, having)
 
     def _split(self, select: tuple[Output, ...]) -> OverStep:
-        """Split the select list at the window functions."""
+        """Divide the select list into the columns below and above the window functions."""
         functions = list(self._functions.uses.values())
         if self._clause.emit_late:
-            expected = "a query without LATE EMIT: late rows follow when their window is already written"
+            expected = "a query without LATE EMIT: late rows arrive when their window is already returned"
             raise self._error("OVER together with LATE EMIT", functions[0].start, expected)
         if isinstance(self._window, LifetimeWindow):
             from queries.plans.lifetimes import check_functions  # most queries have no lifetimes
@@ -408,7 +408,7 @@ class Grouping:
     ) -> Expression:
         """Replace grouping expressions (largest first) and placeholders by columns of partials.
 
-        With CLOSING WHEN and `above` they become columns of the windows, which the node Running reads.
+        With CLOSING WHEN and `above`, they become columns of the windows that the node `Running` reads.
         """
 
         def replace_part(part: Expression) -> Expression | None:
@@ -432,7 +432,7 @@ class Grouping:
         return transform(expression, replace_part)
 
     def _over_parts(self, expression: Expression) -> Expression:
-        """Replace the placeholders in a part of a user's aggregate by columns of the high level."""
+        """Replace the placeholders in a part of a user-defined aggregate by columns of the high level."""
         return self._replace_by_columns(expression, {}, 0, above=False)
 
     def _error(self, problem: str, start: int, expected: str) -> QueryError:
@@ -440,7 +440,7 @@ class Grouping:
 
 
 def _without_positions(query: Query) -> Query:
-    """Return a query with the items of its select list in place of their positions in GROUP BY: `GROUP BY 1, 2`."""
+    """Replace positions in GROUP BY (`GROUP BY 1, 2`) by the items of the select list."""
 
     def item_at(item: SelectItem) -> SelectItem:
         position = item.expression

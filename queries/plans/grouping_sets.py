@@ -4,7 +4,7 @@
                               UNION ALL SELECT a, NULL, count(*) … GROUP BY a
                               UNION ALL SELECT NULL, NULL, count(*) …
 
-The queries share the scan, and coarse tables are fed from finer ones (`lowlevel.table.feeding`).
+The queries share the scan of the input, and coarse tables are computed from finer tables (`lowlevel.table.feeding`).
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ GROUPING = "grouping"
 
 
 def without_grouping_sets(query: Query) -> Query:
-    """Return a query without grouping sets that has the same rows, in the order of ORDER BY."""
+    """Return an equivalent query without grouping sets."""
     assert query.grouping_sets is not None
     sets = query.grouping_sets.sets
     _check(query, {_key(query, item) for chosen in sets for item in chosen})
     inner = replace(query, grouping_sets=None, order=None)
-    ordered = sorted(sets, key=lambda chosen: -len(chosen))  # the first query has the most names of columns
+    ordered = sorted(sets, key=lambda chosen: -len(chosen))  # first the query that has most column names
     keys = {_key(query, item) for chosen in sets for item in chosen}
     queries = tuple(_grouped(inner, chosen, keys) for chosen in ordered)
     if len(queries) == 1:
@@ -58,7 +58,7 @@ def without_grouping_sets(query: Query) -> Query:
 
 
 def _check(query: Query, keys: set[Expression]) -> None:
-    """Raise QueryError for clauses that grouping sets would compute separately, and for expressions over columns."""
+    """Raise QueryError for expressions over columns, and for clauses that each grouping set would compute separately."""
     assert query.grouping_sets is not None
     clause = query.grouping_sets.keyword.text.upper().replace("GROUPING", "GROUPING SETS")
     expressions = [item.expression for item in query.select]
@@ -86,7 +86,7 @@ def _check(query: Query, keys: set[Expression]) -> None:
 
 
 def _nodes_in(node: object) -> Iterator[object]:
-    """Yield a tree and all its parts, except the parts of inner queries."""
+    """Yield a tree and all its parts, without the parts of inner queries."""
     yield node
     members = node if isinstance(node, tuple) else ()
     if is_dataclass(node) and not isinstance(node, Word | Query):
@@ -96,7 +96,7 @@ def _nodes_in(node: object) -> Iterator[object]:
 
 
 def _columns_within(expression: Expression, keys: set[Expression]) -> Iterator[Name]:
-    """Yield the names of grouping columns within an expression that is no such column, but not in aggregates."""
+    """Yield the grouping columns within a larger expression, outside aggregates."""
     if expression in keys or (isinstance(expression, Call) and expression.function.text.lower() == GROUPING):
         return
     if isinstance(expression, Call) and expression.function.text.lower() in known_aggregates():
@@ -127,12 +127,12 @@ def _grouped(query: Query, chosen: GroupingSet, keys: set[Expression]) -> Query:
     having = query.having
     if having is not None:
         having = replace(having, expression=_with_grouping(having.expression, present, missing))
-    if not chosen:  # without an aggregate the query would select rows
+    if not chosen:  # otherwise the query might have no aggregate, and would select rows
         start = query.keyword.start
         positive = _count_is_positive(start)
         both = positive if having is None else Operation(Op.AND, (having.expression, positive), start)
         having = Condition(Word("HAVING", start), both)
-    # Positions would refer to items that are NULL now.
+    # Positions would refer to items that have become NULL.
     group_by = tuple(replace(item, expression=_key(query, item)) for item in chosen)
     return replace(query, select=select, group_by=group_by, having=having)
 
@@ -154,7 +154,7 @@ def _selected(item: SelectItem, present: set[Expression], missing: set[Expressio
 
 
 def _with_grouping(expression: Expression, present: set[Expression], missing: set[Expression]) -> Expression:
-    """Return an expression with constants in place of calls of `grouping`."""
+    """Replace the calls of `grouping` in an expression by constants."""
     return cast(Expression, _replaced(expression, present, missing))
 
 

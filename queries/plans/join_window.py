@@ -1,7 +1,7 @@
 """The windows of a join: `[RANGE 3 minutes, WA ts]` after each item, or `[RANGE TUMBLING 5 minutes, WA ts]` for all.
 
-A row of an item with RANGE n can meet rows of other items up to n after it. BOUNDARY states if the ends are included
-(`highlevel.joins.window`). With RANGE 0 s it meets no later rows.
+A row of an item with RANGE n can match rows of other items up to n later. BOUNDARY states if the bounds are included
+(`highlevel.joins.window`). With RANGE 0 s a row matches no later rows.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ BOUNDARIES = {"CLOSED": Boundary.CLOSED, "HALF-OPEN": Boundary.HALF_OPEN, "OPEN"
 
 @dataclass(frozen=True, slots=True)
 class ItemWindow:
-    """The window of one item of a join.
+    """The window of one item in a join.
 
-    `range` is in ns. `origin` is the first start of a tumbling window after the epoch, in ns. `time` is the column
-    of WA as (table, column), or None. `start` is the position of the clause.
+    `range` is in ns. `origin` is the earliest start of a tumbling window at or after the epoch, in ns. `time` is the
+    column of WA as (table, column), or None. `start` is the position of the clause.
     """
 
     start: int

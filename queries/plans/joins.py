@@ -1,12 +1,12 @@
-"""The joins of FROM: their windows, keys, conditions and nodes, one join after the other.
+"""The joins in FROM: their windows, keys, conditions and nodes, one join after the other.
 
-Rows match only if any two of them are in each other's windows. A join has one time on each side. On the right this is
-the time of its item. On the left this is the time of an item from which every result has a row. The windows of other
-items become conditions.
+Rows match only if any two of them are within each other's windows. A join uses one time on each side. On the right this
+is the time of its item. On the left this is the time of an item whose row is present in every result. The windows of
+the other items become conditions.
 
-As in SQL, a condition in ON selects the rows that match, and a condition in WHERE selects results. For inner joins both
-are equivalent. A condition is evaluated as early as possible. The choices, the earliest first, are: on rows of one side
-before they are stored, as a key of a join, for each pair, on the results of the join.
+As in SQL, a condition in ON determines which rows match, and a condition in WHERE filters results. For inner joins both
+are equivalent. A condition is evaluated as early as possible, in this order of choices: on rows of one side before they
+are stored, as a key of a join, for each pair, on the results of the join.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from queries.text.errors import QueryError
 from queries.text.tree import FromItem, Table
 
 KEEPS_LEFT = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI)
-"""Joins whose results always have a row of the left side."""
+"""Joins whose results always contain a row of the left side."""
 
 KEEPS_RIGHT = (JoinKind.INNER, JoinKind.RIGHT)
-"""Joins whose results always have a row of the right side."""
+"""Joins whose results always contain a row of the right side."""
 
 NARROWS_RIGHT = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI)
 """Joins that ignore rows of the right side without a match."""
@@ -59,7 +59,7 @@ class Step:
     """Conditions on results of the join."""
 
     def owns(self, name: str) -> bool:
-        """Return whether `name` is a column of this item, qualified with the name of the item."""
+        """Return whether `name` is a column of this item, written with the name of the item."""
         return name.startswith(f"{self.table.name}.") and self.table.relation.column(self.plain(name)) is not None
 
     def plain(self, name: str) -> str:
@@ -80,7 +80,7 @@ class JoinTree:
     """The items of one FROM and their conditions. `make_node` creates the nodes of the plan."""
 
     def __init__(self, sql: str, steps: Sequence[Step]) -> None:
-        """`steps` are the items with their windows. Add all conditions before calling `make_node`."""
+        """`steps` are the items with their windows. All conditions must be added before `make_node` is called."""
         self._sql = sql
         self.steps = list(steps)
 
@@ -90,12 +90,12 @@ class JoinTree:
             self._push_down(conjunct, len(self.steps) - 1)
 
     def on(self, index: int, condition: Expression) -> None:
-        """Add the conditions of ON, or of WHERE for a join in Gigascope's spelling."""
+        """Add the conditions of ON, or of WHERE for a join in Gigascope's syntax."""
         for conjunct in conjuncts(condition):
             self._match(conjunct, index)
 
     def _push_down(self, condition: Expression, index: int) -> None:
-        """Add a filter on the join of the items up to `index`, as early in the tree as possible."""
+        """Add a filter on the join of the items up to `index`, at the earliest possible place in the tree."""
         step, names = self.steps[index], names_in([condition])
         if index == 0:
             step.filters.append(condition)
@@ -128,7 +128,7 @@ class JoinTree:
 
     @property
     def visible(self) -> list[Step]:
-        """The items whose columns are in the results."""
+        """The items whose columns the results contain."""
         return [step for step in self.steps if not step.kind.is_left_only]
 
     def make_node(self, needed: Iterable[str], times: Sequence[str]) -> Node:
@@ -186,9 +186,9 @@ class JoinTree:
         return relation_node.node, {f"{step.table.name}.{name}": column for name, column in relation_node.names.items()}
 
     def _condition(self, index: int, left_time: str) -> tuple[list[tuple[Expression, Expression]], list[Expression]]:
-        """Split the conditions on pairs into keys (equalities of both sides) and residual conditions.
+        """Divide the conditions on pairs into keys (equalities between both sides) and residual conditions.
 
-        The windows of items whose time is not the time of the left side are residual conditions.
+        The windows of items whose time is not used as the time of the left side become residual conditions.
         """
         step = self.steps[index]
         keys: list[tuple[Expression, Expression]] = []
@@ -207,7 +207,7 @@ class JoinTree:
         return keys, residuals
 
     def _in_band(self, other: Step, index: int) -> Expression:
-        """Return the window between the items `other` and `index` as a condition on their times."""
+        """Convert the window between the items `other` and `index` to a condition on their times."""
         step, can_be_null = self.steps[index], self.lacks(other, index - 1)
         band = Band(other.window.range, step.window.range, step.window.boundary or Boundary.CLOSED)
         time = replace(other.time_column, nullable=can_be_null)
@@ -220,7 +220,7 @@ class JoinTree:
     def _window(
         self, index: int, left_time: str, residuals: list[Expression]
     ) -> tuple[Band | Tumbling, list[Expression]]:
-        """Return the window of a join, and the residual conditions that do not narrow it."""
+        """Return the window of a join, narrowed by residual conditions, and the other residual conditions."""
         step = self.steps[index]
         if step.window.tumbling:
             return Tumbling(step.window.range, step.window.origin), residuals
@@ -238,7 +238,7 @@ class JoinTree:
         raise QueryError("a join with the results of a FULL join", self._sql, start, expected)
 
     def lacks(self, step: Step, last: int | None = None) -> bool:
-        """Return whether rows of an item can be missing in the join of the items up to `last`, or of all items."""
+        """Return whether results of the join of the items up to `last` (default: all) may lack the row of an item."""
         index = self.steps.index(step)
         later = self.steps[index + 1 : None if last is None else last + 1]
         is_outer = step.kind in (JoinKind.LEFT, JoinKind.FULL)
@@ -252,7 +252,7 @@ def _side(node: Node, names: dict[str, str], time: str, needed: set[str]) -> Sid
 
 
 def join_steps(sql: str, items: Sequence[FromItem], relation_of: Callable[[Table], Relation]) -> list[Step]:
-    """Return a step for each item of a join, in order. Raises QueryError for windows or names that do not fit."""
+    """Return a step for each item of a join, in order. Raises QueryError for wrong windows or names."""
     steps: list[Step] = []
     windows = [None if item.window is None else bind_item_window(sql, item.window) for item in items]
     shared = windows[-1] if windows[-1] is not None and windows[-1].tumbling else None

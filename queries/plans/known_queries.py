@@ -1,7 +1,7 @@
-"""Queries that another query can read by name: those of its WITH, and those of the same pipeline file.
+"""The queries that another query can read by name: queries of its WITH, and queries of the same pipeline file.
 
-A name in FROM means a query if there is one with this name, otherwise a link. Queries of a pipeline file may be in any
-order. A query that reads itself, also through other queries, is an error that lists the whole path.
+A name in FROM means the query with this name if it exists, otherwise a link. Queries of a pipeline file may be in any
+order. If a query reads itself, also through other queries, the error lists the whole path.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from queries.text.tree import Stream
 
 @dataclass(frozen=True, slots=True)
 class NamedQuery:
-    """A query that others can read: its text, and the layer of plain names in it."""
+    """A query that other queries can read: its text, and the IP layer that column names without a prefix mean."""
 
     sql: str
     layer: str = Layer.OUTER
@@ -29,9 +29,10 @@ class NamedQuery:
 class KnownQueries:
     """The queries and links that a query can read.
 
-    * `named`: queries of the pipeline by name in lower case. `with_queries`: queries of WITH. `tables`: tables.
-    * `links`: names of links; None if unknown.
-    * `path`: queries that are being compiled, the outermost first. `later`: queries of WITH after the current one.
+    * `named`: the queries of the pipeline by name in lower case. `with_queries`: the queries of WITH. `tables`: tables.
+    * `links`: the names of links; None if they are unknown.
+    * `path`: the queries whose compilation has begun, the outermost first. `later`: queries of WITH after the current
+      one.
     """
 
     named: Mapping[str, NamedQuery] = field(default_factory=dict)
@@ -51,10 +52,10 @@ class KnownQueries:
         return stream.kind is None and (self.find(name) is not None or name in self.named)
 
     def check(self, sql: str, streams: Sequence[Stream]) -> None:
-        """Raise QueryError for a name that is neither a link nor a query, if the links are known.
+        """If the links are known, raise QueryError for a name that is neither a link nor a query.
 
-        The outermost query is not checked here but against the inputs. Names of later queries of WITH are errors too,
-        because the user probably means these queries.
+        The names in the outermost query are checked elsewhere, against the inputs. The name of a later query of WITH is
+        an error too, because the user probably means this query.
         """
         for stream in streams:
             if stream.kind is None and stream.word.text.lower() in self.later:

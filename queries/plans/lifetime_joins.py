@@ -4,12 +4,12 @@
     item 2 ─┴─► OverlapJoin ─┐
     item 3 ──────────────────┴─► OverlapJoin ► [Filter] ► Apply, or Snapshots
 
-A result is true while the rows of all items are true. `window_start` and `window_end` are the bounds of this time, and
-columns of the join. Groups over the join are those of the rows that are true at each instant, as if the query had
-`[LIFETIME window_start TO window_end]`.
+A result is true while the rows of all items are true. The columns `window_start` and `window_end` are the bounds of
+this time. GROUP BY over the join groups the results that are true at each instant, as if the query had `[LIFETIME
+window_start TO window_end]`.
 
-All joins are inner joins, so a condition in ON means the same as in WHERE. It is evaluated as early as possible: on
-rows of one item, as a key, on the results of a join.
+All joins are inner joins, so a condition in ON means the same as in WHERE. It is evaluated as early as possible: on the
+rows of one item, as a key of a join, or on the results of a join.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from queries.text.errors import QueryError
 from queries.text.tree import FromItem, Name, Parameter, Query, Table, Window, Word
 
 BOUNDS = (WINDOW_START, WINDOW_END)
-"""The columns of a join with the bounds of the lifetime of a result."""
+"""The columns of a join that contain the bounds of a result's lifetime."""
 
 EACH_ITEM = "[LIFETIME start TO end] or [LIFETIME 5 minutes] after each item"
 
@@ -54,7 +54,7 @@ class LifetimeItem:
 
     @property
     def prefix(self) -> str:
-        """The beginning of the names of its columns."""
+        """The prefix of the names of its columns."""
         return f"{self.table.name}."
 
     def own_names(self, names: set[str]) -> set[str]:
@@ -68,7 +68,7 @@ class LifetimeItem:
 
 
 class LifetimeNames(TableNames):
-    """The columns of the items, and the bounds of the results. A bound hides columns of this name without a table."""
+    """The columns of the items, and the bounds of the results. A bound hides columns with the same unqualified name."""
 
     @property
     def _bounds(self) -> dict[str, Column]:
@@ -108,7 +108,7 @@ class LifetimeJoins:
     """The items of one FROM and their conditions. `make_node` creates the nodes of the plan."""
 
     def __init__(self, sql: str, items: Sequence[LifetimeItem]) -> None:
-        """Add all conditions before calling `make_node`."""
+        """All conditions must be added before `make_node` is called."""
         self._sql = sql
         self._items = list(items)
 
@@ -118,7 +118,7 @@ class LifetimeJoins:
         return LifetimeNames(self._sql, tables, qualify=True)
 
     def set_first_uses(self, positions: Mapping[str, Word]) -> None:
-        """Set the first uses of columns by their qualified names, for messages about columns of links."""
+        """Set the position of the first use of each column, by qualified name, for messages about columns of links."""
         for item in self._items:
             if isinstance(item.table.relation, LinkRelation):
                 own = item.own_names(set(positions))
@@ -141,7 +141,7 @@ class LifetimeJoins:
         return self._node(len(self._items) - 1, needed | names_in(residuals), time)
 
     def _split(self, item: LifetimeItem) -> tuple[list[tuple[Expression, Expression]], list[Expression]]:
-        """Split the conditions of an item into keys of its join and residual conditions."""
+        """Divide the conditions of an item into keys of its join and residual conditions."""
         keys, residuals = [], []
         for condition in item.conditions:
             names = names_in([condition])
@@ -241,7 +241,7 @@ def _item(sql: str, item: FromItem, table: NamedTable) -> LifetimeItem:
 
 
 def with_bounds_as_lifetime(query: Query) -> Query:
-    """Return a query with groups over a join of lifetimes, in which a result is true between its bounds."""
+    """Add the clause `[LIFETIME window_start TO window_end]` to a query with groups over a join of lifetimes."""
     if query.window is not None or query.call is not None:
         return query
     at = query.keyword.start

@@ -1,4 +1,4 @@
-"""LIFETIME: rows that are true for a time, and the node with the aggregates of the rows that are true at each instant.
+"""LIFETIME: rows that are true for a time. The plan aggregates the rows that are true at each instant.
 
     FROM flows [LIFETIME start_ts TO end_ts]                  Leaf of rows ► Snapshots
     FROM flows [LIFETIME start_ts TO end_ts, SLIDE 1 minute]  Leaf of rows ► Apply ► TouchedWindows ► Windowed
@@ -9,8 +9,8 @@
 The rank of a group at an instant is known before its snapshot ends. So for ranks a snapshot is returned when it begins
 (`open_ended`), as a change, also if the results of the query are final rows.
 
-When rows of Snapshots end, their values are taken out of the aggregates. So sums of floats are exact: a difference of
-rounded sums would not be the sum of the remaining values (`highlevel.speculation.lifetimes.exact_sums`).
+When a row ends, its values are subtracted from the aggregates. So sums of floats must be exact: after a subtraction, a
+rounded sum would differ from the sum of the remaining values (`highlevel.speculation.lifetimes.exact_sums`).
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ RANKED_START, RANKED_END, RANKED_TIME = ".start", ".end", ".time"
 """Columns of rows that are ranked: their lifetime, and the time of the watermark if it is not their start."""
 
 AGGREGATES = ("count", "sum", "avg", "min", "max", *VARIANCES, "count_distinct", "median", "quantile")
-"""Aggregates of the rows that are true at an instant."""
+"""Aggregates that LIFETIME supports."""
 
 
 def make_snapshots(query: Query, node: Node, aggregation: Aggregation, start: str, end: str | None) -> Snapshots:
-    """Return the node over rows that are true from the column `start` until `end`, or for the length of the window.
+    """Return the node for rows that are true from column `start` until column `end`, or for the window's length.
 
-    Raises QueryError for aggregates and clauses that it cannot have.
+    Raises QueryError for aggregates and clauses that are not supported.
     """
     _check_aggregates(query, aggregation)
     return Snapshots(node, aggregation, start, end, 0 if start in node.time_columns else None)
@@ -190,8 +190,11 @@ def check_functions(sql: str, functions: Iterable[BoundFunction]) -> None:
 def make_windows(
     node: Node, local: Mapping[str, str], aggregation: Aggregation, start: str, end: str | None, length: int | None
 ) -> Windowed:
-    """Return windows in which a row counts if its lifetime touches them. `local`: the names of columns of `node`."""
-    if any(name != own for name, own in local.items()):  # the time column of links has another name
+    """Return windows; a row counts in each window that its lifetime overlaps.
+
+    `local`: the names of columns of `node`.
+    """
+    if any(name != own for name, own in local.items()):  # the time column of links has another name in the node
         columns = {column.name: column for column in node.columns}
         outputs = tuple(Output(name, columns[own]) for name, own in local.items() if own in columns)
         times = tuple(TimeOutput(name, own) for name, own in local.items() if own in node.time_columns)
@@ -203,7 +206,7 @@ def make_windows(
 
 
 def with_remember(node: Timed, remember: int | None) -> Timed:
-    """Return a node whose rows begin at most `remember` ns before the newest row of their link."""
+    """Set how much earlier than the newest row of its link a row of the node may begin: `remember` ns."""
     if remember in (None, FOREVER):
         return node
     if isinstance(node, InstantRanks):
@@ -222,7 +225,7 @@ def with_remember(node: Timed, remember: int | None) -> Timed:
 
 
 def _late_by(source: Node, late_by: int | None, remember: int | None) -> int | None:
-    """Return how much earlier than the watermark of `source` a row may begin."""
+    """Return how much earlier than the watermark of `source` a row may begin, ns."""
     if late_by == 0:
         return late_by
     below = source.input if isinstance(source, Apply) else source

@@ -1,9 +1,9 @@
-"""The columns of a query that a sub-query in one of its expressions refers to.
+"""Find the columns of an outer query to which a sub-query in one of its expressions refers.
 
     SELECT … FROM packets p WHERE EXISTS (SELECT … FROM packets q WHERE q.srcIP = p.destIP)
 
-Such a column is written with the name of its item in FROM, here `p`, unless an item of the sub-query has this name. It
-is in WHERE of the sub-query itself, not in a query within the sub-query.
+Such a column is written with the name of its item in FROM, here `p`; no item of the sub-query may have this name. It
+must be in WHERE of the sub-query itself, not in a query within the sub-query.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from queries.text.errors import QueryError
 
 
 def parts_of(root: Any, skip: type | None = None) -> Iterator[Any]:
-    """Yield a node of a syntax tree and its descendants, but not those of other nodes of type `skip`."""
+    """Yield a node of a syntax tree and its descendants, without the descendants of other nodes of type `skip`."""
     pending: list[Any] = [root]
     while pending:
         node = pending.pop()
@@ -33,12 +33,12 @@ def parts_of(root: Any, skip: type | None = None) -> Iterator[Any]:
 
 
 def subqueries_of(query: tree.Query) -> list[tree.ScalarQuery | tree.Exists]:
-    """Return the sub-queries in the expressions of a query, without those within other sub-queries."""
+    """Return the sub-queries in the expressions of a query, without nested sub-queries."""
     return [node for node in parts_of(query, skip=tree.Query) if isinstance(node, tree.ScalarQuery | tree.Exists)]
 
 
 def item_names(query: tree.Query) -> frozenset[str]:
-    """Return the names of the items of FROM in lower case, without kinds of rows and layers, which have own columns."""
+    """Return the names of the items of FROM in lower case, without kinds of rows and layers."""
     names: set[str] = set()
     for item in query.tables:
         if item.alias is not None:
@@ -49,7 +49,7 @@ def item_names(query: tree.Query) -> frozenset[str]:
 
 
 def names_of(root: Any, tables: frozenset[str]) -> Iterator[tree.Name]:
-    """Yield the columns of `tables` in a part of a syntax tree, also in its sub-queries."""
+    """Yield the columns of `tables` in a part of a syntax tree, including its sub-queries."""
     for node in parts_of(root, skip=tree.Query):
         match node:
             case tree.Query() if node is not root:
@@ -59,7 +59,7 @@ def names_of(root: Any, tables: frozenset[str]) -> Iterator[tree.Name]:
 
 
 def is_correlated(query: tree.Query, around: frozenset[str]) -> bool:
-    """Return whether a sub-query refers to columns of the query around it, whose items are `around`.
+    """Return whether a sub-query refers to columns of the outer query. `around` are the names of the outer items.
 
     Raises QueryError for such a column outside WHERE of the sub-query, and in a query within the sub-query.
     """

@@ -1,14 +1,14 @@
 """Names of the columns of a result.
 
-AS gives a name, which must be unique. Without AS an item has the first of these names:
+A name after AS must be unique. Without AS, an item gets the first of these names that exists:
 
-    given in GROUP BY     the name
+    given in GROUP BY  the name
     column                its name, `srcIP`; a column of the inner IP header is `inner.srcIP`, unless names without
                           a prefix mean the inner header
     aggregate             `count` for `count(*)`, `sum_len` for `sum(len)`
     other expression      `column_3` in third position
 
-If the name is used already, `_2`, `_3`, … is appended. Two columns with the same name keep the names of their tables:
+If the name is already used, `_2`, `_3`, … is appended. Two columns with the same name keep the names of their tables:
 `A.ts`, `S.ts`.
 """
 
@@ -25,7 +25,7 @@ from queries.text.errors import QueryError
 from queries.text.tree import Call, Name, SelectItem, Word
 
 ColumnNamer = Callable[[str], str | None]
-"""Function from the name of a column to its name in results; None for other names."""
+"""A function that returns the name of a column in results, or None for other names."""
 
 
 def check_missing_commas(sql: str, items: Sequence[SelectItem], names: Names) -> None:
@@ -58,10 +58,10 @@ def output_names(
 ) -> list[str]:
     """Return the names of `items`.
 
-    `bound`: their expressions; `given_names`: the names that GROUP BY gives to expressions.
+    `bound`: their bound expressions. `given_names`: the names that GROUP BY gives to expressions.
 
-    `reserved`: names of the other columns of the result. Raises QueryError for a name that is given twice, and for
-    one that begins with a dot, as the names of hidden columns do.
+    `reserved`: the names of the other columns of the result. Raises QueryError for a name that is given twice, and for
+    a name that begins with a dot, because the names of hidden columns begin with a dot.
     """
     taken = set(reserved)
     for item in items:
@@ -105,9 +105,9 @@ def _name_of(expression: Expression, column_name: ColumnNamer) -> str | None:
 
 
 def find_given_names(items: Sequence[SelectItem], bound: Sequence[Expression]) -> dict[Expression, str]:
-    """Return the names of the items that are written as one name, but are not a column or a constant.
+    """Return the names of items that are written as one name and mean an expression, not a column or a constant.
 
-    Such a name stands for an expression: `time`, `S.time`, `flag`.
+    Examples are `time`, `S.time` and `flag`.
     """
     given_names: dict[Expression, str] = {}
     for item, expression in zip(items, bound, strict=True):
@@ -117,9 +117,9 @@ def find_given_names(items: Sequence[SelectItem], bound: Sequence[Expression]) -
 
 
 def name_without_table(bound: Sequence[Expression], shown_name: ColumnNamer) -> ColumnNamer:
-    """Return a function that names columns, for the select list `bound`.
+    """Return the function that names the columns of the select list `bound`.
 
-    A column is named without its table if no other column of the list has the same name; otherwise with it.
+    If another column of the list has the same name, the name contains the table.
     """
     uses = Counter(shown_name(name) for name in {column.name for column in bound if isinstance(column, Column)})
 

@@ -1,4 +1,4 @@
-"""Window functions (OVER) in a plan: the select list is split into columns below and above the node `Over`.
+"""Window functions (OVER): divide the select list into columns below the node `Over` and columns above it.
 
 SELECT srcIP, sum(len) * 100.0 / sum(sum(len)) OVER () AS share       the select list
 srcIP, .over 1 = sum(len), .over 2 = sum(len) * 100.0                 below: columns of the groups
@@ -31,7 +31,7 @@ class OverStep:
     def over(self, node: Node, *, windowed: bool = False) -> Over:
         """Return the node Over above `node`, which has the columns `below`.
 
-        With windows a function uses the rows of one window, unless it is sorted by a bound of the windows.
+        With windows, a function uses only the rows of one window, unless it is ordered by a bound of the windows.
         """
         if not windowed:
             return Over(node, self.functions, self.outputs)
@@ -42,7 +42,7 @@ class OverStep:
         ]
         functions = []
         for function in self.functions:
-            # Windows have one length, so both bounds have the same order.
+            # All windows have the same length, so both bounds give the same order.
             order = tuple(replace(key, column=WINDOW_END) if key.column in bounds else key for key in function.order)
             compares_windows = bool(order) and order[0].column == WINDOW_END
             partition = function.partition if compares_windows else (WINDOW_END, WINDOW_START, *function.partition)
@@ -55,7 +55,10 @@ def split_select(
     functions: Sequence[BoundFunction],
     lift: Callable[[Expression, int], Expression] = lambda expression, _start: expression,
 ) -> OverStep:
-    """Split a select list. `lift` converts the expressions of the functions, with their position, like the outputs."""
+    """Divide a select list.
+
+    `lift` converts an expression of a function and its position, in the same way as the outputs.
+    """
     names = {function.name: f".function {number}" for number, function in enumerate(functions, 1)}
     below: list[Output] = [out for out in outputs if not _uses(out.expression, names)]
 

@@ -1,6 +1,6 @@
-"""Items of FROM: columns by name, time columns, and the node of the rows.
+"""Items of FROM: they find columns by name, list the time columns, and create the node of the rows.
 
-The low level passes on only the needed columns, and only rows that pass the condition.
+The low level returns only the needed columns, and only rows that satisfy the conditions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from queries.text.tree import Word
 
 @dataclass(frozen=True)
 class RelationNode:
-    """A node, and its columns by their names in the relation."""
+    """A node, and for each column of the relation its name in the node."""
 
     node: Node
     names: Mapping[str, str]
@@ -60,16 +60,21 @@ class Relation(Protocol):
         ...
 
     def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
-        """Return the rows that satisfy all of `where`, with the needed columns; watermarks are for `time`."""
+        """Return the rows that satisfy all of `where`, with the needed columns.
+
+        The watermarks are of the column `time`.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class LinkRelation:
-    """Rows of links. `name`: the name of the query. `first_uses`: the first use of each column, for messages.
+    """Rows of links. `name`: the name of the query.
 
-    `computed`: expressions over bytes by their column names; the low level computes them, because bytes are not passed
-    on.
+    `first_uses`: the first use of each column in the text, for messages.
+
+    `computed`: expressions over bytes by their column names. The low level computes them, because it does not return
+    bytes.
     """
 
     sql: str
@@ -93,7 +98,7 @@ class LinkRelation:
         )
 
     def column(self, name: str) -> Column | None:
-        """Return a column of the kind of rows, in the layer."""
+        """Return a column of this kind of rows and layer."""
         return row_kind_of(self.links.source.kind).column(name, self.links.layer)
 
     def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
@@ -104,7 +109,7 @@ class LinkRelation:
             assert column is not None, name
             if column.type is Type.BYTES:
                 at = self.first_uses[name].start if name in self.first_uses else 0
-                expected = "a condition on this stream only: bytes do not leave the low level"
+                expected = "a condition on this stream only: the low level does not return bytes"
                 raise QueryError(f"{name} above the low level", self.sql, at, expected)
             keys.append(Key(name, column))
         source = self.links.source
@@ -114,7 +119,7 @@ class LinkRelation:
         return RelationNode(Leaf(self.name, source.streams, low, self.links.layer), names)
 
     def computing(self, expression: Expression) -> Expression:
-        """Return an expression with columns of the low level in place of functions of bytes."""
+        """Replace functions of bytes in an expression by columns that the low level computes."""
 
         def computed(part: Expression) -> Expression | None:
             if isinstance(part, UserCall):
@@ -155,7 +160,7 @@ class QueryRelation:
         return self.query.by_name.get(name.lower())
 
     def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
-        """Return all columns, so that all readers that use this time column share one node."""
+        """Return all columns, so that all queries that read this time column share one node."""
         node, condition = self.query.node(time), conjunction(where)
         node = node if condition is None else Filter(node, condition)
         return RelationNode(node, {column.name: column.name for column in self.query.columns})
@@ -163,7 +168,7 @@ class QueryRelation:
 
 @dataclass(frozen=True)
 class UnionRelation:
-    """The union of relations with the same columns, those of its first query."""
+    """The union of relations with the same columns. The columns have the names and order of the first query."""
 
     parts: tuple[Relation, ...]
     columns: tuple[Column, ...]
@@ -171,12 +176,12 @@ class UnionRelation:
 
     @property
     def times(self) -> tuple[str, ...]:
-        """The columns that are time columns of every part."""
+        """The columns that are time columns in every part."""
         return self.common_times
 
     @property
     def visible_names(self) -> tuple[str, ...]:
-        """The columns of all."""
+        """The columns of the union."""
         return tuple(column.name for column in self.columns)
 
     def column(self, name: str) -> Column | None:
@@ -200,7 +205,7 @@ class UnionRelation:
 
 
 def union_of(sql: str, parts: Sequence[Relation], words: Sequence[Word]) -> UnionRelation:
-    """Return the union of relations, at least one of them a query. Raises QueryError if one lacks a column."""
+    """Return the union of relations, of which at least one is a query. Raises QueryError if one lacks a column."""
     model = next(part for part in parts if not isinstance(part, LinkRelation))
     columns = []
     for name in model.visible_names:
@@ -232,7 +237,7 @@ def conjunction(conditions: Sequence[Expression]) -> Expression | None:
 
 
 def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
-    """Return an expression with other names; columns without a new name keep their name."""
+    """Rename the columns of an expression. Columns that are not in `names` keep their names."""
 
     def rename(part: Expression) -> Expression | None:
         return replace(part, name=names.get(part.name, part.name)) if isinstance(part, Column) else None
@@ -241,7 +246,7 @@ def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
 
 
 def names_in(expressions: Iterable[Expression]) -> set[str]:
-    """Return the names of all columns of expressions."""
+    """Return the names of all columns in expressions."""
     return {column.name for expression in expressions for column in columns_of(expression)}
 
 
@@ -251,9 +256,9 @@ SUB_QUERY = "sub-query "
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A relation and its name in this query; `nullable` if results can lack its row, as in outer joins.
+    """A relation and its name in this query. `nullable`: results can lack its row, as in outer joins.
 
-    `time`: the time column of its join window. Joins have no watermarks for other time columns.
+    `time`: the time column of its join window, the only one for which the join has watermarks.
     """
 
     name: str
@@ -268,10 +273,13 @@ class NamedTable:
 
 
 class TableNames:
-    """The columns of tables, as `table.column` if they `qualify` (joins), otherwise as `column`."""
+    """The columns of tables. Their names are `table.column` with `qualify` (for joins), otherwise `column`."""
 
     def __init__(self, sql: str, tables: Sequence[NamedTable], *, qualify: bool, tested: Sequence[str] = ()) -> None:
-        """Set the tables, with different names; `tested`: tables that SEMI and ANTI joins only test."""
+        """`tables` must have different names.
+
+        `tested`: tables of SEMI and ANTI joins, whose columns are not in results.
+        """
         self._sql = sql
         self._qualify = qualify
         self.tables = tables
@@ -310,7 +318,7 @@ class TableNames:
 
     @property
     def all(self) -> Iterator[tuple[str, Column]]:
-        """The columns of `*`, each with its name."""
+        """The columns that `*` means, each with its name."""
         for table in self.tables:
             for name in table.relation.visible_names:
                 column = self._of(table, name)

@@ -1,6 +1,7 @@
-"""DISTINCT ON, MERGE and CHANGES BY after a table in FROM: tables whose rows are made of several rows of another table.
+"""DISTINCT ON, MERGE and CHANGES BY after a table in FROM: a row of the result may depend on several rows of the table.
 
-A condition on columns of the key selects whole keys, so it is evaluated before. Other conditions are about the results.
+A condition on only key columns selects whole keys, so it is evaluated on the input. Other conditions are evaluated on
+the results.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ FLOW_KEY = (
     *("exporter", "observation_domain", "input"),
     *("srcIP", "destIP", "srcPort", "destPort", "protocol", "tos"),
 )
-"""The columns that are equal in all records of a flow, unless MERGE BY states others."""
+"""The default key of MERGE: the columns that are equal in all records of a flow."""
 
 START, REASON, FLAGS, PROTOCOL = "start_ts", "flowEndReason", "tcp_flags", "protocol"
 ACTIVE_TIMEOUT, TCP, FIN_OR_RST = 2, 6, 5
@@ -77,7 +78,7 @@ class CopiesRelation:
 
 @dataclass(frozen=True)
 class FlowsRelation:
-    """Flow records, merged to flows."""
+    """Flow records that are merged to flows."""
 
     inner: LinkRelation
     keys: tuple[str, ...]
@@ -91,7 +92,7 @@ class FlowsRelation:
 
     @property
     def visible_names(self) -> tuple[str, ...]:
-        """The columns of records, and those of flows."""
+        """The columns of records, and the additional columns of flows."""
         return (*self.inner.visible_names, RECORDS, OPEN)
 
     def column(self, name: str) -> Column | None:
@@ -115,7 +116,7 @@ class FlowsRelation:
 
     @property
     def _ended(self) -> Expression:
-        """The condition of the last record: the reason of its export, or else a FIN or RST."""
+        """The condition that marks the last record of a flow: the reason of its export, or else a FIN or RST."""
         columns = (self.inner.column(name) for name in (REASON, FLAGS, PROTOCOL))
         reason, flags, protocol = (column for column in columns if column is not None)
         closing = Binary(Op.NE, Binary(Op.BIT_AND, flags, Literal(FIN_OR_RST, Type.INT)), Literal(0, Type.INT))
@@ -125,7 +126,7 @@ class FlowsRelation:
 
 @dataclass(frozen=True)
 class NetRelation:
-    """The rows that remain of a change log. `change`: the column with the operation or the weight."""
+    """The rows that a change log adds up to. `change`: the column with the operation or the weight."""
 
     inner: Relation
     change: str
@@ -145,7 +146,7 @@ class NetRelation:
         return None if name.lower() == self.change.lower() else self.inner.column(name)
 
     def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
-        """Return the rows. All columns decide which row is withdrawn, so none is left out."""
+        """Return the rows. A withdrawal must be equal to its row in all columns, so all columns are read."""
         placed = self.inner.make_node(self.inner.visible_names, time or self.times[0], where)
         node = NetRows(placed.node, placed.names[self.change])
         return RelationNode(node, {name: column for name, column in placed.names.items() if name != self.change})
@@ -221,7 +222,7 @@ def _bind_keys(sql: str, clause: str, columns: Sequence[tree.Expression], inner:
 def _split(
     where: Sequence[Expression], keys: Sequence[str], inner: Relation
 ) -> tuple[list[Expression], list[Expression]]:
-    """Return the conditions on key columns only, and the others."""
+    """Divide conditions into those on only key columns, and the others."""
     below = [each for each in where if names_in([each]) <= set(keys)]
     above = [each for each in where if each not in below]
     return below, [inner.computing(each) for each in above] if isinstance(inner, LinkRelation) else above
@@ -249,7 +250,7 @@ def _with_names(
 
 
 def _role(name: str) -> Role:
-    """Return the role of a column of flow records."""
+    """Return how a column of flow records is merged."""
     if name in _COUNTERS or name in _INITIATOR_COUNTERS or name.endswith("DeltaCount"):
         return Role.SUM
     if name in (FLAGS, "tcpControlBits", "reverseTcpControlBits"):

@@ -1,7 +1,8 @@
-"""SELECT without groups: columns, expressions over them, and DISTINCT.
+"""SELECT without groups: columns, expressions over columns, and DISTINCT.
 
-A result column that is an unchanged time column can be a window time of other queries. A column that divides a time
-column by an interval increases with it. Then DISTINCT removes stored rows when no later row can be equal to them.
+If a result column is an unchanged time column, windows of other queries can use it. If a result column is a time column
+divided by an interval, it increases with the time. Then DISTINCT can remove stored rows when no later row can be equal
+to them.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from queries.text.tree import Query
 class SelectList:
     """The columns of the result. `increasing_columns` lists the columns that increase with a time column.
 
-    `increasing_columns` has tuples (name of the output, time column, interval in ns). `functions` are the window
-    functions, whose placeholders are in `outputs` until `over` is set: then `outputs` are the columns below them.
+    `increasing_columns` contains tuples (name of the output, time column, interval in ns). `functions` are the window
+    functions. Without `over`, `outputs` contain placeholders for them; with `over`, `outputs` are the columns below
+    them.
     """
 
     outputs: tuple[Output, ...]
@@ -38,7 +40,7 @@ class SelectList:
     over: OverStep | None = None
 
     def split(self) -> SelectList:
-        """Return the select list with the window functions in `over`, if there are any."""
+        """Move the window functions, if there are any, to `over`."""
         if not self.functions.uses:
             return self
         over = split_select(self.outputs, list(self.functions.uses.values()))
@@ -58,18 +60,18 @@ class SelectList:
 
     @property
     def times(self) -> dict[str, str]:
-        """The outputs that are unchanged time columns, each with its column."""
+        """The outputs that are unchanged time columns, each with the name of this column."""
         return {name: column.name for name, column, interval in self.increasing_columns if interval == 1}
 
 
 def select_all(columns: Sequence[tuple[str, Column]], times: Sequence[Column]) -> SelectList:
-    """Return the columns of `*`."""
+    """Return the select list that `*` means."""
     outputs = tuple(Output(name, column) for name, column in columns)
     return _selected(outputs, times, WindowFunctions())
 
 
 def select_rows(query: Query, names: Names, times: Sequence[Column]) -> SelectList:
-    """Bind the select list of a query without groups; `times` are time columns that are never NULL."""
+    """Bind the select list of a query without groups. `times` are the time columns that are never NULL."""
     sql, items = query.sql, query.select
     check_missing_commas(sql, items, names)
     scope = Scope(names)
@@ -103,7 +105,7 @@ def _selected(outputs: Sequence[Output], times: Sequence[Column], functions: Win
 
 
 def counted_by(expression: Expression, time: Column) -> int | None:
-    """Return the divisor of a time column: 1 for the column itself; None for other expressions.
+    """Return by what an expression divides a time column: 1 for the column itself. Return None for other expressions.
 
     >>> ts = Column("ts", Type.TIME)
     >>> seconds = Binary(Op.DIV, ts, Literal(10**9, Type.INT))

@@ -2,11 +2,11 @@
 
     … ► Leaf of rows ► Apply ► Sample
 
-Apply computes the keys and the arguments of aggregates for each row. It is compiled as a query without groups. The
-key that increases with the time column is the window.
+Apply computes the keys and the arguments of aggregates for each row. It is compiled as a query without groups. The key
+that increases with the time column is the number of the window.
 
-Sample evaluates a condition `ssample(…)` or `rsample(…)` of WHERE, and Apply's input the other conditions. The call
-determines the family of functions with a state, and their size and seed.
+Sample evaluates the condition `ssample(…)` or `rsample(…)` in WHERE. The other conditions are evaluated on the input of
+Apply. The call determines which functions with a state the query has, and their size and seed.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ SUPERAGGREGATES = ("count$", "sum$", "min$", "max$", "count_distinct$")
 AGGREGATES = ("count", "sum", "min", "max", "first")
 
 FAMILY_OF = {function: name for name, family in FAMILIES.items() for function in family.names}
-"""The families of functions with a state."""
+"""The family (the functions that share a state) of each function with a state."""
 
 CompileRows = Callable[[Query], ReadableQuery]
 
 
 def compile_sample(query: Query, compile_rows: CompileRows, name: str, layer: str) -> ReadableQuery:
-    """Compile a query with supergroups. `compile_rows` compiles the query of the rows, which has no groups."""
+    """Compile a query with supergroups. `compile_rows` compiles a query without groups, which computes the rows."""
     return _SampleCompiler(query).compile(compile_rows, name, layer)
 
 
@@ -66,7 +66,7 @@ class _SampleCompiler:
         self._keys: dict[Expression, str] = {}
 
     def _check(self) -> None:
-        """Refuse clauses that the sampling operator does not have."""
+        """Raise QueryError for clauses that the sampling operator does not support."""
         query, clauses = self._query, self._clauses
         word = clauses.keyword
         if not query.group_by or query.call is not None:
@@ -93,7 +93,7 @@ class _SampleCompiler:
                 yield condition.expression
 
     def _argument(self, call: Call) -> Expression | None:
-        """Return the argument of an aggregate, None for `*`."""
+        """Return the argument of an aggregate; None for `*`."""
         word, name = call.function, call.function.text.lower()
         if call.where is not None:
             self._fail(f"FILTER after {name} in a query that samples", call.where.start, "WHERE, or CASE in sum(…)")
@@ -114,7 +114,7 @@ class _SampleCompiler:
         return argument
 
     def _admission(self) -> StateFunctions | None:
-        """Take the function with a state out of WHERE, and its weight as an argument."""
+        """Remove the function with a state from WHERE, and add its weight to the arguments."""
         if self._query.where is None:
             return None
         condition = self._query.where.expression
@@ -152,7 +152,7 @@ class _SampleCompiler:
         for argument, least in zip(call.arguments[weights:], (1, 0), strict=False):
             value = int(argument.text) if _is_count(argument) else -1
             if not least <= value < 2**31:
-                problem = f"{'a size' if least else 'a seed'} of {name} that is no constant in the range"
+                problem = f"{'a size' if least else 'a seed'} of {name} that is not a constant in the range"
                 minus = argument.minus if isinstance(argument, tree.Constant) else None
                 self._fail(problem, argument.start if minus is None else minus, f"{least} to 2147483647")
             numbers.append(value)
@@ -220,7 +220,7 @@ class _SampleCompiler:
 
     @property
     def _ticket(self) -> SampleAggregate:
-        """The smallest ticket of a group's rows."""
+        """The smallest ticket (random number) of a group's rows."""
         return SampleAggregate(".group ticket", SampleKind.MIN, Type.INT, TICKET)
 
     @property
@@ -237,7 +237,7 @@ class _SampleCompiler:
             self._fail(f"{admit} over a value of type {kind}", argument.start, "integer or float")
 
     def _check_time(self, below: Node, keys: tuple[str, ...]) -> None:
-        """Refuse times that cannot be the window."""
+        """Raise QueryError for times that cannot be the window."""
         assert isinstance(below, Apply)
         for output in below.time_outputs:
             if output.name not in keys:
@@ -252,7 +252,7 @@ class _SampleCompiler:
                 self._fail(f"a window of {output.length} ns", start, "time/60 for a minute, in place of ts/60")
 
     def _names(self) -> dict[Bound, str]:
-        """Return the names in results of keys and aggregates: `count`, `sum_len`."""
+        """Return the names of keys and aggregates in results: `count`, `sum_len`."""
         names: dict[Bound, str] = {}
         for expression, key in self._keys.items():
             if isinstance(expression, Name):
@@ -266,7 +266,7 @@ class _SampleCompiler:
     def _supergroup(self, item: SelectItem) -> str:
         key = self._keys.get(item.expression)
         if key is None:
-            self._fail("SUPERGROUP over a value that is no group", item.start, "items of GROUP BY")
+            self._fail("SUPERGROUP over a value that is not a group", item.start, "items of GROUP BY")
         return key
 
     def _condition(self, condition: Condition | None) -> Bound | None:
@@ -283,7 +283,7 @@ class _SampleCompiler:
         return _SampleBinder(self, self._query.sql, clause, expression, self._resolve).bind()
 
     def _resolve(self, word: Word, table: Word | None) -> Bound | None:
-        """Return the group with a name, in any case."""
+        """Return the group with a name, ignoring case."""
         for expression, key in self._keys.items():
             if isinstance(expression, Name) and expression.word.text.lower() == word.text.lower():
                 return self._columns[key]
@@ -297,7 +297,7 @@ class _SampleCompiler:
         return None if name is None else self._columns[name]
 
     def aggregate(self, call: Call, bind: Callable[[Expression], Bound]) -> Column:
-        """Return the column of an aggregate or superaggregate."""
+        """Return the column of an aggregate, or of an aggregate over a supergroup."""
         known = self.aggregates.get(call)
         if known is None:
             name = call.function.text.lower()

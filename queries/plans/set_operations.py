@@ -7,9 +7,9 @@
     a INTERSECT ALL b  SELECT x, y, least(count of a, count of b) AS n FROM rows GROUP BY x, y   each row n times
     a EXCEPT ALL b     SELECT x, y, count of a - count of b AS n FROM rows GROUP BY x, y         each row n times
 
-`rows` are the rows of all queries, with the names of the first query. Bit i of `side` means query i; for EXCEPT all
-queries after the first have bit 1. A group contains equal rows, where NULL equals NULL. The count of a is
-`count(*) FILTER (WHERE side = 1)`.
+`rows` are the rows of all queries, with the column names of the first query. The column `side` shows the query of a
+row: bit i for query i, and for EXCEPT bit 1 for all queries after the first. A group contains equal rows, where NULL
+equals NULL. The count of a is `count(*) FILTER (WHERE side = 1)`.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from queries.text.tree import (
 )
 
 SIDE = ".side"
-"""The column with the bit of the query of a row."""
+"""The column with the bit that shows the query of a row."""
 
 
 @dataclass(frozen=True)
 class QueryRows:
     """The rows of several queries with the same number of columns, as a relation.
 
-    `parts` are pairs of a query and its outputs, which have the names of `columns`. `times` are columns that are time
-    columns of every query.
+    `parts` are pairs of a query and its outputs; the outputs have the names of `columns`. `times` are the columns that
+    are time columns in every query.
     """
 
     parts: tuple[tuple[ReadableQuery, tuple[Output, ...]], ...]
@@ -85,7 +85,7 @@ class QueryRows:
 
 
 def window_of(relation: Relation) -> AnyWindow | None:
-    """Return the window whose bounds are columns of the rows of a set operation."""
+    """Return the window whose bounds are columns of a set operation."""
     match relation:
         case QueryRows(parts=((query, _), *_)) | QueryRelation(query=query):
             return query.window
@@ -93,13 +93,13 @@ def window_of(relation: Relation) -> AnyWindow | None:
 
 
 def _time_of(query: ReadableQuery, output: Output) -> str | None:
-    """Return the time column of a query that is an output; None for other outputs."""
+    """Return the time column of a query that an output contains unchanged; None for other outputs."""
     column = output.expression
     return column.name if isinstance(column, Column) and column.name in query.times else None
 
 
 def rows_of_queries(sql: str, operation: SetOperation, queries: Sequence[ReadableQuery]) -> QueryRows:
-    """Return the rows of all queries. Raises QueryError for columns or a window other than those of the first query."""
+    """Return the rows of all queries. Raises QueryError if columns or windows differ from those of the first query."""
     operator = operation.operator
     selected = [query.plan.root.columns for query in queries]
     for query, own, text in zip(queries[1:], selected[1:], operation.queries[1:], strict=True):
@@ -137,15 +137,17 @@ def rows_of_queries(sql: str, operation: SetOperation, queries: Sequence[Readabl
 
 
 def _operands(sql: str, query: ReadableQuery, text: Query) -> list[Operand]:
-    """Return the columns of a query with their positions in its text. Constant texts and NULL can become other types.
+    """Return the columns of a query with their positions in its text.
 
-    The columns of `*` and the bounds of windows have the position of the first item.
+    Constant texts and NULL can be converted to other types.
+
+    For columns of `*` and for the bounds of windows, this is the position of the first item.
     """
     columns, items = query.plan.root.columns, text.select
     if any(isinstance(item.expression, Star) for item in items):
         return [Operand(sql, items[0].start, column) for column in columns]
     bounds = 0
-    if query.window is not None:  # the bounds are the first columns, also if they are items of SELECT
+    if query.window is not None:  # the bounds are the first columns, even if they are items of SELECT
         bounds = len(BOUNDS)
         items = tuple(item for item in items if not _is_bound(item))
     operands = [Operand(sql, text.select[0].start, column) for column in columns[:bounds]]
@@ -160,7 +162,7 @@ def _operands(sql: str, query: ReadableQuery, text: Query) -> list[Operand]:
 
 
 def _is_bound(item: SelectItem) -> bool:
-    """Return whether an item is a bound of the window under its own name."""
+    """Return whether an item is a bound of the window without another name."""
     match item:
         case SelectItem(expression=Name(word=word, table=None), alias=None):
             return word.text.lower() in BOUNDS
@@ -168,7 +170,7 @@ def _is_bound(item: SelectItem) -> bool:
 
 
 def _as_type(value: Expression, type_: Type) -> Expression:
-    """Return a number as a number of another type; times are integers of ns."""
+    """Convert a number to another type. Times are integers, ns."""
     if type_ is Type.FLOAT and value.type is not Type.FLOAT:
         return Binary(Op.MUL, value, Literal(1.0, Type.FLOAT))
     return replace(value, type=type_) if isinstance(value, Column | Literal) else value
@@ -177,7 +179,7 @@ def _as_type(value: Expression, type_: Type) -> Expression:
 def query_over_rows(sql: str, operation: SetOperation, rows: QueryRows) -> Query:
     """Return the query that computes a set operation from the rows of all queries.
 
-    For INTERSECT ALL and EXCEPT ALL its last column is the number of times that `repeated` returns a row.
+    For INTERSECT ALL and EXCEPT ALL its last column states how many times `repeated` returns a row.
     """
     word, operator = operation.words[0], operation.operator
     start = word.start

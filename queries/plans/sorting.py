@@ -1,7 +1,7 @@
-"""ORDER BY, LIMIT and OFFSET: the keys of a Sort, and the columns that only its keys need.
+"""ORDER BY, LIMIT and OFFSET: the sort keys, and the columns that only the sort keys need.
 
-An item of ORDER BY is the name of a column of the result, its position in the select list, or an expression over the
-same names. Results of windows are sorted and limited for each window, other rows all together.
+An item of ORDER BY is the name of a result column, its position in the select list, or an expression over the names
+that the select list may use. Results of windows are sorted and limited for each window, other rows all together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Bind = Callable[[tree.Expression], Expression]
 
 @dataclass(frozen=True, slots=True)
 class Sorting:
-    """ORDER BY, LIMIT and OFFSET of a query. `hidden` are outputs that only keys need, after the select list."""
+    """ORDER BY, LIMIT and OFFSET of a query. `hidden` are outputs after the select list that only sort keys need."""
 
     order: Order
     keys: tuple[SortKey, ...]
@@ -49,7 +49,7 @@ class Sorting:
 
 
 def bind_order(sql: str, order: Order, outputs: Sequence[Output], bind: Bind, *, windowed: bool = False) -> Sorting:
-    """Bind ORDER BY over the select list `outputs`; `windowed` if the rows have the bounds of windows too."""
+    """Bind ORDER BY over the select list `outputs`. `windowed`: the rows also contain the bounds of windows."""
     keys: list[SortKey] = []
     hidden: list[Output] = []
     for item in order.items:
@@ -69,7 +69,7 @@ def bind_order(sql: str, order: Order, outputs: Sequence[Output], bind: Bind, *,
 
 
 def _column(sql: str, item: OrderItem, outputs: Sequence[Output], windowed: bool) -> str | None:
-    """Return the column that an item names or counts; None for another expression."""
+    """Return the column that an item states by name or position; None for another expression."""
     expression = item.expression
     match expression:
         case tree.Constant(kind=Kind.NUMBER, negative=False) if expression.text.isdecimal():

@@ -1,8 +1,8 @@
-"""A query that another query reads: its columns, its time columns, and the node with its rows.
+"""ReadableQuery: a query that another query reads, with its columns, its time columns, and the node of its rows.
 
-Results of windows have a column `ts`, the start of the window, so that minutes can be aggregated to hours. Their other
-time column is `window_end`. Landmark windows and sessions have no watermark for their start, so only `window_end` is
-a time column. If readers use both time columns of a query, the plan has two nodes over the same windows.
+Results of windows have a column `ts`, the start of the window, so that for example minutes can be aggregated to hours.
+Their second time column is `window_end`. Landmark windows and sessions have no watermark for their start, so their only
+time column is `window_end`. If readers use both time columns of a query, the plan has two nodes over the same windows.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from lowlevel.expressions.types import Type
 TS = "ts"
 
 MakeNode = Callable[[str | None], Node]
-"""Return the node whose watermarks are for the named time column; with None the node may use any time column."""
+"""A function that returns the node whose watermarks are of the given time column. None: any time column."""
 
 
 @dataclass(frozen=True)
 class ReadableQuery:
     """A compiled query, for the queries that read it.
 
-    `columns`: its result. `times`: columns that windows may use, the default first. `plan`: the plan if
-    this is the whole query. `window`: the window whose bounds are columns of the result.
+    `columns`: the columns of its result. `times`: the columns that windows may use, the default first. `plan`: the plan
+    if this is the whole query. `window`: the window whose bounds are columns of the result.
     """
 
     columns: tuple[Column, ...]
@@ -51,7 +51,7 @@ class ReadableQuery:
 
 
 def make_window_query(aggregation: Aggregation, whole: Plan) -> ReadableQuery:
-    """Return the result of windows; sliding windows get a column `ts`, their start, if no column has this name."""
+    """Return a query with windows. Sliding windows get the column `ts`, their start, unless a column has this name."""
     node, window = whole.root, aggregation.window
     columns = node.columns
     if not aggregation.windowed:
@@ -74,7 +74,10 @@ def make_window_query(aggregation: Aggregation, whole: Plan) -> ReadableQuery:
 
 
 def make_pair_query(groups: TimeGroups, whole: Plan) -> ReadableQuery:
-    """Return the query of groups of times. Readers can use windows only if it groups by exactly one unchanged time."""
+    """Return a query that groups by times.
+
+    Its readers can use windows only if it groups by exactly one unchanged time.
+    """
     node = whole.root
     plain = [column for column, interval, _ in groups.times if interval == 1]
     times = node.time_columns if len(groups.times) == len(plain) == 1 else ()

@@ -1,12 +1,12 @@
-"""Sub-queries outside FROM are computed first. Their values replace them in the syntax tree.
+"""Compute the sub-queries outside FROM first, and replace them by their values in the syntax tree.
 
     WHERE len > (SELECT avg(len) FROM packets)                    WHERE len > 412.5
     WHERE srcIP IN (SELECT srcIP FROM … HAVING count(*) > 100)    WHERE srcIP IN ('10.0.0.1', '10.0.0.9')
     WHERE EXISTS (SELECT ts FROM packets WHERE …)                 WHERE TRUE
 
-A sub-query may read the queries of WITH before it. The input is read once for each sub-query, and then for the query
-itself. So inputs must be files, not live. `queries.plans.correlated` converts sub-queries that refer to columns of the
-query around them into joins; they are not replaced here.
+A sub-query may read the earlier queries of WITH. The input is read once for each sub-query, and then for the query
+itself. So inputs must be files, not live inputs. Correlated sub-queries, which refer to columns of the outer query, are
+not replaced here: `queries.plans.correlated` converts them to joins.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_VALUES = 100_000
 class Values:
     """The values of a sub-query with one column, without duplicates. Addresses are texts, times are ns.
 
-    `rows` is the number of rows. If the first rows determine the result (`is_enough`), the other rows are missing.
+    `rows` is the number of rows. If the first rows determine the value (`is_enough`), the other rows are not read.
     """
 
     type: Type
@@ -40,18 +40,18 @@ class Values:
 
 
 Compute = Callable[[tree.Query, tree.Expression], Values]
-"""Compute a query for the expression that contains it: ScalarQuery, In or Exists."""
+"""A function that computes a query for the expression that contains it: ScalarQuery, In or Exists."""
 
 
 def is_enough(node: tree.Expression, rows: int, values: int) -> bool:
-    """Return True if the rows of a sub-query so far determine its value."""
+    """Return True if the rows that were read so far determine the value of a sub-query."""
     if isinstance(node, tree.In):
-        return values > MAX_VALUES + 1  # one of them may be NULL
+        return values > MAX_VALUES + 1  # 1 is added because one value may be NULL
     return rows >= (1 if isinstance(node, tree.Exists) else 2)
 
 
 def start_of(node: tree.Expression) -> int:
-    """Return the position of the sub-query of an expression in messages."""
+    """Return the position of the sub-query in an expression, for messages."""
     return node.values[0].start if isinstance(node, tree.In) else node.start
 
 
@@ -61,7 +61,10 @@ def has_subqueries(query: tree.Query) -> bool:
 
 
 def with_values(query: tree.Query, compute: Compute) -> tree.Query:
-    """Return a query with the values of its sub-queries. Raises QueryError for sub-queries without one value."""
+    """Replace the sub-queries of a query by their values.
+
+    Raises QueryError for a sub-query without exactly one value.
+    """
     return _Replacement(compute, ()).query(query)
 
 
@@ -69,7 +72,7 @@ def with_values(query: tree.Query, compute: Compute) -> tree.Query:
 class _Replacement:
     """Replaces sub-queries. `known` are the queries of WITH that they may read.
 
-    `around` are the items of FROM of the query that contains an expression.
+    `around` are the items in FROM of the query that contains the expression.
     """
 
     compute: Compute
@@ -77,7 +80,7 @@ class _Replacement:
     around: frozenset[str] = frozenset()
 
     def query(self, query: tree.Query) -> tree.Query:
-        """Return a query with values. Each query of WITH may read those before it."""
+        """Return a query with values. Each query of WITH may read earlier queries of WITH."""
         known = list(self.known)
         named = []
         for word, inner in query.queries:
@@ -88,7 +91,7 @@ class _Replacement:
         return replace(query, queries=tuple(named), **parts)
 
     def part(self, node: Any) -> Any:
-        """Return a part of a syntax tree with values."""
+        """Replace the sub-queries in a part of a syntax tree."""
         match node:
             case tree.Query():
                 return self.query(node)
@@ -145,7 +148,7 @@ class _Replacement:
 
 
 def streams_of(query: tree.Query) -> set[str]:
-    """Return the names in FROM, also of sub-queries, that are no queries of WITH."""
+    """Return the names in FROM, also in sub-queries, that are not queries of WITH."""
     nodes = list(parts_of(query))
     named = {word.text.lower() for node in nodes if isinstance(node, tree.Query) for word, _ in node.queries}
     streams = {node.word.text for node in nodes if isinstance(node, tree.Stream)}

@@ -1,4 +1,4 @@
-"""Tables in FROM: links, another query, or a union of these, and their rows."""
+"""TableLookup: finds the rows of the tables in FROM, which are links, other queries, or unions of these."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class TableLookup:
             links_of_table = self._links_in(each)
             if (
                 links_of_table and links_of_table[0] is not links[0]
-            ):  # links_of already united these links with the first ones
+            ):  # links_of has already united these links with the first
                 continue
             united.append(self._of_links(links) if links_of_table else self.relation(each))
             positions.append(first_word(each))
@@ -103,13 +103,13 @@ class TableLookup:
         return LinkRelation(self.sql, self.name, links)
 
     def _links_in(self, table: Table) -> list[Stream]:
-        """Return the links of a table that consists of links only."""
+        """Return the links of a table that consists only of links."""
         streams = streams_of(table)
         return [] if streams is None or any(self.known.has(stream) for stream in streams) else streams
 
     def _read(self, query: ReadableQuery, word: Word) -> QueryRelation:
         if any(isinstance(node, Windowed) and node.aggregation.emit_late for node in query.nodes):
-            expected = "LATE DROP in that query: a late row would be an additional result of a final window"
+            expected = "LATE DROP in that query: a late row would be a second result of a final window"
             raise QueryError("a query with LATE EMIT that is read", self.sql, word.start, expected)
         return QueryRelation(query)
 

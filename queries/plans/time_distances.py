@@ -1,10 +1,10 @@
-"""Conditions on the distance of the two times of a join: they narrow its window instead of testing each pair.
+"""Conditions on the distance between the two times of a join. They narrow its window, so that pairs need not be tested.
 
 B.ts - A.ts >= 10 * 1000000000      the distance d = B.ts - A.ts is at least 10 s
 A.ts < B.ts                         d is at least 1 ns
 B.ts <= A.ts + 60000000000          d is at most 60 s
 
-So a row searches only the stored rows in the narrower window, and rows are removed earlier.
+So for each row only the stored rows in the narrower window are searched, and rows are removed earlier.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op
 
 SWAPPED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE, Op.EQ: Op.EQ}
-"""The comparison that is equal to another one with exchanged operands. Other comparisons limit no distance."""
+"""The equivalent comparison after the operands are exchanged. Other comparisons do not limit a distance."""
 
 
 def narrow(band: Band, conditions: Iterable[Expression], left: str, right: str) -> tuple[Band, list[Expression]]:
-    """Return the band that the conditions on the times `left` and `right` leave, and the other conditions."""
+    """Narrow `band` by the conditions on the times `left` and `right`. Return it and the other conditions."""
     least, greatest = band.least, band.greatest
     others = []
     for condition in conditions:
@@ -36,7 +36,7 @@ def narrow(band: Band, conditions: Iterable[Expression], left: str, right: str) 
 
 
 def _limits(condition: Expression, left: str, right: str) -> tuple[int | None, int | None] | None:
-    """Return the smallest and the largest distance `right - left` of a condition; None if it is another condition."""
+    """Return the smallest and the largest `right - left` that a condition allows. Return None for other conditions."""
     if not isinstance(condition, Binary) or condition.op not in SWAPPED:
         return None
     one, other = _linear(condition.left), _linear(condition.right)
@@ -62,7 +62,7 @@ def _limits(condition: Expression, left: str, right: str) -> tuple[int | None, i
 
 
 def _linear(expression: Expression) -> tuple[dict[str, int], int] | None:
-    """Return the factors of the columns of a sum and its constant; None for expressions of other forms."""
+    """Return the factors of the columns in a sum, and the constant. Return None for other expressions."""
     match expression:
         case Literal(value=bool()):
             return None

@@ -55,7 +55,7 @@ class Protocol:
 
     @property
     def times(self) -> tuple[str, ...]:
-        """Columns that windows may use, the default first: those with a temporal attribute, then `ts`, then the others."""
+        """Time columns for windows, the default first: those with a temporal attribute, then `ts`, then the others."""
         times = [column for column in self.columns if column.type is Type.TIME]
         times.sort(key=lambda column: (column.band is None, column.name.lower() != "ts"))
         return tuple(column.name for column in times)
