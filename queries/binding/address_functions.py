@@ -1,4 +1,4 @@
-"""Functions of IP addresses: networks, families, and ranges with a purpose (RFC 6890, RFC 4291, RFC 5771)."""
+"""Functions of IP addresses: networks, IP versions, and special-purpose ranges (RFC 6890, RFC 4291, RFC 5771)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NETWORK_TESTS: dict[str, tuple[str, ...]] = {
     "is_loopback": ("127.0.0.0/8", "::1/128"),
     "is_link_local": ("169.254.0.0/16", "fe80::/10"),
 }
-"""Tests of addresses by name, each with the networks for which it is true."""
+"""Functions that test an address, by name, each with the networks for which it is true."""
 
 PAIR_TYPES = (Type.ADDRESS, Type.MAC, Type.INT)
 """Types of the arguments of `pair`."""
@@ -112,7 +112,7 @@ def _bits(operand: Operand, max_length: int) -> int:
     """Return the length of a prefix."""
     bound = operand.bound
     if not isinstance(bound, Literal) or bound.type is not Type.INT or not isinstance(bound.value, int):
-        operand.fail("a length of a prefix that is no constant", f"an integer from 0 to {max_length}")
+        operand.fail("a length of a prefix that is not a constant", f"an integer from 0 to {max_length}")
     if not 0 <= bound.value <= max_length:
         operand.fail(f"a prefix of {bound.value} bits", f"an integer from 0 to {max_length}")
     return bound.value

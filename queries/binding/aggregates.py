@@ -1,8 +1,10 @@
-"""The aggregates of one query, split between the levels by the table in `lowlevel.subaggregates`.
+"""The aggregates of one query.
 
-While the select list and HAVING are bound, a *placeholder* replaces each aggregate: a column with the aggregate's text
-as its name, `sum(len)`. `high_level_expressions` contains the expression that the high level computes for it. There
-are three kinds of aggregates; selections are conditions of HAVING, but are treated like aggregates:
+Each is divided into sub-aggregates for the low level, and an expression for the high level.
+
+While the select list and HAVING are bound, a *placeholder* replaces each aggregate: a column whose name is the text of
+the aggregate, `sum(len)`. `high_level_expressions` contains for each placeholder the expression that the high level
+computes. There are three kinds. Selections are conditions of HAVING, but are treated like aggregates:
 
     bounded       count, sum, avg, …           sub-aggregates of a fixed size in a table entry
     holistic      median, top, entropy, …      need all values of a group, so the low level groups by the values too
@@ -68,13 +70,15 @@ VARIANCES: dict[str, tuple[bool, bool]] = {
     "stddev_samp": (True, True),
     "stddev_pop": (False, True),
 }
-"""Variances by SQL name: (of a sample, square root). Names without a suffix are of a sample."""
+"""Variances and standard deviations by SQL name: (of a sample?, square root?). Names without a suffix are of a
+sample.
+"""
 
 LARGE_TIME = 10**17
-"""Nanoseconds of three years: a time minus a constant of at least this size is a difference of times."""
+"""Three years in ns: a constant of at least this size is a time, so a time minus this constant is a difference."""
 
 NARROW_BITS = 32
-"""Bits of the integers whose sum is one word of a table entry. The sum of 2**31 of them fits into the word."""
+"""Integers with at most this number of bits are summed in one word of a table entry, into which 2**31 of them fit."""
 
 INTEGER_AGGREGATES = ("bit_and", "bit_or", "bit_xor")
 """Aggregates that accept only integers."""
@@ -86,7 +90,7 @@ VALUE_TYPES = (*NUMBERS, Type.BOOL, Type.ADDRESS, Type.MAC, Type.TEXT)
 """Types of the values that VALUE_AGGREGATES accept."""
 
 BOUNDED = ("count", "sum", "min", "max", "avg", *VARIANCES, *INTEGER_AGGREGATES, "first", "last")
-"""Aggregates whose sub-aggregates have a fixed size."""
+"""Aggregates whose state has a fixed size."""
 
 MEDIAN = "median"
 
@@ -117,10 +121,13 @@ MAX_GROUPS = 1_000_000
 
 
 class Aggregates:
-    """The aggregates of one query. Equal aggregates are stored once; so are equal sub-aggregates."""
+    """The aggregates of one query. Equal aggregates and equal sub-aggregates are stored once."""
 
     def __init__(self, spread: bool, *, running: bool = False) -> None:
-        """`spread`: rows may be spread over several panes. `running`: the query may have running aggregates."""
+        """`spread`: rows may be divided among several panes (SPREAD).
+
+        `running`: the query may have running aggregates.
+        """
         self._spread = spread
         self._subaggregates: dict[tuple[Kind, Expression | None], SubAggregate] = {}
         self.high_level_expressions: dict[str, Expression] = {}
@@ -139,7 +146,7 @@ class Aggregates:
         return Column(name, expression.type, expression.nullable)
 
     def add_of_non_numbers(self, sql: str, name: Word, operand: Operand) -> Column:
-        """Add min, max, first or last of values that are no numbers, and return its placeholder."""
+        """Add min, max, first or last of values that are not numbers, and return its placeholder."""
         kind = Kind(name.text.lower())
         if kind not in TIME_OF:
             return self.holistic.add(sql, name, [operand])
@@ -160,9 +167,9 @@ class Aggregates:
 
     @property
     def subaggregates(self) -> tuple[SubAggregate, ...]:
-        """The sub-aggregates, at least one.
+        """The sub-aggregates: at least one.
 
-        Without aggregates it is the count of rows, because engines need a column to merge.
+        In a query without aggregates this is the count of rows, because engines need a column to merge.
         """
         if not self._subaggregates:
             self._subaggregate(Kind.COUNT, None)
@@ -183,13 +190,16 @@ class Aggregates:
         return Present(value, self._count(argument)) if argument.nullable else value
 
     def _sum(self, argument: Expression, kind: Type = Type.INT) -> Expression:
-        """Return the sum of an argument that is not NULL; a sum of wide integers as INT or FLOAT (`kind`)."""
+        """Return the sum of an argument that is not NULL.
+
+        `kind`: the type of the sum of wide integers, INT or FLOAT.
+        """
         if argument.type not in INTEGERS or width_of(argument) <= NARROW_BITS:
             return self._subaggregate(Kind.SUM, argument)
         return WideSum(self._subaggregate(Kind.UPPER_SUM, argument), self._subaggregate(Kind.LOWER_SUM, argument), kind)
 
     def _variance(self, function: str, argument: Expression) -> Expression:
-        """Return a variance, computed from sums of floats, which do not wrap."""
+        """Return a variance. It is computed from sums of floats, which do not overflow."""
         number = argument if argument.type is Type.FLOAT else Binary(Op.MUL, argument, Literal(1.0, Type.FLOAT))
         squares = Binary(Op.MUL, number, number)
         total, of_squares = self._subaggregate(Kind.SUM, number), self._subaggregate(Kind.SUM, squares)
@@ -200,18 +210,24 @@ class Aggregates:
         return self._subaggregate(Kind.COUNT, argument if argument is not None and argument.nullable else None)
 
     def _mean_argument(self, argument: Expression) -> Expression:
-        """Return the argument of the sum of `avg`: floats for times, because integers would wrap after a few rows."""
+        """Return the argument of the sum in `avg`.
+
+        Times become floats, because integers would overflow after a few rows.
+        """
         value = self._sum_argument(argument)
         if argument.type in INTEGERS and holds_time(argument):
             return Binary(Op.MUL, value, Literal(1.0, Type.FLOAT))
         return value
 
     def _at_end(self, argument: Expression | None) -> Expression | None:
-        """Return an argument with which a spread row is counted only once, in the pane of its end."""
+        """Return an argument with which a row that is divided among panes counts once, in the pane of its end."""
         return AtEnd(argument or Literal(True, Type.BOOL)) if self._spread else argument
 
     def _sum_argument(self, argument: Expression) -> Expression:
-        """Return the argument of a sum: shares of counters per pane, other values once in the pane of the row's end."""
+        """Return the argument of a sum.
+
+        Counters are divided among the panes; other values count once, in the pane of the end.
+        """
         if not self._spread:
             return argument
         if not any(is_counter(column.name) for column in columns_of(_without_conditions(argument))):
@@ -228,12 +244,12 @@ class Aggregates:
 
 
 def holds_time(expression: Expression) -> bool:
-    """Return whether a column of the expression is a time."""
+    """Return whether the expression contains a time column."""
     return any(column.type is Type.TIME for column in columns_of(expression))
 
 
 def is_as_large_as_a_time(expression: Expression) -> bool:
-    """Return whether values are integers as large as a time. The sum of six such values exceeds an int64."""
+    """Return whether the values are integers as large as a time. The sum of six such values exceeds an int64."""
     if isinstance(expression, Unary):
         return expression.op is Op.NEG and is_as_large_as_a_time(expression.operand)
     if not isinstance(expression, Binary):
@@ -258,7 +274,7 @@ def is_product_of_times(op: Op, left: Expression, right: Expression) -> bool:
 
 
 def _without_conditions(expression: Expression) -> Expression:
-    """Return an expression with TRUE in place of the conditions of its conditionals."""
+    """Replace the conditions of conditionals in an expression by TRUE."""
 
     def change(part: Expression) -> Expression | None:
         if not isinstance(part, Conditional):
@@ -271,7 +287,7 @@ def _without_conditions(expression: Expression) -> Expression:
 
 
 def _share_of_counter(expression: Expression) -> Expression | None:
-    """Replace a counter by its share. Conditions of conditionals are about the whole row."""
+    """Replace a counter by its share in a pane. Conditions of conditionals use the whole row."""
     if isinstance(expression, Conditional):
         results = (transform(part, _share_of_counter) for part in (expression.value, expression.otherwise))
         return Conditional(expression.condition, *results)
@@ -294,7 +310,7 @@ class _HolisticUse:
 
 
 class HolisticAggregates:
-    """The holistic aggregates of one query; equal ones are stored once."""
+    """The holistic aggregates of one query. Equal aggregates are stored once."""
 
     def __init__(self, high_level_expressions: dict[str, Expression]) -> None:
         """`high_level_expressions` receives the column of the high level for each placeholder."""
@@ -330,13 +346,13 @@ class HolisticAggregates:
             return
         call = f"{self._first_name.text.lower()} over "
         if isinstance(window, SessionWindow):
-            # Sessions are computed per group, not per value of a group.
+            # Sessions are computed for each group, but the low level would group by the values too.
             raise QueryError(
                 call + "sessions", sql, self._first_name.start, "windows of another kind, or other aggregates"
             )
         if self._first_sketch_name is not None and not isinstance(window, SlidingWindow):
-            # A sketch is computed from complete panes. Only panes that are ranges of time are complete before their
-            # window.
+            # A sketch is computed from complete panes. Only panes of windows of time are complete before their window
+            # ends.
             called = self._first_sketch_name.text.lower()
             expected = "tumbling or sliding windows of time, or an exact aggregate"
             raise QueryError(f"{called} over windows of this kind", sql, self._first_sketch_name.start, expected)
@@ -351,10 +367,10 @@ class HolisticAggregates:
     def plan_value_keys(
         self, keys: Sequence[Key], groups: Mapping[Expression, Column], count: str
     ) -> tuple[tuple[Key, ...], tuple[Detail, ...], tuple[Folding, ...]]:
-        """Return `keys` followed by the keys of the values, the aggregates, and the sketches that they read.
+        """Return `keys` followed by keys for the values; the aggregates; and the sketches that they read.
 
-        Equal arguments have one key. Columns of GROUP BY, and the link, are keys already. `groups` are the columns
-        grouped by, and `count` is the sub-aggregate that counts rows.
+        Equal arguments share a key. Columns of GROUP BY, and the link, are keys already. `groups` are the columns of
+        GROUP BY. `count` is the name of the sub-aggregate that counts rows.
         """
         keys, columns = list(keys), {expression: column.name for expression, column in groups.items()}
         columns[Column(LINK, Type.TEXT)] = LINK
@@ -427,17 +443,20 @@ def _value_count(operand: Operand) -> int:
 
 
 class Selections:
-    """The conditions of HAVING that compare the groups of a window; equal ones are stored once."""
+    """The conditions of HAVING that compare the groups of a window. Equal conditions are stored once."""
 
     def __init__(self, high_level_expressions: dict[str, Expression]) -> None:
         """`high_level_expressions` receives the column of the high level for each placeholder."""
         self._high_level_expressions = high_level_expressions
         self.uses: dict[str, Selection] = {}
-        """Selections by placeholder. Their values contain placeholders of aggregates."""
+        """Selections by the name of their placeholder. Their values contain placeholders of aggregates."""
         self._first: Word | None = None
 
     def add(self, sql: str, name: Word, operands: Sequence[Operand], count: Expression) -> Column:
-        """Add a condition and return its placeholder. `count` is compared if the call has no second argument."""
+        """Add a condition and return its placeholder.
+
+        Groups are compared by `count` if the call has no second argument.
+        """
         kind = SelectionKind(name.text.lower())
         usage = SELECTIONS[kind]
         if not 1 <= len(operands) <= 2 or (len(operands) == 1 and kind is SelectionKind.TOP):

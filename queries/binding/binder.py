@@ -1,6 +1,6 @@
-"""The binder converts the syntax tree of an expression to a typed expression. It resolves names and checks types.
+"""Binder: converts the syntax tree of an expression to a typed expression. It resolves names and checks types.
 
-Types do not mix, except INT with FLOAT. A `QueryError` points at the operand that breaks a rule.
+Operands must have the same type, except that INT and FLOAT may be mixed. A `QueryError` points to the wrong operand.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ CONDITION_AGGREGATES = ("sum", "avg", *VARIANCES, *VALUE_AGGREGATES)
 """Aggregates that accept a condition as argument. They use 1 for TRUE and 0 for FALSE."""
 
 MAX_CHAIN = 32
-"""Maximum number of operands of one operator that are nested to the left. Longer chains become balanced trees."""
+"""Largest number of operands of a chain that is nested to the left. Longer chains become balanced trees."""
 
 Resolve = Callable[[Word, Word | None], Bound | None]
-"""Function from a name to its meaning, or to None if the name is a string in double quotes.
+"""A function that returns the meaning of a name, or None if the name is a string in double quotes.
 
 The second word is the stream before the dot.
 """
@@ -60,8 +60,8 @@ The second word is the stream before the dot.
 class Binder:
     """Binds one expression of a clause.
 
-    Without `aggregates`, aggregates are refused. `resolve_in_arguments` resolves the names in their arguments. Without
-    `functions`, window functions (OVER) are refused.
+    If `aggregates` is None, aggregates are errors. `resolve_in_arguments` resolves the names in their arguments. If
+    `functions` is None, window functions (OVER) are errors.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Binder:
         resolve_in_arguments: Resolve | None = None,
         functions: WindowFunctions | None = None,
     ) -> None:
-        """`clause` is the name that messages use."""
+        """`clause` is the name of the clause in messages."""
         self._sql = sql
         self._clause = clause
         self._expression = expression
@@ -121,7 +121,7 @@ class Binder:
                 bound = self._case(node, depth)
             case tree.Null():
                 if node is not self._expression or self._clause != "SELECT":
-                    self._fail("got NULL", node, "NULL as a result of CASE only: IS NULL tests for it")
+                    self._fail("got NULL", node, "NULL only as a result of CASE; x IS NULL tests for NULL")
                 bound = Literal(None, Type.INT)
             case tree.Call():
                 bound = self._call(node, depth)
@@ -189,10 +189,10 @@ class Binder:
         return bound
 
     def _chain(self, op: Op, operands: Sequence[Expression], depth: int) -> Bound:
-        """Bind a long chain of one operator as a balanced tree, whose depth is the logarithm of its length.
+        """Bind a long chain of one operator as a balanced tree, whose depth is logarithmic.
 
-        Both forms have the same value, because logic is associative even with NULL, and integers wrap. Sums of decimals
-        are rounded, so a chain with a decimal is refused.
+        Both trees have the same value, because AND and OR are associative even with NULL, and integer arithmetic modulo
+        2**64 is associative. Sums of decimals are rounded, so a chain with a decimal is an error.
         """
         bound = [self._bind(operand, depth + 1) for operand in operands]
         types: tuple[Type, ...] = (Type.BOOL,) if op in LOGICAL else (Type.INT,)
@@ -218,7 +218,7 @@ class Binder:
         return Operand(self._sql, start, self._constant(node), None)
 
     def _case(self, node: tree.Case, depth: int) -> Bound:
-        # The conditionals of the branches are nested.
+        # Each branch becomes a conditional within the previous one.
         depth += len(node.branches)
         conditions = [self._case_condition(node.operand, condition, depth) for condition, _ in node.branches]
         results = [*(result for _, result in node.branches), node.otherwise]
@@ -269,7 +269,10 @@ class Binder:
         return self._bind_bounded(name, node, inner, depth, self._aggregates)
 
     def _bind_running(self, node: tree.Call, inner: Binder, depth: int, aggregates: Aggregates) -> Bound:
-        """Bind a running aggregate. It adds up the sums of windows, so such a sum is added too."""
+        """Bind a running aggregate.
+
+        It adds up the sums of single windows, so the query needs such a sum as aggregate.
+        """
         name = node.function.text.lower()
         if aggregates.running is None:
             expected = f"CLOSING WHEN after GROUP BY, which ends groups: CLOSING WHEN {name}(…) = 0"
@@ -290,7 +293,7 @@ class Binder:
         if self._functions is None:
             expected = "window functions in SELECT and ORDER BY only, and not within each other"
             self._fail(f"OVER in {self._clause}", node, expected)
-        inner = copy(self)  # shares `columns`
+        inner = copy(self)  # the copy shares `columns`
         inner._functions = None
         star = [isinstance(argument, tree.Star) for argument in node.call.arguments] == [True]
         arguments = None if star else [inner._operand(argument, depth + 1) for argument in node.call.arguments]
@@ -301,7 +304,7 @@ class Binder:
         return self._functions.add(self._sql, node, arguments, partition, order)
 
     def _bind_bounded(self, name: str, node: tree.Call, inner: Binder, depth: int, aggregates: Aggregates) -> Bound:
-        """Bind an aggregate of a fixed size, or an aggregate that a user has defined."""
+        """Bind an aggregate whose state has a fixed size, or a user-defined aggregate."""
         argument = node.arguments[0]
         if isinstance(argument, tree.Star):
             if name != "count":
@@ -315,7 +318,7 @@ class Binder:
             bound = as_number(bound)
         if node.where is not None:
             condition = inner._filter(node.where, depth)
-            if name == "count" and bound.type is Type.BYTES:  # bytes cannot be results of a conditional
+            if name == "count" and bound.type is Type.BYTES:  # a conditional cannot return bytes
                 condition = Binary(Op.AND, condition, Unary(Op.NOT, _is_null(bound)))
                 bound = Literal(1, Type.INT)
             bound = filter_argument(condition, bound)
@@ -393,7 +396,7 @@ def _is_null(operand: Bound) -> Bound:
 
 
 def known_aggregates() -> tuple[str, ...]:
-    """Return the names of all aggregates, including users' aggregates."""
+    """Return the names of all aggregates, including user-defined ones."""
     return (*BOUNDED, *HOLISTIC, *SELECTIONS, *RUNNING, *DEFINED)
 
 
@@ -408,7 +411,7 @@ def has_groups(query: Query) -> bool:
 
 
 def bind_part(clause: str, text: str, argument: Bound, aggregates: Aggregates) -> Bound:
-    """Bind a part of a user's aggregate over its argument.
+    """Bind a part of a user-defined aggregate over its argument.
 
     Raises QueryError for a part that is not an aggregate of the argument. Positions of the error refer to `text`.
     """

@@ -1,4 +1,4 @@
-"""Comparisons and IN. They check the types, and convert texts to addresses, MACs or times."""
+"""Comparisons and IN: check the types of operands, and convert texts to addresses, MACs or times."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TEXTS = (Type.TEXT, Type.ADDRESS, Type.MAC, Type.BYTES)
 class Operand:
     """A bound operand with its position.
 
-    `quoted_name`: the name, if the operand is a column name in double quotes; otherwise None.
+    `quoted_name`: the name if the operand is a column name in double quotes, otherwise None.
     """
 
     sql: str
@@ -38,8 +38,8 @@ class Operand:
     def comparable_with(self, other: Type) -> Operand:
         """Return the operand for a comparison with a value of type `other`.
 
-        A column name in double quotes is a string if `other` is compared with texts, because papers print strings in
-        this way.
+        If values of type `other` are compared with texts, a column name in double quotes is a string, because papers
+        write strings in this way.
         """
         if (
             self.quoted_name is not None
@@ -82,7 +82,7 @@ class Operand:
 
         Other operands are returned unchanged.
 
-        Raises QueryError for a name that the registries of IANA do not have.
+        Raises QueryError for a name that is not in the IANA registries.
         """
         name = column.bound.name.rsplit(".")[-1].lower() if isinstance(column.bound, Column) else ""
         if not isinstance(self.bound, Literal) or not isinstance(self.bound.value, str) or column.type is not Type.INT:
@@ -104,16 +104,16 @@ class Operand:
         return replace(self, bound=Literal(number, Type.INT))
 
     def fail(self, problem: str, expected: str) -> NoReturn:
-        """Raise QueryError at the operand."""
+        """Raise QueryError at the position of the operand."""
         raise self.error(problem, expected)
 
     def error(self, problem: str, expected: str) -> QueryError:
-        """Return the error at the operand."""
+        """Return an error at the position of the operand."""
         return QueryError(problem, self.sql, self.start, expected)
 
 
 def compare(op: Op, left: Operand, right: Operand) -> Binary:
-    """Compare two numbers, addresses (by version, then value), MACs, times, or texts (for equality)."""
+    """Return the comparison of numbers, addresses (by version, then value), MACs, times, or texts (only = and <>)."""
     left, right = left.comparable_with(right.type), right.comparable_with(left.type)
     if Type.ADDRESS in (left.type, right.type):
         left, right = left.as_address(), right.as_address()
@@ -143,7 +143,7 @@ def compare(op: Op, left: Operand, right: Operand) -> Binary:
 
 
 def time_literal(sql: str, start: int, text: str) -> Literal:
-    """Return a text as the constant of a time. Raises QueryError at `start` if the text is not a time."""
+    """Convert a text to a constant time. Raises QueryError at `start` if the text is not a time."""
     try:
         return Literal(parse_time(text), Type.TIME)
     except TimeError as error:
@@ -162,7 +162,7 @@ def _is_time(operand: Operand) -> bool:
 
 
 def member(operand: Operand, values: Sequence[Operand]) -> InList | InPrefix:
-    """Return IN over constants of the operand's type; for an address, also over prefixes."""
+    """Return IN over constants of the operand's type. For an address they may be prefixes."""
     if operand.type in (Type.BOOL, Type.BYTES):
         what = "a condition" if operand.type is Type.BOOL else "bytes"
         operand.fail(f"IN over {what}", "a number, an address or a text before IN")
@@ -183,7 +183,7 @@ def member(operand: Operand, values: Sequence[Operand]) -> InList | InPrefix:
 
 
 def _constant(wanted: Type, value: Operand) -> Literal:
-    """Return a value of an IN list, converted to the type `wanted`; addresses stay texts."""
+    """Convert a value of an IN list to the type `wanted`. Addresses remain texts."""
     bound = value.bound
     if not isinstance(bound, Literal):
         value.fail("IN takes constants", "numbers, addresses or texts; OR for other expressions")

@@ -1,4 +1,4 @@
-"""CASE, COALESCE, NULLIF, GREATEST, LEAST, bucket and FILTER as conditionals: the common type of their results."""
+"""CASE, COALESCE, NULLIF, GREATEST, LEAST, bucket and FILTER become conditionals, whose results get a common type."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ MAX_ARGUMENTS = 20
 
 
 def case(what: str, conditions: Sequence[Expression], results: Sequence[Operand]) -> Expression:
-    """Return the first result whose condition is true.
+    """Return a conditional that returns the first result whose condition is true.
 
-    The last result has no condition. `what` is the name of the function in messages.
+    The last result has no condition. `what` is the name of the function, for messages.
     """
     *values, otherwise = with_common_type(what, results)
     pairs = zip(reversed(conditions), reversed(values), strict=True)
@@ -70,7 +70,7 @@ def conditional_function(sql: str, name: Word, operands: Sequence[Operand]) -> E
 
 
 def _bucket(operands: Sequence[Operand]) -> Expression:
-    """Return the smallest bound that is not less than the first operand; NULL if all bounds are less."""
+    """Return the smallest bound that is at least the first operand; NULL if all bounds are smaller."""
     number, *bounds = operands
     if number.type not in NUMBERS:
         number.fail(f"bucket over a value of type {number.type}", " or ".join(NUMBERS))
@@ -78,7 +78,7 @@ def _bucket(operands: Sequence[Operand]) -> Expression:
     for bound in bounds:
         value = bound.bound.value if isinstance(bound.bound, Literal) else None
         if not isinstance(value, int | float) or isinstance(value, bool):
-            bound.fail("a bound of bucket that is no constant number", USAGES["bucket"])
+            bound.fail("a bound of bucket that is not a constant number", USAGES["bucket"])
         elif before is not None and not value > before:
             bound.fail(f"the bound {value} after {before}", f"bounds in ascending order, such as {USAGES['bucket']}")
         before = value
@@ -92,7 +92,7 @@ def _bucket(operands: Sequence[Operand]) -> Expression:
 
 
 def _extreme_address(function: str, addresses: Sequence[Expression]) -> Expression:
-    """Return the larger or smaller of two addresses: `least(srcIP, destIP)` is the same in both directions."""
+    """Return the larger or smaller of two addresses. `least(srcIP, destIP)` is equal in both directions."""
     first, second = addresses
     wins: Expression = Binary(Op.GE if function == "greatest" else Op.LE, first, second)
     if second.nullable:
@@ -101,7 +101,7 @@ def _extreme_address(function: str, addresses: Sequence[Expression]) -> Expressi
 
 
 def is_known(value: Expression) -> Expression:
-    """Return the condition that a value is not NULL."""
+    """Return the condition `value IS NOT NULL`."""
     return Unary(Op.NOT, IsNull(value))
 
 
@@ -117,9 +117,9 @@ def filter_argument(condition: Expression, argument: Expression) -> Expression:
 
 
 def with_common_type(what: str, operands: Sequence[Operand], *, same_row: bool = True) -> list[Expression]:
-    """Return results of one type. Texts become addresses, MACs or times if another result has such a type.
+    """Convert results to one type. Texts become addresses, MACs or times if another result has such a type.
 
-    Raises QueryError at the first result that does not fit, and if `same_row` for texts of more than one column.
+    Raises QueryError at the first result of another type, and if `same_row` for texts of more than one column.
     """
     known = [operand for operand in operands if not is_null(operand)]
     if not known:
@@ -147,9 +147,9 @@ def with_common_type(what: str, operands: Sequence[Operand], *, same_row: bool =
 
 
 def _check_texts(what: str, operands: Sequence[Operand]) -> None:
-    """Raise QueryError for texts of several columns, because the IDs of these texts could change between batches.
+    """Raise QueryError for texts of several columns: the IDs that represent these texts could change between batches.
 
-    Texts that are computed from values are allowed, because they never have fixed IDs.
+    Texts that are computed from values are allowed, because no code relies on their IDs.
     """
     sources: set[Expression] = set()
     for operand in operands:
@@ -172,10 +172,10 @@ def _text_sources(expression: Expression) -> Iterator[Expression]:
 
 
 def is_null(operand: Operand) -> bool:
-    """Return whether an operand is the constant NULL, which has any type."""
+    """Return whether an operand is the constant NULL, which can have any type."""
     return isinstance(operand.bound, Literal) and operand.bound.value is None
 
 
 def null_operand(sql: str, start: int) -> Operand:
-    """Return NULL as a result of CASE."""
+    """Return the operand for NULL as a result of CASE."""
     return Operand(sql, start, Literal(None, Type.INT))

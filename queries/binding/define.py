@@ -1,4 +1,4 @@
-"""Defines the aggregates and functions of users. Definitions are checked before a query uses them."""
+"""Define user-defined aggregates and functions. A definition is checked before a query uses it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from queries.text.lexer import RESERVED_COLUMNS
 from queries.text.windows import CALLS
 
 _NUMBER = Column(ARGUMENT, Type.INT)
-"""The argument for a check of the parts of a definition."""
+"""The argument over which the parts of a definition are checked."""
 
 
 def define(name: str, parts: Mapping[str, str], finish: Finish) -> None:
@@ -26,7 +26,7 @@ def define(name: str, parts: Mapping[str, str], finish: Finish) -> None:
     if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
         raise AggregateError(f"got the name {name!r} of an aggregate, expected a word like rms")
     if name.lower() in taken_names():
-        raise AggregateError(f"the name {name!r} is taken, expected a name that GSQL does not have")
+        raise AggregateError(f"the name {name!r} is taken, expected a name that GSQL does not use")
     if not parts:
         raise AggregateError(f"{name} has no parts, expected parts like {{'total': 'sum(x)'}}")
     for part, text in parts.items():
@@ -35,19 +35,24 @@ def define(name: str, parts: Mapping[str, str], finish: Finish) -> None:
         try:
             _try_part(name, part, text)
         except QueryError as error:
-            raise AggregateError(f"{name}: the part {part!r} is no bounded aggregate of {ARGUMENT}: {error}") from None
+            raise AggregateError(
+                f"{name}: the part {part!r} is not a bounded aggregate of {ARGUMENT}: {error}"
+            ) from None
     _check_parameters(name, parts, finish)
     DEFINED[name.lower()] = UserAggregate(name.lower(), tuple(parts.items()), finish)
 
 
 def taken_names() -> set[str]:
-    """Return the names, in lower case, that users cannot give to aggregates and functions."""
+    """Return the names, in lower case, that user-defined aggregates and functions must not have."""
     functions = (*BOUNDED, *HOLISTIC, *SELECTIONS, *FUNCTIONS, *CALLS, *RowFunctionKind)
     return {name.lower() for name in (*functions, *RESERVED_COLUMNS)}
 
 
 def _try_part(name: str, part: str, text: str) -> None:
-    """Bind a part of a definition over a number. Raises QueryError for anything but a bounded aggregate."""
+    """Bind a part of a definition over a number.
+
+    Raises QueryError unless it is an aggregate with a state of fixed size.
+    """
     aggregates = Aggregates(spread=False)
     bind_part(f"the part {part} of {name}", text, _NUMBER, aggregates)
     if aggregates.holistic or aggregates.user_columns:
@@ -55,7 +60,7 @@ def _try_part(name: str, part: str, text: str) -> None:
 
 
 def _check_parameters(name: str, parts: Mapping[str, str], finish: Finish) -> None:
-    """Raise AggregateError for a function that cannot be called with the parts as keyword arguments."""
+    """Raise AggregateError if `finish` cannot be called with the parts as keyword arguments."""
     if not callable(finish):
         raise AggregateError(f"{name}: got {type(finish).__name__} to finish with, expected a function of its parts")
     try:

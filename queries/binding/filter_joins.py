@@ -16,14 +16,12 @@ from queries.text.tree import Word
 
 SEEN_WITHIN = "seen_within"
 USAGE = "seen_within('30 seconds', this = that AND …, condition of that)"
-"""An example of its call."""
+"""An example of a call."""
 
 KEY_TYPES = (Type.ADDRESS, *INTEGERS, Type.MAC)
 """Types that a key may have."""
 
-EXPECTED_MATCH = (
-    "columns or expressions on both sides of =, of this row on the left and of the earlier row on the right"
-)
+EXPECTED_MATCH = "columns or expressions on both sides of =: of this row on the left, of the earlier row on the right"
 
 
 def seen_within(sql: str, name: Word, operands: Sequence[Operand]) -> SeenWithin:
@@ -62,7 +60,7 @@ def refuse_above(sql: str, plan: Plan) -> None:
 
 
 def _contains_seen_within(value: object, inputs: tuple[object, ...]) -> bool:
-    """Return whether a tree contains a `seen_within`. Its parts `inputs` are not searched."""
+    """Return whether a tree contains a `seen_within`. The parts `inputs` are not searched."""
     if isinstance(value, SeenWithin):
         return True
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""Functions: the number and the types of their arguments."""
+"""Calls of functions: check the number and the types of the arguments."""
 
 from __future__ import annotations
 
@@ -102,19 +102,19 @@ def _offset(operand: Operand) -> Expression:
 
 
 def _pattern(operand: Operand, wanted: Type) -> Literal:
-    """Return the pattern of a search, converted to the type `wanted`; a text in bytes is UTF-8."""
+    """Convert the pattern of a search to the type `wanted`. A text is converted to bytes as UTF-8."""
     bound = operand.bound
     if isinstance(bound, Literal) and isinstance(bound.value, str):
         return Literal(bound.value.encode(), Type.BYTES) if wanted is Type.BYTES else bound
     if isinstance(bound, Literal) and bound.type is wanted:
         return bound
-    what = "a constant" if isinstance(bound, Literal) else "a value that is no constant,"
+    what = "a constant" if isinstance(bound, Literal) else "a value that is not a constant,"
     expected = "a text like 'GET '" + (" or bytes like x'1603'" if wanted is Type.BYTES else "")
     raise operand.error(f"a search in {wanted} for {what} of type {bound.type}", expected)
 
 
 def _hash(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
-    """Return a hash of values. The last argument may be a constant, the seed."""
+    """Return a hash of values. The last argument may be a constant: the seed."""
     function = name.text.lower()
     seed, values = 0, list(operands)
     last = operands[-1].bound if operands else None

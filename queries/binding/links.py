@@ -4,7 +4,7 @@
     Main1.flows                        rows of this kind of the link Main1
     Main1                              the packets of the link Main1
 
-All links of one union are of one kind, because each kind has its own columns.
+All links of one union must have rows of the same kind, because each kind has other columns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from queries.text.errors import QueryError
 from queries.text.tree import Stream
 
 PACKETS = "packets"
-"""The kind of a link whose name in FROM has no kind."""
+"""The kind of rows if FROM states only the name of a link."""
 
 SPREADABLE = "flows"
 """The kind whose rows have a start and an end, so that SPREAD can divide them."""
@@ -26,14 +26,14 @@ SPREADABLE = "flows"
 
 @dataclass(frozen=True, slots=True)
 class LinkUnion:
-    """A union of links. `streams` are their names as spelled, or one kind of rows, which means all links."""
+    """A union of links. `streams` are their names as written, or one kind of rows, which means all links."""
 
     streams: tuple[str, ...]
     kind: str
 
     @property
     def stream_names(self) -> tuple[str, ...]:
-        """The streams as FROM spells them."""
+        """The streams as FROM contains them."""
         return tuple(
             stream if self.kind == PACKETS or stream.lower() == self.kind else f"{stream}.{self.kind}"
             for stream in self.streams
@@ -41,7 +41,7 @@ class LinkUnion:
 
 
 def links_of(sql: str, streams: Sequence[Stream]) -> LinkUnion:
-    """Return the union of links. Raises QueryError for two kinds, and for a link that is named twice."""
+    """Return the union of links. Raises QueryError for two kinds of rows, and for a link that is listed twice."""
     names: list[str] = []
     kind_of_all: str | None = None
     for stream in streams:
@@ -49,7 +49,7 @@ def links_of(sql: str, streams: Sequence[Stream]) -> LinkUnion:
         kind = stream.kind or (word.text.lower() if word.text.lower() in KINDS else PACKETS)
         if kind_of_all not in (None, kind):
             problem = f"{kind} together with {kind_of_all}"
-            raise QueryError(problem, sql, word.start, "streams of one kind, since each kind has different columns")
+            raise QueryError(problem, sql, word.start, "streams of one kind, because each kind has different columns")
         if word.text.lower() in (name.lower() for name in names):
             raise QueryError(f"stream {word.name_in_messages} is listed twice", sql, word.start, "each stream once")
         alone = next((name for name in (*names, word.text) if name.lower() in KINDS), None)
@@ -63,7 +63,7 @@ def links_of(sql: str, streams: Sequence[Stream]) -> LinkUnion:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The links of a query, the IP layer of names without a prefix, and the sampling rates that the user set."""
+    """The links of a query, the IP layer of names without a prefix, and the sampling rates that the user has set."""
 
     source: LinkUnion
     layer: str

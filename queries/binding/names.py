@@ -1,4 +1,4 @@
-"""The names of a query: the columns of its rows, and the meaning of a name in each clause.
+"""Names in a query: the columns of its rows, and the meaning of a name in each clause.
 
     clause                            a name means the first of
     WHERE, arguments of aggregates    column of the rows
@@ -49,12 +49,12 @@ FLAG_SETS: dict[str, int] = {
     "PSH_ACK": PSH | ACK,
     "FIN_PSH_ACK": FIN | PSH | ACK,
 }
-"""Values of TCP flags by name. In queries these names are constants, unless a column has the same name."""
+"""TCP flags by name. In queries these names are constants, unless a column has the same name."""
 
 FLAG = "flag"
 
 SYNONYMS = {"length": "len", "time": "ts", FLAG: "tcp_flags"}
-"""The columns for names of papers and of Gigascope."""
+"""The columns that names in papers and in Gigascope mean."""
 
 
 class Names(Protocol):
@@ -62,7 +62,7 @@ class Names(Protocol):
 
     @property
     def time(self) -> Column | None:
-        """The default time column; None if rows have no time column, or several."""
+        """The default time column. None if the rows have no time column or several."""
         ...
 
     def column(self, name: Word, stream: Word | None) -> Column | None:
@@ -70,7 +70,7 @@ class Names(Protocol):
         ...
 
     def unknown(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
-        """Return the error for an unknown name. `others` are further names that are valid in the clause."""
+        """Return the error for an unknown name. `others` are further valid names of the clause."""
         ...
 
     def spell_column(self, name: str) -> str | None:
@@ -79,7 +79,7 @@ class Names(Protocol):
 
 
 class LinkNames:
-    """The columns of one kind of rows; names without a layer refer to `layer`."""
+    """The columns of one kind of rows. Names without a layer mean `layer`."""
 
     def __init__(self, sql: str, source: LinkUnion, layer: str, alias: str | None = None) -> None:
         """`alias` is the name that AS in FROM gives to the union of the streams."""
@@ -114,7 +114,7 @@ class LinkNames:
         return self._kind.column(name.text, self._layer)
 
     def unknown(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
-        """Return the error that lists the columns, and hidden columns with a similar name."""
+        """Return the error that lists the columns, including hidden columns with a similar name."""
         from difflib import get_close_matches
 
         whole = f"{stream.text}.{name.text}" if stream and stream.text.lower() in list(Layer) else name.text
@@ -131,7 +131,7 @@ class LinkNames:
         return QueryError(problem, self._sql, name.start, expected, choices, dialects.COLUMNS.get(key, whole))
 
     def spell_column(self, name: str) -> str | None:
-        """Return the name of a column as a query spells it under this layer; None if `name` is not a column."""
+        """Return the name of a column as queries with this layer write it. Return None if `name` is not a column."""
         column = self._kind.find(name)
         if column is None or self._layer == Layer.OUTER or not self._kind.layered:
             return None if column is None else column.name
@@ -141,7 +141,7 @@ class LinkNames:
 
 
 class Scope:
-    """Resolves the names of one query. The compiler fills the maps, whose keys are names in lower case."""
+    """Resolves the names of one query. The compiler fills the dictionaries, whose keys are names in lower case."""
 
     def __init__(self, names: Names) -> None:
         """`names` are the columns of the rows that the query reads."""
@@ -150,7 +150,7 @@ class Scope:
         """Names given by AS in SELECT, each with a function that binds its item over the rows."""
         self.given_in_group_by: dict[str, Expression] = {}
         self.groups: dict[Expression, Column] = {}
-        """Expressions of GROUP BY over the rows, each with its column in partials."""
+        """Expressions of GROUP BY over rows, each with its column in partials."""
         self.selected: dict[str, Expression] = {}
         """The select list by the names of its columns, with placeholders for aggregates."""
         self.bound_type: Type | None = None
@@ -177,7 +177,7 @@ class Scope:
     def in_having(self, name: Word, stream: Word | None) -> Expression | None:
         """Resolve a name in HAVING.
 
-        A column outside GROUP BY is tried last. For such a column the caller raises the error.
+        A column that is not in GROUP BY is tried last, and the caller raises an error for it.
         """
         column = self.column(name, stream)
         if stream is None and column not in self.groups:
@@ -199,7 +199,7 @@ class Scope:
         return Column(name.text.lower(), self.bound_type)
 
     def _synonym(self, name: Word, stream: Word | None) -> Expression | None:
-        """Return the meaning of a name of SYNONYMS that is not a column of the rows."""
+        """Return the meaning of a name in SYNONYMS that is not a column of the rows."""
         if name.text.lower() not in SYNONYMS:
             return None
         column = self.column(replace(name, text=SYNONYMS[name.text.lower()]), stream)

@@ -1,4 +1,7 @@
-"""LIKE, ILIKE and matches. A pattern becomes a search for a prefix or a part, or a regular expression (RE2)."""
+"""LIKE, ILIKE and matches.
+
+A pattern is converted to a search for a prefix or a part, or to a regular expression (RE2).
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ if TYPE_CHECKING:
     from queries.text.tree import Like
 
 ESCAPE = "\\"
-"""In a pattern of LIKE, the character after ESCAPE has no special meaning."""
+"""In a LIKE pattern, the character after ESCAPE has no special meaning."""
 
 
 def matches(subject: Operand, pattern: Operand) -> Call:
-    """Return whether a text or bytes contain a match of a regular expression."""
+    """Return the call that tests whether a text or bytes contain a match of a regular expression."""
     _check_subject(subject, Function.MATCHES)
     text = _text(pattern, Function.MATCHES)
     _compile(pattern, text)
@@ -25,7 +28,7 @@ def matches(subject: Operand, pattern: Operand) -> Call:
 
 
 def like(node: Like, subject: Operand, pattern: Operand) -> Call:
-    """Return whether a text or bytes match a pattern with `%` and `_` from the first to the last character."""
+    """Return the call that tests whether a whole text or bytes match a pattern with `%` and `_`."""
     name = "ILIKE" if node.ignore_case else "LIKE"
     _check_subject(subject, name)
     text = _text(pattern, name)
@@ -41,9 +44,9 @@ def like(node: Like, subject: Operand, pattern: Operand) -> Call:
 
 
 def _parts(pattern: str) -> list[str]:
-    """Split a pattern into `%`, `_` and other texts.
+    """Divide a pattern into `%`, `_` and the texts between them.
 
-    A text that is itself `%` or `_`, or begins with ESCAPE, gets an additional ESCAPE at its start.
+    If such a text is itself `%` or `_`, or begins with ESCAPE, another ESCAPE is written before it.
     """
     parts: list[str] = []
     literal, escaped = "", False
@@ -76,7 +79,7 @@ def _check_subject(subject: Operand, name: str) -> None:
 def _text(pattern: Operand, name: str) -> str:
     pattern = pattern.comparable_with(Type.TEXT)
     if not isinstance(pattern.bound, Literal) or not isinstance(pattern.bound.value, str):
-        pattern.fail(f"{name} with a pattern that is no constant text", "a text such as 'GET '")
+        pattern.fail(f"{name} with a pattern that is not a constant text", "a text such as 'GET '")
     return pattern.bound.value
 
 

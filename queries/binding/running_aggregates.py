@@ -1,4 +1,4 @@
-"""Running aggregates of Gigascope: sums over several windows of a group. They need CLOSING WHEN.
+"""Gigascope's running aggregates: sums over several windows of a group. They need CLOSING WHEN.
 
 running_sum(x)                 all windows since the group began
 moving_sum(x, 5)               the last 5 windows
@@ -25,15 +25,15 @@ RUNNING: dict[str, str] = {
 """Running aggregates by name, each with an example of its call."""
 
 MAX_WINDOWS = 1_000
-"""Maximum number of windows of a moving sum. Each group stores one sum for each of these windows."""
+"""Largest number of windows of a moving sum. Each group stores one sum for each of these windows."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningUse:
     """A running aggregate over `total`, the sum of one window. `column` is its placeholder.
 
-    `window_count`: number of windows; None for all windows. `decay`: the weight of a window relative to the next
-    window.
+    `window_count`: number of windows; None for all windows. `decay`: weight of a window divided by the weight of the
+    next window.
     """
 
     column: Column
@@ -79,7 +79,7 @@ def _length(function: str, operand: Operand) -> int:
 
 
 def _decay(function: str, operand: Operand) -> float:
-    """Return the weight of a window relative to the next window."""
+    """Return the weight of a window divided by the weight of the next window."""
     match operand.bound:
         case Literal(value=int(decay) | float(decay), type=Type.INT | Type.FLOAT) if 0 < decay <= 1:
             return float(decay)

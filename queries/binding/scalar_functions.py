@@ -1,4 +1,4 @@
-"""Functions of one number or text, casts, and names of numbers: the number and the types of their arguments."""
+"""Functions of numbers and texts, casts, and names of assigned numbers: check the number and types of arguments."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ ARGUMENT_COUNTS: dict[str, tuple[int, ...]] = {
     "round": (1, 2),
     "substring": (2, 3),
 }
-"""Valid numbers of arguments of the functions that do not have exactly one argument."""
+"""Valid numbers of arguments. Functions that are not listed have exactly one argument."""
 
 CONSTANT_TYPES: dict[Scalar, tuple[Type, ...]] = {
     Scalar.SUBSTRING: (Type.INT, Type.INT),
     Scalar.REPLACE: (Type.TEXT, Type.TEXT),
     Scalar.SPLIT_PART: (Type.TEXT, Type.INT),
 }
-"""Types of the constants after the text."""
+"""Types of the constants after the first argument."""
 
 CAST_TYPES_BY_NAME: dict[str, Type] = {
     **dict.fromkeys(("integer", "int", "bigint", "int8", "int64", "long", "uint", "ullong", "llong"), Type.INT),
@@ -76,12 +76,12 @@ CAST_TYPES_BY_NAME: dict[str, Type] = {
     **dict.fromkeys(("address", "ip", "inet"), Type.ADDRESS),
     **dict.fromkeys(("mac", "macaddr"), Type.MAC),
 }
-"""Types of casts by their names in SQL."""
+"""Types in casts by their SQL names."""
 
 CAST_TYPE_NAMES = ("INTEGER", "DOUBLE", "BOOLEAN", "VARCHAR", "TIMESTAMP", "INET", "MAC")
 
 MAX_DIGITS = 15
-"""Largest number of decimals of round, which is the number of decimals of a float."""
+"""Largest number of decimals in round: a float has no more."""
 
 
 def scalar_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
@@ -120,7 +120,7 @@ def scalar_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expres
 
 
 def concatenation(operands: Sequence[Operand], function: str = "||") -> Expression:
-    """Return values joined as texts. With `||` a NULL makes the result NULL; `concat` leaves a NULL out."""
+    """Return values joined as texts. With `||` the result is NULL if a value is NULL; `concat` leaves out NULL."""
     parts: list[Expression] = []
     if function == "||" and all(operand.type not in (Type.TEXT, Type.BYTES) for operand in operands):
         operands[0].fail(
@@ -147,7 +147,7 @@ def concatenation(operands: Sequence[Operand], function: str = "||") -> Expressi
 
 
 def _as_text(function: str, operand: Operand) -> Expression:
-    """Return a value as text. Raises QueryError for bytes."""
+    """Convert a value to text. Raises QueryError for bytes."""
     bound = operand.bound
     match operand.type:
         case Type.TEXT:
@@ -161,9 +161,9 @@ def _as_text(function: str, operand: Operand) -> Expression:
 
 
 def cast(subject: Operand, word: Word, *, is_try: bool = False) -> Expression:
-    """Return a value as the type that `word` names. Raises QueryError for an unknown type and an impossible cast.
+    """Convert a value to the type that `word` names. Raises QueryError for an unknown type and an impossible cast.
 
-    With `is_try` a constant that cannot be converted becomes NULL. Otherwise wrong constants are errors.
+    A constant that cannot be converted is an error, or NULL with `is_try` (TRY_CAST).
     """
     text = word.text
     wanted = CAST_TYPES_BY_NAME.get(text.lower())
@@ -222,5 +222,5 @@ def _constant(function: str, operand: Operand, kind: Type) -> Literal:
     operand = operand.comparable_with(kind)
     bound = operand.bound
     if not isinstance(bound, Literal) or bound.type is not kind or bound.value is None:
-        operand.fail(f"got an argument of {function} that is no constant {kind}", USAGES[function])
+        operand.fail(f"got an argument of {function} that is not a constant {kind}", USAGES[function])
     return bound

@@ -1,4 +1,4 @@
-"""Functions of times, in UTC: date_trunc and extract, as arithmetic over nanoseconds."""
+"""Functions of times, in UTC: date_trunc and extract are converted to arithmetic over nanoseconds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from queries.text.tree import Word
 DAY = 86_400 * SECOND
 
 MONDAY = 3 * DAY
-"""Nanoseconds from the last Monday to the epoch, which was a Thursday."""
+"""Nanoseconds from the previous Monday to the epoch, which was a Thursday."""
 
 UNIT_LENGTHS: dict[str, int] = {
     "microsecond": 10**3,
@@ -25,14 +25,16 @@ UNIT_LENGTHS: dict[str, int] = {
     "day": DAY,
     "week": 7 * DAY,
 }
-"""Units of date_trunc, in ns. A week begins on Monday."""
+"""Lengths of the units of date_trunc, ns. A week begins on Monday."""
 
 REMAINDER_FIELDS: dict[str, tuple[int, int]] = {
     "second": (SECOND, 60),
     "minute": (60 * SECOND, 60),
     "hour": (3_600 * SECOND, 24),
 }
-"""Fields of extract that are remainders: the length in ns, and the number of units in the next larger unit."""
+"""Fields of extract that are remainders: the length of the unit in ns, and how many of them the next larger unit
+has.
+"""
 
 EXTRACT_FIELDS = ("epoch", *REMAINDER_FIELDS, "dow", "isodow")
 """All fields of extract. `dow` is 0 to 6 from Sunday, `isodow` 1 to 7 from Monday."""
@@ -72,7 +74,7 @@ def _choice(operand: Operand, function: str, choices: Sequence[str]) -> str:
     bound = operand.bound
     text = operand.quoted_name or (bound.value if isinstance(bound, Literal) else None)
     if not isinstance(text, str) or text.lower() not in choices:
-        unit = f"'{text}'" if isinstance(text, str) else "a value that is no text"
+        unit = f"'{text}'" if isinstance(text, str) else "a value that is not a text"
         raise QueryError(f"{function} got {unit}", operand.sql, operand.start, "a unit of time", choices, str(text))
     return text.lower()
 
@@ -82,7 +84,7 @@ def _integer(value: int) -> Literal:
 
 
 def _remainder(value: Expression, divisor: int) -> Expression:
-    """Return the remainder of a division that rounds down: 0 or more also for times before 1970."""
+    """Return the remainder of a division that rounds down. It is 0 or more even for times before 1970."""
     signed = Binary(Op.MOD, value, _integer(divisor))
     return Binary(Op.MOD, Binary(Op.ADD, signed, _integer(divisor)), _integer(divisor))
 

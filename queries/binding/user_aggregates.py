@@ -1,7 +1,8 @@
-"""Aggregates that users define in Python: a name, parts in GSQL over the argument `x`, and a function of the parts.
+"""User-defined aggregates: a name, parts in GSQL over the argument `x`, and a Python function of the parts.
 
-The parts are bounded aggregates, so the low level computes them and the high level merges them. When a window is final,
-the function receives them as arrays over the window's groups. `queries.binding.define` defines aggregates.
+The parts are aggregates with a state of fixed size, so the low level computes them and the high level merges them. When
+a window is final, the function receives them as arrays over the window's groups. `queries.binding.define` defines
+aggregates.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ DEFINED: dict[str, UserAggregate] = {}
 
 
 class UserColumns:
-    """The calls of users' aggregates in one query. Equal calls are stored once."""
+    """The calls of user-defined aggregates in one query. Equal calls are stored once."""
 
     def __init__(self, high_level_expressions: dict[str, Expression]) -> None:
         """`high_level_expressions` receives the expression of the high level for each placeholder."""
         self._high_level_expressions = high_level_expressions
         self.uses: dict[str, UserColumn] = {}
-        """Uses by their placeholders. Their parts contain placeholders of aggregates."""
+        """Calls by their placeholders. Their parts contain placeholders of aggregates."""
 
     def __bool__(self) -> bool:
-        """Return whether the query has such uses."""
+        """Return whether the query has such calls."""
         return bool(self.uses)
 
     def column(self, name: str, argument: Expression) -> Column:
@@ -46,7 +47,7 @@ class UserColumns:
         return Column(f"{name}({expression_text(argument)})", RESULT, True)
 
     def add(self, stand_in: Column, definition: UserAggregate, parts: tuple[Expression, ...]) -> None:
-        """Add a use; `parts` are the bound parts of the definition, in its order."""
+        """Add a call. `parts` are the bound parts of the definition, in its order."""
         names = (name for name, _ in definition.parts)
         column = f"u{len(self.uses)}"
         bound = tuple(zip(names, parts, strict=True))

@@ -1,7 +1,8 @@
-"""Functions that users define in Python: their definition and their calls in queries.
+"""User-defined functions in Python: their definition, and their calls in queries.
 
-The annotations of a function are its types: `int`, `float`, `bool`, `str`, and `bytes` for parameters. A time is an
-`int` (ns since the epoch) or a `str`; addresses and MACs are `str`. A parameter `int | None` receives NULL as None.
+The annotations of a function determine its types: `int`, `float`, `bool`, `str`, and for parameters also `bytes`. A
+time is an `int` (ns since the epoch) or a `str`. Addresses and MACs are `str`. A parameter `int | None` receives NULL
+as None.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from queries.text.tree import Word
 TYPES: dict[object, Type] = {
     int: Type.INT, float: Type.FLOAT, bool: Type.BOOL, str: Type.TEXT, bytes: Type.BYTES,
 }  # fmt: skip
-"""Types of values by the annotations of parameters and results. A result cannot be bytes."""
+"""The type for each annotation of a parameter or result. A result cannot be bytes."""
 
 ACCEPTED_TYPES: dict[Type, tuple[Type, ...]] = {
     Type.INT: (Type.INT, Type.TIME),
@@ -30,7 +31,7 @@ ACCEPTED_TYPES: dict[Type, tuple[Type, ...]] = {
     Type.TEXT: (Type.TEXT, Type.ADDRESS, Type.MAC, Type.TIME),
     Type.BYTES: (Type.BYTES,),
 }
-"""Types of arguments that a parameter accepts, by its type. Arguments are converted to its type."""
+"""For each type of a parameter the types of arguments that it accepts. Arguments are converted to its type."""
 
 
 def define_function(
@@ -38,7 +39,7 @@ def define_function(
 ) -> None:
     """Define a function for the queries of this process.
 
-    `taken_names`: names that it cannot have. Raises FunctionError.
+    `taken_names`: names that the function must not have. Raises FunctionError.
     """
     if not inspect.isfunction(body):
         raise FunctionError(f"got {type(body).__name__}, expected a function with annotations")
@@ -46,7 +47,7 @@ def define_function(
     if not function_name.isidentifier() or not function_name.isascii():
         raise FunctionError(f"got the name {function_name!r} of a function, expected a word such as risk")
     if function_name.lower() in taken_names:
-        raise FunctionError(f"the name {function_name!r} is taken, expected a name that SQL does not have: name='...'")
+        raise FunctionError(f"the name {function_name!r} is taken, expected a name that SQL does not use: name='...'")
     try:
         hints = typing.get_type_hints(body)
     except NameError as error:
@@ -78,7 +79,7 @@ def define_function(
 
 
 def _without_none(annotation: object) -> object:
-    """Return `str` for `str | None`; other annotations unchanged."""
+    """Return `str` for `str | None`. Return other annotations unchanged."""
     members = [member for member in typing.get_args(annotation) if member is not type(None)]
     return members[0] if len(members) == 1 else annotation
 

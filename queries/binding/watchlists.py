@@ -1,4 +1,4 @@
-"""Functions of files: watchlists and settings. A run reads them again if they change."""
+"""Functions that read files: watchlists and settings. A run reads a file again when it changes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ FORMS = {
     LONGEST_PREFIX: {Type.ADDRESS: Form.LABELS},
     MAC_VENDOR: {Type.MAC: Form.VENDORS},
 }
-"""The form of a file's lines, by function and type of the first argument."""
+"""The form of the lines of a file, by function and by the type of the first argument."""
 
 LIFETIME_FORMS = {IN_LIST: Form.LIFETIMES, LONGEST_PREFIX: Form.HISTORY}
-"""The form of a file whose rows are true for a time, by function of an address and a time."""
+"""The form of a file whose rows have lifetimes, by the function of an address and a time."""
 
 USAGES = {
     IN_LIST: "in_list(x, 'file'), or in_list(address, 'file', ts) for rows that are true for a time",
@@ -48,7 +48,7 @@ _refusal: ContextVar[str | None] = ContextVar("reason why no file may be read", 
 
 @contextmanager
 def paths_from(folder: Path) -> Iterator[None]:
-    """Resolve relative paths in queries that are compiled in this context from `folder`."""
+    """In this context, relative paths in queries start at `folder`."""
     token = _folder.set(folder)
     try:
         yield
@@ -58,7 +58,7 @@ def paths_from(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def files_refused(reason: str) -> Iterator[None]:
-    """Refuse functions that read files, in queries that are compiled in this context.
+    """In this context, functions that read files are errors in queries.
 
     The message ends with `reason`.
     """
@@ -76,7 +76,7 @@ def _check_allowed(sql: str, name: Word) -> None:
 
 
 def watch(sql: str, name: Word, operands: Sequence[Operand]) -> InWatchlist | LongestPrefix:
-    """Return the look-up and read its file. Raises QueryError for wrong arguments and for a wrong file."""
+    """Read the file and return the look-up. Raises QueryError for wrong arguments and for a wrong file."""
     _check_allowed(sql, name)
     function = name.text.lower()
     forms, usage = FORMS[function], USAGES[function]
@@ -106,7 +106,7 @@ def watch(sql: str, name: Word, operands: Sequence[Operand]) -> InWatchlist | Lo
 
 
 def setting_value(sql: str, name: Word, operands: Sequence[Operand]) -> SettingValue:
-    """Return a setting and read its file. The type is the type of the value, or FLOAT if the bounds are floats.
+    """Read the file and return the setting. Its type is the type of the value, or FLOAT if the bounds are floats.
 
     Raises QueryError for wrong arguments and for a wrong file.
     """
@@ -117,7 +117,7 @@ def setting_value(sql: str, name: Word, operands: Sequence[Operand]) -> SettingV
     texts = [operand.comparable_with(Type.TEXT) for operand in operands[:2]]
     for operand, role in zip(texts, ("file", "name"), strict=True):
         if not isinstance(operand.bound, Literal) or not isinstance(operand.bound.value, str):
-            operand.fail(f"a setting whose {role} is no text", SETTING_USAGE)
+            operand.fail(f"a setting whose {role} is not a text", SETTING_USAGE)
     path, key = (str(text.bound.value) for text in texts if isinstance(text.bound, Literal))
     bounds = [_bound(operand) for operand in operands[2:]]
     folder = _folder.get() or Path.cwd()

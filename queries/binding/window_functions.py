@@ -1,7 +1,7 @@
-"""Window functions of SQL (OVER): their names, arguments and types.
+"""SQL window functions (OVER): their names, arguments and types.
 
-A window function computes a value for each row from other rows of the answer: its rank, the row before it, its share of
-a total. These other rows satisfy HAVING, and are in the same window of the query, if the query has windows.
+A window function computes a value for each result row from other result rows: its rank, the row before it, its share of
+a total. HAVING has already filtered these rows. If the query has windows, all these rows are of the same window.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHIFTS = (RowFunctionKind.LAG, RowFunctionKind.LEAD)
 RATIOS = (RowFunctionKind.PERCENT_RANK, RowFunctionKind.CUME_DIST)
 """Functions whose result is a number from 0 to 1."""
 DISTANCE_LIMIT = 2**31
-"""Exclusive upper bound of the number of rows of lag and lead."""
+"""The distance in lag and lead must be below this number of rows."""
 
 ARGUMENT_TYPES = {
     RowFunctionKind.SUM: (Type.INT, Type.FLOAT),
@@ -33,7 +33,7 @@ ARGUMENT_TYPES = {
     RowFunctionKind.MIN: NUMBERS,
     RowFunctionKind.MAX: NUMBERS,
 }
-"""Types of the argument. Other functions accept all types except bytes."""
+"""Valid types of the argument by function. Other functions accept all types except bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class FrameBinder:
     order: Sequence[OrderKey]
 
     def bind(self, frame: tree.Frame) -> Frame:
-        """Return the frame with numbers as bounds. Raises QueryError."""
+        """Return the frame with numbers as bounds. Raises QueryError for a wrong frame."""
         if self.kind not in FRAMED:
             expected = f"no frame: {self.kind} uses all rows of the partition"
             raise QueryError(f"a frame of {self.kind}", self.sql, frame.start, expected)

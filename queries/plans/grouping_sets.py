@@ -58,7 +58,7 @@ def without_grouping_sets(query: Query) -> Query:
 
 
 def _check(query: Query, keys: set[Expression]) -> None:
-    """Raise QueryError for expressions over columns, and for clauses that each grouping set would compute separately."""
+    """Raise QueryError for expressions over columns, and for clauses that are computed for each set separately."""
     assert query.grouping_sets is not None
     clause = query.grouping_sets.keyword.text.upper().replace("GROUPING", "GROUPING SETS")
     expressions = [item.expression for item in query.select]
