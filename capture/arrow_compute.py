@@ -1,9 +1,9 @@
 """The functions of `pyarrow.compute`, without its import.
 
-At its import `pyarrow.compute` writes 300 documented functions, which takes half as long as the import of numpy. The
-functions here have the same parameters and call the same code. A call with options that are not defined here imports
-`pyarrow.compute`. Methods of Arrow arrays, such as `cast` and `take`, import it too. `pyarrow.array` imports `numpy.ma`
-for a numpy array, so code that many queries run calls `array_of` instead.
+The import of `pyarrow.compute` creates 300 documented functions, which takes half as long as the import of numpy. The
+functions here have the same parameters and call the same C++ code. A call with options that are not defined here
+imports `pyarrow.compute`. Methods of Arrow arrays, such as `cast` and `take`, import it too. `pyarrow.array` of a numpy
+array imports `numpy.ma`, so code that many queries run calls `array_of` instead.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _pyarrow_function(name: str) -> Any:
 
 
 def array_of(values: npt.NDArray[Any], mask: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return an array of integers, floats (over the same memory) or booleans; NULL where `mask` is true."""
+    """Return an array of integers, floats (over the same memory) or booleans; NULL if `mask` is true."""
     contiguous = np.ascontiguousarray(values)
     arrow_type = pa.from_numpy_dtype(contiguous.dtype)
     data = _pack_bits(contiguous) if contiguous.dtype == np.bool_ else pa.py_buffer(contiguous)
@@ -89,7 +89,7 @@ def fill_null(values: Any, fill_value: object) -> Any:
 
 
 def equal(left: Any, right: Any) -> Any:
-    """Compare two columns, or a column and a value."""
+    """Return a mask of equal values of two columns, or of the values of a column that are equal to a value."""
     return _compute.call_function("equal", [left, right])
 
 

@@ -1,4 +1,4 @@
-"""Column matrices for kernels, padded so that the columns do not compete for cache lines.
+"""Matrices of columns for kernels, with padding, so that the columns do not compete for cache lines.
 
 Without padding, the columns of a batch of 16 384 rows begin 128 KiB apart. The values of one row then share a cache
 set, which usually has eight lines, so the ninth column evicts the first column. With padding, a column has an odd

@@ -1,4 +1,4 @@
-"""Base classes of errors. Errors have different classes if the caller must react to them in different ways."""
+"""Base classes of errors. Two errors have different classes only if the caller must react to them in different ways."""
 
 from __future__ import annotations
 

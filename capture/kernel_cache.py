@@ -53,7 +53,7 @@ def _safe_folder(base: Path) -> Path:
         except FileNotFoundError:
             continue  # it will be created with mode 0700
         except (NotADirectoryError, PermissionError):
-            return folder  # it can be neither read nor written, so it is harmless
+            return folder  # harmless, because it can be neither read nor written
         except UnsafeFolderError as error:
             _warn(f"{error}; until then kernels are compiled again in every process")
             return _temporary_folder()

@@ -1,4 +1,4 @@
-"""`dataclass` as in the standard library, but the methods of a class are not compiled at import.
+"""A replacement for the standard `dataclass`, which does not compile the methods of a class at import.
 
 The standard library compiles up to six methods of each class: 0.4 ms for a frozen class with slots. A query imports
 about 220 such classes and instantiates a third of them, so they took a quarter of its start. Here a class takes
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls: type | None = None, /, *, frozen: bool = False, slots: bool = False) -> Any:
-        """Make a class with annotated fields a dataclass. `frozen`: its fields cannot be assigned.
+        """Convert a class with annotated fields to a dataclass. `frozen`: its fields cannot be assigned.
 
         Raises TypeError as the standard library does, for example for a field without default after one with default.
         """
@@ -50,7 +50,7 @@ else:
 
 @standard_dataclass(init=False, repr=False, eq=False)
 class _Standard:
-    """A class of the standard library without generated methods.
+    """A dataclass of the standard library, without generated methods.
 
     Its field type marks the fields of all classes of this module.
     """
@@ -63,7 +63,7 @@ _FIELD_MARK = fields(_Standard)[0]._field_type  # type: ignore[attr-defined]
 
 
 def _define_fields(cls: Any) -> None:
-    """Give a class the attributes of a dataclass that describe its fields: the fields of its bases, then its own."""
+    """Set the attributes of a dataclass that describe its fields: the fields of its bases, then the other fields."""
     members: dict[str, Field[Any]] = {}
     for base in cls.__mro__[-1:0:-1]:
         members.update(getattr(base, "__dataclass_fields__", {}))
@@ -92,7 +92,7 @@ STORED_HASH = "_stored_hash"
 
 
 def _with_slots(cls: type, frozen: bool) -> type:
-    """Return a class with the same content and a slot for each field that no base has. Slots need a new class.
+    """Return a new class with the same content, and a slot for each field that no base has.
 
     A frozen class also has a slot for its hash.
     """
@@ -202,7 +202,7 @@ def field_names(kind: type) -> tuple[str, ...]:
 
 
 _field_names: dict[type, tuple[str, ...]] = {}
-"""The names of the fields of the types so far: a run searches its plans several times for each query."""
+"""A cache of the field names of types, because a run searches its plans several times for each query."""
 
 
 def _values_of(names: list[str]) -> Callable[[Any], Any]:

@@ -181,7 +181,7 @@ SFLOW_DATAGRAMS = Metric(
     "wiretide_sflow_datagrams_total",
     "counter",
     ("link",),
-    "UDP datagrams in captures that were sent to the sFlow port, or are valid sFlow in all parts.",
+    "UDP datagrams in captures that were sent to the sFlow port, or whose whole content is valid sFlow.",
 )
 SFLOW_DATAGRAMS_SKIPPED = Metric(
     "wiretide_sflow_datagrams_skipped_total",
@@ -206,14 +206,15 @@ SFLOW_SEQUENCES = Metric(
     "counter",
     ("link", "event"),
     "Sequence numbers of datagrams and samples that are missing, late (reordered), repeated, restarted, or not checked"
-    " because there are too many agents (untracked). The number of lost ones is missing minus reordered.",
+    " because there are too many agents (untracked). The number of lost datagrams and samples is missing minus "
+    "reordered.",
 )
 
 FLOW_DATAGRAMS = Metric(
     "wiretide_flow_datagrams_total",
     "counter",
     ("link", "exporter", "version"),
-    "NetFlow and IPFIX datagrams read, by exporter. The label other stands for all exporters beyond the limit.",
+    "NetFlow and IPFIX datagrams read, by exporter. The label other means all exporters beyond the limit.",
 )
 FLOW_RECORDS = Metric(
     "wiretide_flow_records_total",
@@ -250,7 +251,7 @@ FLOW_TIMES_GUESSED = Metric(
     "wiretide_flow_times_guessed_total",
     "counter",
     ("link", "exporter", "version"),
-    "Flow records without a start or an end time. The other one or the export time is used instead.",
+    "Flow records without a start or an end time. The other of the two times, or the export time, is used instead.",
 )
 FLOW_FIELDS_UNREADABLE = Metric(
     "wiretide_flow_fields_unreadable_total",
@@ -262,7 +263,8 @@ FLOW_DATAGRAMS_REFUSED = Metric(
     "wiretide_flow_datagrams_refused_total",
     "counter",
     ("link", "cause"),
-    "UDP datagrams that look like exports but are none, by cause. To an export port: unknown version or invalid header."
+    "UDP datagrams that look like exports but are not exports, by cause. To an export port: unknown version or "
+    "invalid header."
     " To another port: the version of an export, but an invalid part.",
 )
 FLOW_MALFORMED = Metric(
@@ -301,7 +303,7 @@ FLOW_SESSIONS_FORGOTTEN = Metric(
     "wiretide_flow_sessions_forgotten_total",
     "counter",
     ("link",),
-    "Sessions removed with their templates. If there are too many, the one that is idle longest is removed.",
+    "Sessions removed with their templates. If there are too many, the session that is idle longest is removed.",
 )
 FLOW_SAMPLING_REFUSED = Metric(
     "wiretide_flow_sampling_refused_total",

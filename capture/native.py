@@ -1,6 +1,6 @@
 """Kernels: numba functions that run without importing numba.
 
-To import numba and to load its cached functions takes longer than most queries. So numba is used only as a compiler,
+Importing numba and loading its cached functions takes longer than most queries. So numba is used only as a compiler,
 once per machine. The machine code of a kernel is stored in a cache folder. Later processes load it without numba. On
 x86-64 Linux they do not need llvmlite either (`capture.object_code`).
 
@@ -12,8 +12,9 @@ arrays (slow).
 
 Kernels with many parameters take **records**: named tuples that the caller builds once per table or batch. A signature
 names their classes, such as `i64(TableMemory, TableRows, i64)`; the module of the kernel imports them. The fields have
-the types Integer, Integers, Unsigned, Floats and Bytes. Machine code receives the fields one by one as scalars. Helpers
-take the same records. The update and flush kernels of tables take records; the other kernels take arguments one by one.
+the types Integer, Integers, Unsigned, Floats and Bytes. Machine code receives the fields one by one as scalars. Helper
+functions take the same records. The update and flush kernels of tables take records; the other kernels take arguments
+one by one.
 
 **Kernels do not check bounds**: the caller must pass arrays of the sizes that the docstring of the kernel states.
 """
@@ -211,7 +212,7 @@ class Kernel:
         return next((file for file in (path, shipped_folder() / path.name) if _read_code(file) is not None), None)
 
     def _compile_once(self) -> tuple[str, bytes]:
-        """Compile, unless another process that has the same cache does: then wait for its machine code."""
+        """Compile the kernel. If another process with the same cache is compiling it, wait for its machine code."""
         with locked_cache():
             return self.stored() or self.compile()
 
@@ -304,7 +305,7 @@ class Kernel:
 
 
 def flatten(arguments: Iterable[Any]) -> list[Any]:
-    """Return the arguments with the fields of records in place of the records."""
+    """Replace the records among the arguments by their fields."""
     flat: list[Any] = []
     for argument in arguments:
         if isinstance(argument, tuple):

@@ -1,4 +1,4 @@
-"""Reads and writes durations as text: `500ms`, `10s`, `1.5 minutes`. The values are in ns."""
+"""Conversion of durations between text (`500ms`, `10s`, `1.5 minutes`) and ns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DURATION_PATTERN = r"(\d{1,18}(?:\.\d{1,9})?)\s*([a-z]+)"
 
 
 def parse_duration(text: str) -> int:
-    """Return a duration in ns; only 0 needs no unit. Raises ValueError, with the expected form, for other texts.
+    """Return a duration in ns. Only 0 needs no unit. Raises ValueError, with the expected form, for other texts.
 
     >>> parse_duration("10s"), parse_duration("1.5 minutes"), parse_duration("0")
     (10000000000, 90000000000, 0)

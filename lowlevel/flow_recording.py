@@ -3,8 +3,8 @@
     data.pcap       sets of template 256          files are ordered by their first records,
     later.pcap      template 256 is announced     not by their names
 
-A link may be rotated into many files: its recording. An exporter announces its templates only now and then. If records
-of a file lack a template, the reader requests the template from the recording:
+A link may be stored in many rotated files, which together are its recording. An exporter announces its templates only
+at intervals. If records of a file lack a template, the reader searches the recording for it:
 
 * **Earlier files.** The last definition in these files is used at once.
 * **Later files.** The records wait in the decoder until the end of their file. Then they are decoded with the first

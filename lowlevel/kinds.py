@@ -26,8 +26,9 @@ RECORD_KINDS = frozenset({"packets", "frames", "samples"})
 for the rows."""
 
 SEPARABLE_KINDS = frozenset({"packets", "frames"})
-"""Kinds of rows of which several readers can decode different blocks. Flow records need earlier templates, and samples
-need earlier sequence numbers."""
+"""Kinds of rows whose blocks can be divided among several readers. The other kinds depend on earlier blocks: flow
+records need templates, and samples need sequence numbers.
+"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class RowKind:
     * `unlisted_names`: other names, of the inner layer and of hundreds of information elements. Messages contain them
       only if they are similar to a wrong name.
     * `find`: returns a column by its name.
-    * `layered`: whether columns of the outer IP header have counterparts of the inner one.
+    * `layered`: whether the columns exist for the outer and for the inner IP header.
     """
 
     name: str

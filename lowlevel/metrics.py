@@ -16,9 +16,8 @@ RECORDS_SHED = Metric(
     "wiretide_records_shed_total",
     "counter",
     ("link", "cause"),
-    "Records that the node skipped: because its spool or its ring was filling (estimates from the other records "
-    "include them), or "
-    "because its spool was full.",
+    "Records that the node skipped: because its spool or its ring was filling (counts and sums are estimates that "
+    "include them), or because its spool was full.",
 )
 SAMPLING_RATE = Metric(
     "wiretide_node_sampling_rate",

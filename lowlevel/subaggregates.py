@@ -1,4 +1,4 @@
-"""Sub-aggregates of the low level, and the super-aggregates that merge them in the high level.
+"""The sub-aggregates that the low level computes, and how the high level merges them (super-aggregates).
 
 A *bounded* aggregate F is computed as F(X) = S{L(Xi)} over any partition {Xi} of X (Li 2008, §6.2.2). The low level
 stores L, the sub-aggregates, in a table of fixed size, and may evict them at any time. The high level merges them with
@@ -22,7 +22,7 @@ exception is a sum of FLOAT: additions round, so the last bits depend on the eng
     last(x)      greatest ts, its x, count of x   greatest ts with its x x, NULL where count is 0
 
 The sum of integers that may have more than 32 bits is stored as two sums: of the upper halves (x >> 32) and of the
-lower halves (the lower 32 bits). So no addition wraps. The same holds for the sum of avg(x).
+lower halves (the lower 32 bits). So no addition overflows. The sum in avg(x) is stored in the same way.
 
 The count of x is stored only if x can be NULL; otherwise each group has at least one value. `first` and `last` order
 values by ts, and values of equal ts by value (the smallest value is first). They do not use the order of arrival,
@@ -86,7 +86,7 @@ class SubAggregate:
     """One word of a table entry.
 
     `argument` is None for `count(*)`. The word is an int64 for INT arguments and a float64 for FLOAT arguments. A sum
-    of INT beyond 2**63-1 wraps, so it adds at most 32 bits of an argument: 2**31 such numbers fit.
+    of INT beyond 2**63-1 would overflow. So it adds at most 32 bits of an argument, and 2**31 such numbers fit.
     """
 
     name: str

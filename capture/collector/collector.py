@@ -1,4 +1,4 @@
-"""The collector: three threads receive datagrams, write them to files, and decode the recorded datagrams for counters.
+"""The collector: one thread receives datagrams, one writes them to files, and one decodes them for counters.
 
     sockets ──recvmmsg──► batch ──kernel──► chunk ──► writer ──► file ──► inspector
                                               ▲                              │

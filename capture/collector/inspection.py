@@ -1,7 +1,7 @@
-"""Inspect recorded datagrams: decode them only for counters.
+"""Inspect recorded datagrams: decode them only to update counters.
 
-The flow decoder counts records and losses by exporter, missing templates and malformed datagrams. The inspection reads
-the records as a later query does. The recording does not depend on it.
+The flow decoder counts records and losses by exporter, missing templates and malformed datagrams. The inspection
+decodes the datagrams like a later query. The recording does not depend on the inspection.
 """
 
 from __future__ import annotations

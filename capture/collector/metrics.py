@@ -13,7 +13,7 @@ DATAGRAMS = Metric(
     "wiretide_collector_datagrams_total",
     "counter",
     ("exporter",),
-    "Datagrams received and recorded, by sender. The label other stands for all senders beyond the limit.",
+    "Datagrams received and recorded, by sender. The label other means all senders beyond the limit.",
 )
 BYTES = Metric(
     "wiretide_collector_bytes_total",
@@ -34,7 +34,7 @@ REFUSED = Metric(
     "wiretide_collector_refused_total",
     "counter",
     ("cause",),
-    "Datagrams received and discarded, by cause. not_allowed: the sender is in no allowed prefix.",
+    "Datagrams received and discarded, by cause. not_allowed: no allowed prefix contains the sender.",
 )
 DROPPED = Metric(
     "wiretide_collector_dropped_total",

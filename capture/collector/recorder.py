@@ -1,4 +1,4 @@
-"""The recorder: it writes batches into chunks, with a kernel and the kernel's exporter table, allow-list and state.
+"""Recorder: writes batches into chunks with a kernel. It owns the exporter table, allow-list and state of the kernel.
 
 The exporter table counts datagrams by sender. An exporter gets an index with its first datagram, until the limit is
 reached. All later exporters are counted together as `other`. They never get an index later, because then their counters
@@ -116,7 +116,7 @@ class Recorder:
         self._batch = batch
         self._prefixes = allowed_prefixes(settings.allow)
         self._state = np.zeros(STATE_WORDS, np.int64)
-        self._state[FILE_BYTES] = settings.rotate_size  # as of a full file, so that the first datagram begins a file
+        self._state[FILE_BYTES] = settings.rotate_size  # so that the first datagram begins a file
         self._batch_pointers = pointer(batch.slots, "u8"), pointer(batch.rows, "i64")
         self._table_pointers = pointer(self.exporters.keys, "i64"), pointer(self.exporters.counts, "i64")
 

@@ -1,4 +1,4 @@
-"""UDP sockets for receiving: the size of the granted receive buffer, and the number of dropped datagrams.
+"""UDP sockets that receive datagrams, with the size of the granted receive buffer and the number of dropped datagrams.
 
 Linux drops datagrams if the receive buffer is full. It counts them per socket, and `SO_MEMINFO` (Linux 4.12) returns
 the counter at any time. `SO_RXQ_OVFL` would report the counter only with the next received datagram, so losses at the

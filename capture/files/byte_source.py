@@ -21,7 +21,7 @@ WAIT_SECONDS = 0.2
 """Maximum seconds that one read waits for bytes."""
 
 PIPE_BYTES = 1 << 20
-"""Buffer size in bytes requested for pipes (Linux only). A large buffer lets a writer of bursts wait less often."""
+"""Buffer size in bytes requested for pipes (Linux only). With a large buffer, a writer of bursts waits less often."""
 
 
 class ByteSource(Protocol):

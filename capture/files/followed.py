@@ -1,4 +1,4 @@
-"""A growing file or folder as one endless capture."""
+"""FollowedCapture: reads a growing file or folder as one endless capture."""
 
 from __future__ import annotations
 

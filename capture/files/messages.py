@@ -1,4 +1,4 @@
-"""Files of export datagrams: consecutive NetFlow or IPFIX messages without a container.
+"""Files of export datagrams: NetFlow or IPFIX messages one after the other, without a capture format around them.
 
 IPFIX files (RFC 5655) and saved payloads of export datagrams have this format. Such a file contains no sender and no
 arrival time. So the time of a message is the time in its header, and its sender is NULL.

@@ -1,4 +1,4 @@
-"""Positions of inputs: texts that tell another process how far an input has been read.
+"""Positions of inputs: a position is a text from which another process knows how far an input has been read.
 
 Only inputs that can be read again have positions. The position of a mapped or compressed file is the number of records
 read. The position of followed files lists all files by device and inode, as `capture.files.rotation` stores them. It is

@@ -9,7 +9,7 @@ so a renamed file is not read again. The progress in each file is stored and com
     it is shorter, or its first bytes or the        it is a replacement, which is read from its beginning
     bytes before the position have changed
 
-So no record is read twice or missed with any way of rotation (`tcpdump -C`, `-G`, `-W`, logrotate with `create` or
+So no record is read twice or missed with any method of rotation (`tcpdump -C`, `-G`, `-W`, logrotate with `create` or
 `copytruncate`). A file that is deleted or overwritten before it is read is lost, and no counter shows the loss.
 
 After a restart, files are recognised in the same way, because the stored progress covers all present files. After a

@@ -1,4 +1,4 @@
-"""The announcements of exporters in one file, and the interface to the announcements in other files of a recording."""
+"""What exporters announce (templates, sampling, start) in one file, and the interface to other files of a recording."""
 
 from __future__ import annotations
 

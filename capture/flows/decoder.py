@@ -1,4 +1,7 @@
-"""Decode export datagrams into columns. A kernel decodes most sets, and returns the other sets to this module."""
+"""Decode export datagrams into columns.
+
+A kernel decodes most sets; this module handles the sets that the kernel returns.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Metrics of a flow decoder: counters by exporter and version, and the causes of refused and malformed datagrams.
 
-Only a limited number of exporters have a label of their own, because each label is a new time series.
+Only a limited number of exporters have a separate label, because each label is a new time series.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The dictionary of strings that kernels fill, and the names of its strings for columns."""
+"""The dictionary of strings that kernels fill, and the texts of these strings for columns."""
 
 from __future__ import annotations
 

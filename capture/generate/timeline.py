@@ -7,7 +7,7 @@
              [ piece 0 )[ 1 )[ 2 )  lull  [ 3 )
 
 The index of a packet determines its piece. The piece determines the time of the packet, and the attacks to which it may
-belong. So any range of packets can be made without the packets before it.
+belong. So any range of packets can be generated without the packets before it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A live interface as a capture: the blocks of its ring, read in place."""
+"""InterfaceCapture: reads the packets of a live interface from the blocks of its ring, without copies."""
 
 from __future__ import annotations
 

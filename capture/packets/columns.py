@@ -1,9 +1,10 @@
 """The columns of the streams `packets` and `frames`, as one table.
 
-A row of `packets` is a packet whose outermost network layer is IPv4 or IPv6 with readable addresses. All other records
-of a capture are counted by cause (`capture.metrics`). Each record of a capture is a row of `frames`. Its IP columns are
-NULL if the record contains no such packet. Columns have the names of GSQL (Gigascope's SQL), in any case. A field that
-a packet does not contain is NULL. For example, an ICMP packet, a later fragment, or a truncated packet has no ports.
+A row of `packets` is a packet whose outermost network layer is IPv4 or IPv6 with readable addresses. Records without
+such a packet are counted by cause (`capture.metrics`). In `frames`, each record of a capture is a row. Its IP columns
+are NULL if the record contains no such packet. The columns have the names of GSQL (Gigascope's SQL); case does not
+matter. A field that a packet does not contain is NULL. For example, an ICMP packet, a later fragment, or a truncated
+packet has no ports.
 
 A column of an IP layer exists twice: `ttl` is in the outermost IP header, `inner.ttl` in the innermost IP header that
 is reached through supported tunnels. Without a tunnel both are equal.

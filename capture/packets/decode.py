@@ -51,7 +51,8 @@ def decode_frame(  # type: ignore[no-untyped-def]
 
     * `wire`: length of the frame on the wire. `time`: ts in ns. `link`: link type. `interface`: its number.
     * `mask`: bit mask of the FIELDS to write.
-    * `inner_mask`: bit mask of the LAYER_FIELDS to write for the innermost IP layer. If 0, `out` has no rows for it.
+    * `inner_mask`: bit mask of the LAYER_FIELDS to write for the innermost IP layer. If it is 0, `out` has no rows for
+      the inner layer.
     * `every_frame`: if set, a frame without readable IP header is a row with version 0 and NULL in its IP fields.
     * `counts`: COUNTER_COUNT words, then room for candidates. Counts frames that become no row, by cause as in
       SKIP_CAUSES, and headers that are not IPv4. Candidates for the fallback decoder are appended.

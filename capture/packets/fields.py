@@ -2,8 +2,8 @@
 
 Each column is one row of an int64 matrix. So a kernel needs only one pointer, and code that evaluates expressions or
 aggregates groups handles only int64. NULL is -1, because no header field is negative. An address takes two columns, its
-upper and its lower 64 bits. They are bit patterns of unsigned integers, so they can be negative in the matrix, and the
-IP version of the layer says whether they are NULL. The upper bits are 0 for IPv4. A MAC address is a 48-bit integer. A
+upper and its lower 64 bits. They are bit patterns of unsigned integers, so they can be negative in the matrix, and they
+are NULL if the IP version of the layer is 0. The upper bits are 0 for IPv4. A MAC address is a 48-bit integer. A
 payload is stored in two columns: its offset and its length in the data of the capture.
 
 The matrix contains the fields of the outermost IP layer, then the fields of the record. If a query requests the inner

@@ -1,7 +1,7 @@
-"""The supported link types, and the headers that the capturing system writes before the frame in each of them.
+"""The supported link types, and for each the headers that the capturing system writes before the frame.
 
 The LINKTYPE_ documents of tcpdump.org describe the layouts. PPI and PKTAP headers contain the link type of the next
-header: any type of the list, except PPI and PKTAP.
+header: any supported type except PPI and PKTAP.
 
 `outermost_layer` walks from the first byte of a frame to its outermost IP header, with fast paths for most frames.
 """
@@ -159,7 +159,7 @@ def link_header(buf, offset, end, link):  # type: ignore[no-untyped-def]
         return AT_FRAME_RELAY, offset
     if link == 100:
         return AT_LLC, offset
-    if link == 106:  # RFC 2225: with LLC by default, without if the endpoints have agreed so
+    if link == 106:  # RFC 2225: with LLC by default, without LLC if the endpoints have agreed on this
         llc = offset + 3 <= end and u16be(buf, offset) == 0xAAAA and buf[offset + 2] == 3
         return (AT_LLC if llc else AT_IPV4), offset
     if link == 123:  # direction and traffic, VPI, VCI

@@ -1,4 +1,4 @@
-"""Tunnels: IP packets inside IP packets, from the upper-layer header to the beginning of the inner packet.
+"""Tunnels (IP packets inside IP packets): find the inner packet from the upper-layer header of the outer packet.
 
     IP protocol   4, 41      IP in IP, RFC 2003, RFC 4213, RFC 2473
                   47         GRE

@@ -16,7 +16,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A network: every address of `version` whose first `length` bits are those of `value`."""
+    """A network: all addresses of `version` whose first `length` bits are equal to those of `value`."""
 
     version: int
     value: int

@@ -179,7 +179,7 @@ def _addresses(vector: AddressVector, rows: int) -> pa.Array:
 
 
 def _bytes(vector: BytesVector, valid: Mask | None) -> pa.Array:
-    """Return a column with copies of the byte strings."""
+    """Copy byte strings into a column."""
     offsets = np.append(0, np.cumsum(vector.length))
     distances = np.repeat(vector.start - offsets[:-1], vector.length)  # from a copied byte to its original
     data = vector.data[distances + np.arange(offsets[-1])]

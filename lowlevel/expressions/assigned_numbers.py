@@ -1,8 +1,8 @@
-"""Names of IP protocols and of ports, from the registries of IANA.
+"""Names of IP protocols and of ports, from the IANA registries.
 
-Protocols are those with a keyword in "Assigned Internet Protocol Numbers", in lower case. Ports are a choice from the
-"Service Name and Transport Protocol Port Number Registry" (RFC 6335): the services that networks use most. A number
-without a name here has no name.
+The names of protocols are the keywords in "Assigned Internet Protocol Numbers", in lower case. The names of ports are a
+selection from the "Service Name and Transport Protocol Port Number Registry" (RFC 6335): the most frequent services.
+Other numbers have no name.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ ALIASES = {
     Scalar.PROTOCOL_NAME: {"icmp6": 58, "icmpv6": 58, "ip": 4, "ospfigp": 89},
     Scalar.PORT_NAME: {"dns": 53, "dhcp": 67, "smb": 445, "syslog": 514, "rdp": 3389, "vnc": 5900, "nicname": 43},
 }
-"""Other names that queries may use in comparisons: common names, and the names of IANA that are less common."""
+"""Other names that queries may use in comparisons: common names, and less common IANA names."""
 
 NUMBERS = {Scalar.PROTOCOL_NAME: 256, Scalar.PORT_NAME: 65536}
-"""Number of different numbers: protocols have 8 bits, ports 16."""
+"""How many numbers there are: protocols have 8 bits, ports 16."""
 
 
 @cache

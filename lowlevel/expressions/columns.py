@@ -79,7 +79,7 @@ class TextVector:
 
 @dataclass(frozen=True, slots=True)
 class BytesVector:
-    """Byte strings: the bytes `[start, start + length)` of `data`. A NULL has start and length 0."""
+    """Byte strings: the bytes `[start, start + length)` of `data`. NULL has start and length 0."""
 
     data: npt.NDArray[np.uint8]
     start: npt.NDArray[np.int64]

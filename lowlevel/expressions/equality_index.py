@@ -1,7 +1,8 @@
 """An index of the rows of a batch by the value of a column, for many conditions `column = constant`.
 
 Queries that differ only in constants, such as `destPort = 53` and `destPort = 80`, read the same column of each batch.
-The index finds the rows of all constants in one pass. So a query whose constant does not occur reads no rows.
+The index finds the rows of all constants in one pass. So a query whose constant does not occur in a batch reads no
+rows.
 """
 
 from __future__ import annotations

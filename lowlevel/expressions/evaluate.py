@@ -65,7 +65,7 @@ from lowlevel.watch.watched_file import Version, Watchlist
 
 
 def in_watchlist(vector: AnyVector, contents: Contents) -> Vector:
-    """Return whether each address or integer is in a list; the result for a NULL is NULL."""
+    """Return for each address or integer whether it is in a list. The result for NULL is NULL."""
     if isinstance(vector, AddressVector):
         return Vector(_range_indexes(vector, contents) != NONE, vector.valid)
     assert isinstance(vector, Vector)
@@ -92,7 +92,7 @@ def _label_texts(indexes: Numbers, known: Mask | None, version: Version) -> Text
 def _find_labels_at(vector: AnyVector, times: Vector, contents: Contents) -> Vector:
     """Return the label of each address at its time, or NONE. A NULL address or time gives NULL."""
     assert isinstance(vector, AddressVector)
-    assert contents.history is not None, "a list of rows with lifetimes"
+    assert contents.history is not None, "only lists of rows with lifetimes have times"
     shape = np.broadcast_shapes(vector.low.shape, times.data.shape)
     parts = (np.broadcast_to(part, shape).reshape(-1) for part in (vector.high, vector.low, times.data))
     version = np.broadcast_to(vector.version, shape).reshape(-1) if np.ndim(vector.version) else vector.version

@@ -1,8 +1,8 @@
-"""Evaluates IN with thousands of constants: one binary search for all values of a batch.
+"""Evaluate IN with thousands of constants: numpy searches all values of a batch by binary search in one call.
 
 A list is sorted once, at its first evaluation. Addresses and prefixes become sorted disjoint ranges. numpy searches
-only numbers of 64 bits. So each half of an IPv6 address is replaced by its rank among the corresponding halves of the
-starts of ranges. The two ranks are combined to one number.
+only numbers of 64 bits. So each half of an IPv6 address is replaced by its rank among the same halves of the starts of
+ranges. The two ranks are combined into one number.
 
 For 16,384 random addresses and 10,000 constants, a search takes 1 to 3 ms. A comparison with every constant takes
 200 ms.

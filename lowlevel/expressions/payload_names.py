@@ -3,7 +3,7 @@ r"""Names of hosts in payloads: DNS questions, TLS server names, and the Host of
 A payload is the part of one packet after its UDP or TCP header; streams are not reassembled. So a name is found if it
 is in the captured bytes of this packet. Otherwise, and for other payloads, the result is NULL.
 
-Names are in small letters, because these names do not depend on the case. Bytes that are not printable ASCII are
+Names are in lower case, because these names are case-insensitive. Bytes that are not printable ASCII are
 `\DDD` with three decimal digits (RFC 1035 §5.1), so a name contains no control characters.
 """
 

@@ -1,4 +1,4 @@
-"""Conditions of WHERE and HAVING: the rows for which they are TRUE."""
+"""Conditions of WHERE and HAVING: find the rows for which they are TRUE."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _integers(vector: AnyVector) -> tuple[npt.NDArray[np.int64], bool] | None:
 
 
 def interval_test(condition: Expression) -> IntervalTest | None:
-    """Return the interval test that is equal to a condition; None if there is none."""
+    """Return the interval test that is equivalent to a condition; None if there is none."""
     match condition:
         case Binary(
             op, Column(name=name, type=Type.INT | Type.TIME), Literal(value=int(value), type=Type.INT | Type.TIME)
@@ -120,8 +120,8 @@ class Condition:
     """A condition, prepared for many batches of rows. Queries with equal conditions can share the object.
 
     The parts of an AND are evaluated in the order of their costs: interval tests, other parts, searches in byte
-    strings, functions of users. Rows that have failed are not searched, and functions are not called for them: so
-    `destPort = 53 AND is_query(payload)` calls `is_query` with payloads of this port only.
+    strings, user-defined functions. Rows that have failed are not searched, and functions are not called for them. So
+    `destPort = 53 AND is_query(payload)` calls `is_query` only with payloads of this port.
     """
 
     def __init__(self, expression: Expression) -> None:

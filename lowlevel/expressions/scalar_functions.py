@@ -1,4 +1,6 @@
-"""Functions of numbers and texts over whole columns. NULL stays NULL, and a function without a value returns NULL.
+"""Functions of numbers and texts over whole columns.
+
+The result is NULL for NULL, and if a function is not defined for its argument.
 
 Texts are IDs of names (`TextVector`). A function of texts is computed once for each name. Equal results have one ID,
 and the IDs of the results stay valid as long as the IDs of the arguments.
@@ -35,7 +37,7 @@ MIN_ARGUMENTS: dict[Scalar, float] = {
     Scalar.SQRT: 0.0,
     **dict.fromkeys((Scalar.LN, Scalar.LOG2, Scalar.LOG10), float(np.nextafter(0.0, 1.0))),
 }
-"""The smallest number for which a function has a value."""
+"""The smallest number for which a function is defined."""
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # integers wrap, floats become infinite

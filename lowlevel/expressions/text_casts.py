@@ -1,7 +1,7 @@
 """Casts between values and texts, over whole columns. NULL stays NULL.
 
-A text is written as in results: times in ISO 8601, addresses as in RFC 5952. A text without a value becomes NULL.
-Each batch numbers its texts separately.
+Texts have the same form as in results: times in ISO 8601, addresses as in RFC 5952. A text that is not a value of the
+type becomes NULL. Each batch numbers its texts separately.
 """
 
 from __future__ import annotations

@@ -75,7 +75,9 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class WideSum:
-    """A sum of integers from the sums of their halves: `high` * 2**32 + `low`. Neither of the two sums wraps.
+    """A sum of integers, computed from the sums of their halves: `high` * 2**32 + `low`.
+
+    Neither of these two sums overflows.
 
     An INT is NULL if it exceeds 64 bits. A FLOAT is rounded.
     """
@@ -102,10 +104,11 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Variance:
-    """Variance of `count` numbers with the sum `total` and the sum of squares `squares` (FLOAT).
+    """The variance of `count` numbers, whose sum is `total` and whose sum of squares is `squares` (FLOAT).
 
-    If `root`, the standard deviation. The divisor is count - 1 if `sample`, else count. NULL if the divisor is 0. If
-    the numbers are much larger than their deviations, the result loses digits: it is a difference of two large sums.
+    With `root` it is the standard deviation. The divisor is count - 1 with `sample`, else count. NULL if the divisor is
+    0. If the numbers are much larger than their deviations, the result loses digits, because it is a difference of two
+    large sums.
     """
 
     total: Expression
@@ -117,8 +120,8 @@ class Variance:
     nullable: ClassVar[bool] = True
 
 
-# A pane is the part of a window between two neighbouring window bounds. A row of a flow can span several panes. It is
-# spread over them: each pane receives a share of the row's counters.
+# A pane is the part of a window between two neighbouring window bounds. A row of a flow can span several panes. With
+# SPREAD it is divided among them: each pane receives a share of the row's counters.
 
 SHARE_PREFIX = "share of "
 """Prefix of the names of columns with shares of counters."""
@@ -191,7 +194,7 @@ class InWatchlist(Membership):
 
 @dataclass(frozen=True, slots=True)
 class LongestPrefix:
-    """`getlpmid(address, 'file')`: the label of the file's longest prefix with the address, NULL if there is none.
+    """`getlpmid(address, 'file')`: the label of the longest prefix in the file that contains the address, or NULL.
 
     With `time`, only prefixes that are true at this time are used. `mac_vendor(mac, 'file')` is the same for MAC
     addresses.
@@ -343,7 +346,7 @@ class Conditional:
 class Extreme:
     """The larger or smaller of two numbers.
 
-    If one is NULL, the result is the other one. NaN is larger than every number.
+    If one of them is NULL, the result is the other. NaN is larger than every number.
     """
 
     left: Expression
@@ -437,7 +440,7 @@ class JoinedText:
 
 @dataclass(frozen=True, slots=True)
 class ParsedText:
-    """The value of a text as `type`; NULL for a text that is no such value (`lowlevel.expressions.text_casts`)."""
+    """The value of a text as `type`; NULL for a text that is not such a value (`lowlevel.expressions.text_casts`)."""
 
     operand: Expression
     type: Type
@@ -565,7 +568,10 @@ def parts_of(expression: Expression) -> Iterator[Expression]:
 
 
 def calls_user(expression: Expression) -> bool:
-    """Return whether an expression calls a function of a user. Such calls see only rows that WHERE keeps."""
+    """Return whether an expression calls a user-defined function.
+
+    Such functions are called only for rows that pass WHERE.
+    """
     return any(isinstance(part, UserCall) for part in parts_of(expression))
 
 
@@ -634,7 +640,7 @@ def _text_parts(expression: Expression) -> tuple[Expression | str, ...] | None:
 
 
 def _are_null_together(values: Sequence[Expression]) -> bool:
-    """Return whether two conditionals have the same conditions, and are NULL in the same rows."""
+    """Return whether two conditionals have the same conditions, so that they are NULL in the same rows."""
     match values:
         case [Conditional(one, _, Conditional(rest, _, Literal(value=None))), Conditional(other, _, again)]:
             return one == other and isinstance(again, Conditional) and again.condition == rest

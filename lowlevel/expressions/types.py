@@ -144,7 +144,7 @@ TO_TEXT = NAMES | {
 """Functions whose result is a text."""
 
 PARTIAL = NAMES | {Scalar.SQRT, Scalar.LN, Scalar.LOG2, Scalar.LOG10, Scalar.POWER, Scalar.INTEGER}
-"""Functions that have no value for some arguments: the result is NULL."""
+"""Functions that are not defined for some arguments: then the result is NULL."""
 
 ARITHMETIC = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MOD})
 BITWISE = frozenset({Op.BIT_AND, Op.BIT_OR, Op.BIT_XOR, Op.SHIFT_LEFT, Op.SHIFT_RIGHT})

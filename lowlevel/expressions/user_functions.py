@@ -1,8 +1,8 @@
-"""Functions that users define in Python, over whole columns.
+"""User-defined functions in Python, over whole columns.
 
-A function is called for each row, or once with the columns of a batch as numpy arrays (`of_columns`), or it is compiled
-with numba for each row (`compiled`). It is not called for rows in which an argument is NULL, except for parameters in
-`optional`. If it is not called for a row, the result of the row is NULL.
+There are three kinds of functions: called for each row; called once per batch with the columns as numpy arrays
+(`of_columns`); or compiled by numba and called for each row (`compiled`). A function is not called for rows in which an
+argument is NULL, except if the parameter is in `optional`. The result of these rows is NULL.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ANNOTATIONS: dict[Type, str] = {
 
 
 class FunctionError(WiretideError, ValueError):
-    """A function of a user is defined incorrectly, fails, or returns other values than its definition states."""
+    """A user-defined function is defined incorrectly, fails, or returns values of another type than declared."""
 
     status = 2
 
@@ -62,7 +62,7 @@ class UserFunction:
 
     `optional`: the indexes of the parameters that receive NULL. `location`: its file, in messages. `source`: the text
     of the file, if `load` has read it: then another process executes the text instead of unpickling the function.
-    `version` distinguishes other definitions with one name.
+    `version` distinguishes several definitions of the same name.
     """
 
     name: str

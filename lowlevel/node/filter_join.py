@@ -1,7 +1,7 @@
 """Filter joins (`seen_within`): the keys of earlier rows and the newest time of each key, in fixed memory.
 
 `seen_within` is true for a row at time t if an earlier row with the same key has a time of at least t - duration. The
-result is exact as long as no key is evicted. If more than BUCKET_ENTRIES keys have one bucket, the oldest key is
+result is exact as long as no key is evicted. If more than BUCKET_ENTRIES keys have the same bucket, the oldest key is
 evicted.
 
 `evicted_live` counts evicted keys that are at most `duration` older than the newest row. If a later row looks up such a
@@ -99,7 +99,7 @@ def look_up_and_store(  # type: ignore[no-untyped-def]
     * `looks_up`, `stores`: whether a row looks up its key, and whether it stores its key. A row looks up first.
     * `buckets`: scratch, 2 * PREFETCH_ROWS words. `tally`: TALLY_WORDS words.
 
-    In a full bucket the oldest key is evicted, or the new one if it is older. Returns `row_count`.
+    In a full bucket the oldest key is evicted, which may be the new key. Returns `row_count`.
     """
     newest_time = tally[NEWEST_TIME]
     word_count = width - 1

@@ -81,7 +81,7 @@ MAX_ITEM_ROWS = 1 << 16
 
 
 class LinkWorker:
-    """Reader of one link until it ends or is stopped. One thread calls `run`; any thread may read `samples`.
+    """Reads one link until it ends or is stopped. One thread calls `run`; any thread may read `samples`.
 
     After `run`, `has_ended` is True if the input has ended and the spool contains all of it.
     """

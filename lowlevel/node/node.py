@@ -67,7 +67,9 @@ TABLE_SLOTS = 1 << 18
 
 @dataclass(slots=True)
 class TableGroup:
-    """Tables that share one watermark: their plans are all provisional or all not, and allow the same disorder.
+    """Tables that share one watermark.
+
+    Their plans allow the same disorder, and are all provisional or all not provisional.
 
     `has_block_watermarks`: the watermark of a block's records is also the watermark of the rows. `follows_rows`: the
     generator needs the rows. `provisional`: partials leave after each block. `next_closing`: the smallest watermark
@@ -150,7 +152,7 @@ def budget_of(slots: int) -> TableBudget | None:
 
 
 class Node:
-    """Converter of the blocks of a capture into partials and punctuation, for several plans.
+    """Converts the blocks of a capture into partials and punctuations, for several plans.
 
     The memory is fixed by `slots`, `capacity`, and the widths of table entries. Not thread safe.
     """
@@ -212,14 +214,17 @@ class Node:
             self.streams.append(Stream(kind, reader, filter_joins, groups))
         self.rounders = [WatermarkRounder(plan.pane, plan.origin) for plan in plans]
         self.holds_provisional = False
-        """Whether provisional partials wait for `release`. Otherwise they leave after each block."""
+        """Whether provisional partials wait for `release`. Otherwise they are returned after each block."""
         self.records = 0
         self.bytes = 0
 
     def _make_groups(
         self, kind: str, reader: RowReader, tables: Sequence[SharedTable], rule: WatermarkRule
     ) -> list[TableGroup]:
-        """Divide the tables of a stream by their watermarks. `rule` is the rule of plans that state no disorder."""
+        """Divide the tables of a stream into groups with equal watermarks.
+
+        `rule` applies to plans that state no disorder.
+        """
         rules = [(table.shared.plan.provisional, table.shared.plan.slack) for table in tables]
         groups = []
         for table_rule in dict.fromkeys(rules) or [(False, None)]:

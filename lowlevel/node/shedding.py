@@ -2,7 +2,8 @@
 
 The spool fills if its reader is too slow or has stopped. The ring of an interface fills if packets arrive faster than
 the node processes them. Memory is fixed, and waiting would lose packets without a count. So the node processes one
-block of records out of 2**k, and counts each row 2**k times. Spool and ring require a k each; the larger one is used.
+block of records out of 2**k, and counts each row 2**k times. The spool and the ring each require a k; the larger k is
+used.
 
     free bytes of the spool    more than 1/8    to 1/16    to 1/32    …    to 1/8192 or less    none
     k                                      0          1          2                        10    no block is processed

@@ -1,4 +1,4 @@
-"""The watchlists of a node. Expressions refer to open files. New versions of files are read between blocks."""
+"""The watchlists of a node. Its expressions refer to open files. New versions of the files are read between blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a capture as Arrow batches, for users and other tools. Queries do not use this module."""
+"""Read the rows of a capture as Arrow batches, for users and other tools. Queries do not use this module."""
 
 from __future__ import annotations
 

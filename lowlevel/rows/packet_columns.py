@@ -1,4 +1,4 @@
-"""Columns of decoded packets for expressions. A column is created at its first access."""
+"""The columns of decoded packets, for expressions. A column is created at its first access."""
 
 from __future__ import annotations
 

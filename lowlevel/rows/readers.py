@@ -1,4 +1,4 @@
-"""Readers, which convert blocks of records into columns of rows of one kind."""
+"""Readers: convert blocks of records into columns with the rows of one kind."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Rows(Protocol):
 
 
 class RowReader(Protocol):
-    """Converter of the blocks of one capture, in order, into rows of one kind. Not thread safe.
+    """Converts the blocks of one capture, in order, into rows of one kind. Not thread safe.
 
     Constructor arguments: the name of the link, the capture, the names of the columns (with `ts`), and `capacity`, the
     maximum number of records in a block and of rows in a batch.

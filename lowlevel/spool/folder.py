@@ -72,11 +72,17 @@ class SpoolError(WiretideError):
 
 
 class SpoolFullError(SpoolError):
-    """An item has no room, and no part of it was stored. The caller must append it again later, or shed it."""
+    """The spool has no room for an item, and has stored no part of it.
+
+    The caller must append it again later, or shed it.
+    """
 
 
 class SegmentFormatError(SpoolError):
-    """A segment of another version of Wiretide. The user must read it with that version, or name another folder."""
+    """A segment was written by another version of Wiretide.
+
+    The user must read it with that version, or name another folder.
+    """
 
 
 class SegmentLostError(SpoolError):
@@ -111,8 +117,8 @@ def numbers(folder: Path) -> list[int]:
 
 
 # Commits: a small file stores the number of the last segment that the reader no longer needs. A commit replaces the
-# file, which needs a free disk block. On a full disk only a commit frees blocks. So the writer keeps a file of one
-# block, which the reader may delete.
+# file, which needs a free disk block. On a full disk, only a commit makes blocks free. So the writer keeps a file of
+# one block, which the reader may delete for its commit.
 
 
 COMMITTED_NAME = "committed"
@@ -128,7 +134,7 @@ class Committed:
     """The last commit of the reader. All bounds are inclusive.
 
     * `number`: segments up to this number may be deleted; -1 means none.
-    * `rows`: number of rows in all segments up to `number`, if known.
+    * `rows`: number of rows in all segments up to `number`; None if unknown.
     * `planned`: results may already contain segments up to this number. So a new segment must have a larger number.
     """
 

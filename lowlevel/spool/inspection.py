@@ -1,4 +1,7 @@
-"""A summary of a spool for users. The inspection changes no file, so a writer and a reader may be active."""
+"""A summary of a spool for users.
+
+The inspection changes no file, so a writer and a reader may be active at the same time.
+"""
 
 from __future__ import annotations
 

@@ -73,7 +73,10 @@ OVERHEAD_BYTES = 1 << 16
 
 
 class WhenFull(StrEnum):
-    """Policy of a full spool: `STOP` rejects partials; `OLDEST` drops the oldest segments, even if they are unread."""
+    """The policy for a full spool.
+
+    `STOP` rejects new partials; `OLDEST` drops the oldest segments, even if they are unread.
+    """
 
     STOP = "stop"
     OLDEST = "oldest"

@@ -231,7 +231,7 @@ def decode(path: Path) -> Segment:
     data = path.read_bytes()
     trailer = Trailer.decode(data[-TRAILER:], len(data))
     if trailer is None or zlib.crc32(memoryview(data)[: trailer.length]) != trailer.checksum:
-        raise SegmentLostError(f"{path}: not whole: {len(data)} bytes that do not have their checksum")
+        raise SegmentLostError(f"{path}: not whole: the checksum of its {len(data)} bytes is wrong")
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         try:
             header = Header.decode(reader.schema.metadata[HEADER])

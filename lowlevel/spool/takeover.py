@@ -1,4 +1,4 @@
-"""Takeover of a spool's folder by a new writer: one writer at a time continues from the state of the previous writer.
+"""Takeover of a spool's folder by a new writer, which continues from the state of the previous writer.
 
 The newest segments may be damaged, or deleted by hand. Three sources contain their numbers: the names of the files, the
 record of the writer (`lowlevel.spool.written`) and the file of the reader (`lowlevel.spool.folder`). The next segment

@@ -1,13 +1,13 @@
-"""The record of the newest segment of a spool, in a file. So no segment number is used twice.
+"""The record of the newest segment of a spool, in a file, so that no segment number is used twice.
 
 The names of the segments do not suffice: the newest segment may have been deleted. The file `written` has two slots of
 48 bytes, each with a checksum. The record of segment N is written into slot N % 2, after the segment is renamed:
 
     segment N renamed  ->  folder on the disk  ->  slot N % 2 overwritten and on the disk
 
-After a crash between these steps, the record contains N - 1 and segment N exists: the larger number is right. If a
-slot is damaged, its number may have been one above the number of the other slot. So a writer skips this number. The
-overwriting of a slot needs no free block on the disk.
+After a crash between these steps, the record contains N - 1, but segment N exists: the larger number is right. If a
+slot is damaged, its number may have been one above the number of the other slot, so a writer skips this number.
+Overwriting a slot needs no free block on the disk.
 """
 
 from __future__ import annotations

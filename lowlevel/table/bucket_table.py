@@ -217,7 +217,7 @@ class TaggedTable(Table):
 
     @property
     def evicted_count(self) -> int:
-        """Number of entries that others have replaced so far."""
+        """Number of entries that new entries have replaced so far."""
         return self.taken_count + self.evicted_rows
 
     def replace(self, table: TaggedTable) -> None:

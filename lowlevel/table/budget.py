@@ -1,4 +1,4 @@
-"""The memory that all tables of a process share, and the growth of tables with collisions.
+"""The memory that all tables of a process share, and the growth of tables.
 
     new table         INITIAL_SLOTS, and at most 1/SHARE of the free memory
     a quarter full    GROWTH times the slots, up to the default number of slots, if the memory is free
@@ -21,16 +21,16 @@ TABLE_MEMORY = 1 << 30
 """Bytes of all tables of a process."""
 
 SHARE = 8
-"""A new table receives at most this part of the free memory."""
+"""A new table receives at most 1/SHARE of the free memory."""
 
 INITIAL_SLOTS = 1 << 15
-"""Maximum number of slots of a new table: so many that the first batch of 16,384 new groups evicts few entries."""
+"""Maximum number of slots of a new table. With this number, a first batch of 16,384 new groups evicts few entries."""
 
 GROWTH = 4
-"""Factor of the slots of a table of which more than 1/GROWTH is full."""
+"""If more than 1/GROWTH of a table is full, its number of slots is multiplied by GROWTH."""
 
 MIN_SLOTS = 1 << 10
-"""Minimum number of slots of a table, also if the memory is used up."""
+"""Minimum number of slots of a table, even if the memory is used up."""
 
 MAX_SLOTS = 1 << 24
 """Maximum number of slots of a table that grows. Larger tables take longer to flush than their evictions cost."""
@@ -64,7 +64,7 @@ class TableBudget:
         return table.bytes * SHARE <= self.limit - self.used
 
     def allows_growth(self, table: Table, factor: int) -> bool:
-        """Return whether a table may be replaced by one with `factor` times the slots: both exist for a moment."""
+        """Return whether a larger table, with `factor` times the slots, and `table` fit into the memory together."""
         return factor * table.bytes <= self.limit - self.used
 
 

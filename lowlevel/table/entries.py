@@ -74,7 +74,7 @@ def opcode(sub: SubAggregate) -> int:
     return COUNT if sub.argument is None else OPCODES[sub.kind, sub.type]
 
 
-# Tags: the tag of a slot is a byte that shows whether the slot is full and (nearly always) of which group.
+# Tags: the tag of a slot is a byte that shows whether the slot is full and (nearly always) to which group it belongs.
 #
 # Eight slots are a bucket, and their eight tags are one word, which is likely in a processor cache. A comparison of all
 # eight tags without a branch finds the slot (as in Google's Swiss tables, with a word instead of a vector). The tag of

@@ -1,4 +1,4 @@
-"""Inputs of a table: key words and arguments from the columns of rows.
+"""Inputs of a table: read or compute key words and arguments from the columns of rows.
 
     destIP     is one key word: the table reads the column in place
     srcPort    is packed into a word with other narrow columns

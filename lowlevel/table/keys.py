@@ -1,4 +1,4 @@
-"""Group keys as machine words: the key columns of a plan are packed for the table, and unpacked into Arrow columns.
+"""Group keys as machine words: pack the key columns of a plan for the table, and unpack them into Arrow columns.
 
 A key has one or more *codes*: integers with a fixed number of bits. Each code is packed into the first 64-bit word with
 enough free bits. So a pair of IPv4 addresses is one word, and the IPv4 5-tuple two words.

@@ -12,9 +12,9 @@ differ. Equal sub-aggregates, even in one query, share one word of the entry.
 Queries that differ only in the constant of `column = constant` share a table too. The column is an additional key of
 the table (`lowlevel.table.constants`).
 
-Queries do **not** share a table if their keys have another order, the pane of one is a multiple of the other's, or
-their predicates are written differently. But a table can feed another table with fewer keys, another order, or longer
-panes (`lowlevel.table.feeding`). Plans of single rows (`lowlevel.table.reducer`) have no table.
+Queries do **not** share a table if their keys have different orders, if their panes have different lengths, or if their
+predicates are written differently. But a table can feed another table with fewer keys, another order, or longer panes
+(`lowlevel.table.feeding`). Plans of single rows (`lowlevel.table.reducer`) have no table.
 """
 
 from __future__ import annotations

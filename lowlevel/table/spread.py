@@ -1,4 +1,4 @@
-"""SPREAD: a row that lasts from start_ts to ts is cut into pieces, one per pane, and its counters are divided.
+"""SPREAD: cut a row that lasts from start_ts to ts into pieces, one per pane, and divide its counters among them.
 
     pane            |          p          |        p + 1        |        p + 2        |
     row                        [start ··················· end)
@@ -26,7 +26,8 @@ from lowlevel.expressions.tree import ENDS_COLUMN, SHARE_PREFIX
 
 MAX_PIECES = 10_000
 """Maximum number of pieces of one row. A longer row becomes one piece, at its end, and is counted in `too_long`. In
-such a row the start is from a wrong clock, or the window is far too short."""
+such a row the start comes from a wrong clock, or the window is far too short.
+"""
 
 COUNTERS = r"(raw_)?(packets|bytes)|\w+(Delta|Total)Count|(reverse)?(initiator|responder)(Octets|Packets)"
 """Pattern of the names of columns that are counters over the lifetime of a row."""
@@ -35,8 +36,9 @@ PIECE_WORDS = 5
 """Number of words of a piece."""
 
 ROW, PANE, TOO_LONG = range(3)
-"""Words of the state: the next row, its next pane (counted from its first pane), and the number of rows that were too
-long to be cut."""
+"""Words of the state: the next row, its next pane (counted from its first pane), and the number of rows that were not
+cut because they were too long.
+"""
 
 
 def is_counter(column: str) -> bool:

@@ -245,7 +245,7 @@ def read_contents(data: bytes, form: Form | Setting) -> Contents:
         text = data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise WatchlistError(f"line {line}: got bytes that are no text in UTF-8") from None
+        raise WatchlistError(f"line {line}: got bytes that are not UTF-8 text") from None
     if form is Form.VENDORS:
         from lowlevel.watch.vendors import read_vendors  # few queries need it
 
@@ -303,7 +303,7 @@ def _check_single_words(data: bytes, lines: Numbers, form: Form) -> None:
 
 
 def _numbers(data: bytes, lines: Numbers) -> Numbers:
-    """Return the sorted integers. Raises WatchlistError for a word that is no integer."""
+    """Return the sorted integers. Raises WatchlistError for a word that is not an integer."""
     numbers = []
     for line in lines:
         text = _text(data, line)

@@ -2,4 +2,4 @@
 
 
 class WatchlistError(ValueError):
-    """A text that is not a valid watchlist or setting. The message contains the line number, if it is known."""
+    """A text is not a valid watchlist or setting. The message contains the line number if it is known."""

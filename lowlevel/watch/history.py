@@ -1,4 +1,4 @@
-"""Look-up of the label that an address has at a time, in rows that are true for a time.
+"""Find the label that an address has at a given time, in rows that have lifetimes.
 
     prefix          label    from                  to
     192.0.2.5       laptop   2024-05-01T08:00:00Z  2024-05-01T09:30:00Z

@@ -9,7 +9,7 @@
     }
 
 A lease may also be on one line. Braces and semicolons in texts and comments have no meaning. A lease without its last
-brace is refused: the server writes the file, and is in the middle of a lease.
+brace is an error, because the server has not yet written the whole lease.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEASE_FILE = re.compile(
     rb"^(?:lease\s|authoring-byte-order\s|server-duid\s|# The format of this file is documented in the dhcpd\.leases)",
     re.MULTILINE,
 )
-"""A line that only a lease file has, also one without leases."""
+"""A line that occurs only in lease files, even without leases."""
 
 LEASE_OF_DHCPV6 = re.compile(r"^ia-(?:na|ta|pd)\b", re.MULTILINE)
 
@@ -40,7 +40,7 @@ LEASE = re.compile(rf"lease\s+([^\s{{}}]+)\s*\{{((?>{PART}|{BLOCK})*+)\}}")
 """A whole lease: its address and its statements."""
 
 WITHOUT_MEANING = re.compile(rf"({QUOTED})|#[^\n]*|{BLOCK}")
-"""Comments and blocks of a lease, and its texts, which are kept."""
+"""Matches comments, blocks and texts of a lease. Comments and blocks are removed, texts are kept."""
 
 STATEMENT = re.compile(rf'((?>[^;"]+|{QUOTED})+);')
 
@@ -66,9 +66,9 @@ class Lease(NamedTuple):
 def read_leases(text: str) -> list[Lease]:
     """Return the leases of a lease file.
 
-    A record of an address that has no lease is true at no time, but ends the lease before it. An end before the start
-    is the start: the clock of the server was set back. Raises WatchlistError for a wrong time, and for a lease without
-    its last brace.
+    A record of an address without a lease has an empty lifetime, but ends the previous lease. An end before the start
+    (the clock of the server was set back) is replaced by the start. Raises WatchlistError for a wrong time, and for a
+    lease without its last brace.
     """
     if association := LEASE_OF_DHCPV6.search(text):
         line = text.count("\n", 0, association.start()) + 1

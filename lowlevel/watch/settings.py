@@ -61,7 +61,7 @@ def read_value(data: bytes, name: str) -> Value:
     try:
         value: object = tomllib.loads(data.decode())
     except UnicodeDecodeError:
-        raise WatchlistError("got bytes that are no text in UTF-8, expected settings in TOML") from None
+        raise WatchlistError("got bytes that are not UTF-8 text, expected settings in TOML") from None
     except tomllib.TOMLDecodeError as error:
         raise WatchlistError(f"got a file that is not TOML: {error}; expected lines like {name} = 100") from None
     for part in name.split("."):

@@ -1,4 +1,4 @@
-"""Files of watchlists whose rows are true for a time: leases of addresses, routes, entries of a list.
+"""Watchlist files whose rows have lifetimes: leases of addresses, routes, entries of a list.
 
 A file is CSV, NDJSON (a JSON object per line), Parquet, or the lease file of ISC's DHCP server. Its content shows the
 format. Its columns are `prefix`, `label`, `from` and `to`. A row without `from` has always been true. A row without
@@ -30,7 +30,7 @@ FIRST_YEAR, FAR_YEAR = "1678", "2262"
 """The first complete year that fits into 64 bits of nanoseconds, and the first year that does not."""
 
 FAR_TEXT, LEAP_YEAR = r"^(?:226[2-9]|22[7-9]\d|2[3-9]\d\d|[3-9]\d{3})-", "2260-"
-"""The beginning of a text with a far year, and of a text with the newest leap year before."""
+"""FAR_TEXT matches the beginning of a text with a far year. LEAP_YEAR is the last leap year before these."""
 
 PARQUET_START, JSON_START = b"PAR1", b"{"
 """The first bytes of a Parquet file, and of an NDJSON file."""
@@ -41,7 +41,7 @@ ROW_OF_JSON = re.compile(r"\brow (\d+)")
 
 
 class Places(NamedTuple):
-    """Where the rows of a file are: the numbers of their lines, or of rows if the format has no lines."""
+    """The places of the rows in a file: line numbers, or row numbers if the format has no lines."""
 
     numbers: Numbers
     unit: str = "line"
@@ -125,7 +125,7 @@ def _csv_table(data: bytes) -> pa.Table:
     try:
         names = [name.strip().strip('"') for name in header.decode().split(",")]
     except UnicodeDecodeError:
-        raise WatchlistError("line 1: got bytes that are no text in UTF-8") from None
+        raise WatchlistError("line 1: got bytes that are not UTF-8 text") from None
     if not rows.strip():
         return pa.table({name: pa.nulls(0, pa.string()) for name in names})
     options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))

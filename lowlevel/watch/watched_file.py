@@ -210,7 +210,7 @@ class Watchlists:
 
 
 class NoWatchlists(Watchlists):
-    """The registry for plans that are known to contain no file: they are not searched again.
+    """The registry for plans that are known to contain no file, so that they are not searched again.
 
     A run with a thousand queries would spend a third of its start with such searches.
     """

@@ -1,4 +1,4 @@
-"""Watermarks of links, computed from rows and empty polls (Li 2008, §8.1).
+"""Watermark generators: compute the watermarks of links from rows and empty polls (Li 2008, §8.1).
 
 A watermark `t` means that no later row has a ts below `t`. A later row may have the ts `t`. A watermark never
 decreases. Rows below the watermark are counted in `rows_below`. Each class computes the watermark by one rule. These
@@ -166,7 +166,7 @@ LARGE_BATCH_FACTOR = 8
 class LateByRows(WatermarkGenerator):
     """Watermark of rows that are at most n rows late: the (n+1)-th largest accepted time so far.
 
-    "n rows late" can mean one of four statements about a row. The watermark is right for all four:
+    "n rows late" can mean one of four statements about a row. The watermark is correct for each of the four:
 
     * At most n earlier rows are newer than the row.
     * The first newer row is at most n rows before it.

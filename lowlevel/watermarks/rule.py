@@ -1,11 +1,11 @@
-"""Watermark rules in the syntax for users. A rule states in which order the rows of a link arrive.
+"""Watermark rules, as users write them. A rule states in which order the rows of a link arrive.
 
-exact                the watermarks that the source declares: those of a file's scan, and its end
+exact                the watermarks that the source declares: from the scan of a file, and at its end
 ordered              no row is older than a row that arrived before it
 late 2s              no row is more than 2 s older than the newest row before it
 late 100 rows        at most 100 newer rows arrive before a row
-exported 15s late 5m a flow record is exported at most 15 s after its end, so sequence numbers show what has arrived;
-                     and no row is more than 5 min older than the newest row before it
+exported 15s late 5m a flow record is exported at most 15 s after its end, so sequence numbers show which records have
+arrived; and no row is more than 5 min older than the newest row before it
 blocks               no row of a file of a followed folder is older than a row of an earlier file
 blocks 1m            no row of an earlier minute (since the epoch) arrives after a row of a later minute
 """
@@ -153,5 +153,5 @@ def parse_jump(text: str) -> int:
     except ValueError as error:
         raise ValueError(f"got a clock jump of {text!r}: {error}") from error
     if jump < MIN_JUMP:
-        raise ValueError(f"got a clock jump of {text!r}, expected at least 1s: ordinary pauses are no wrong clocks")
+        raise ValueError(f"got a clock jump of {text!r}, expected at least 1s: ordinary pauses are not wrong clocks")
     return jump

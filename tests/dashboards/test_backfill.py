@@ -221,7 +221,7 @@ def test_wrong_blocks_are_an_error(tmp_path: Path) -> None:
     ("text", "words", "expected", "message"),
     [
         ("", ("--blocks", "data"), 1, "--blocks needs promtool, which is not on the PATH (Debian package prometheus)"),
-        ('\n[links.live]\ncapture = "p"\nspool = "s"\n', (), 2, "links.live.spool: a spool is no finished capture"),
+        ('\n[links.live]\ncapture = "p"\nspool = "s"\n', (), 2, "links.live.spool: a spool is not a finished capture"),
         (
             EQUAL_NAMES,
             (),

@@ -405,8 +405,8 @@ SRC_IP = plan("srcIP, destIP AS src_ip, count(*) AS c", "srcIP, destIP")
         # Options.
         (lambda: Exporter([A_B], [], top=0), "top must be at least 1 group per query, got 0"),
         (lambda: Exporter([A_B], [], rank={"b": "c"}), "no query is named b; the queries are a_b"),
-        (lambda: Exporter([TALKERS], [], rank={"talkers": "srcIP"}), "its columns of values are packets, mean"),
-        (lambda: Exporter([plan("srcIP", "srcIP", "q")], [], rank={"q": "srcIP"}), "it has no column of values"),
+        (lambda: Exporter([TALKERS], [], rank={"talkers": "srcIP"}), "its value columns are packets, mean"),
+        (lambda: Exporter([plan("srcIP", "srcIP", "q")], [], rank={"q": "srcIP"}), "it has no value column"),
         # Declarations.
         (lambda: Exporter([], [Metric("a", "counter", (), "A.")]), "counters end in _total"),
         (lambda: Exporter([], [Metric("a_total", "gauge", (), "A.")]), "counters end in _total"),

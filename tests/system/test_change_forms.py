@@ -181,7 +181,7 @@ def test_a_form_that_is_impossible_for_the_results_is_refused(sql: str, form: st
 
 OPTIONS = [
     ("debezium", "csv", "rows are in envelopes, expected --format json"),
-    ("flink", "openmetrics", "samples and pictures cannot be corrected"),
+    ("flink", "openmetrics", "samples and plots cannot be corrected"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Decode the records of one set: column by column if all records have one length, otherwise record by record.
+"""Decode the records of one set: column by column if all records have the same length, otherwise record by record.
 
 A layout (`capture.flows.layouts`) is a list of steps, one per output field. The STEP_WORDS words of a step are:
 

@@ -94,7 +94,7 @@ WRONG = {
     "spool": (
         PIPELINE.replace('Main = "main.pcap"', 'Main = { capture = "a.pipe", spool = "spool" }'),
         2,
-        "wiretide: links.Main.spool: a spool is no finished capture; expected links with files only\n",
+        "wiretide: links.Main.spool: a spool is not a finished capture; expected links with files only\n",
     ),
     "no capture": (
         PIPELINE.replace("main.pcap", "none.pcap"),

@@ -343,7 +343,9 @@ def test_tables_of_some_queries_go_to_another_folder(tmp_path: Path) -> None:
 
 def test_a_sink_that_cannot_withdraw_rows_refuses_changes(tmp_path: Path) -> None:
     sql = "SELECT srcIP, count(*) AS n [RANGE 10 seconds] FROM packets GROUP BY srcIP EMIT CHANGES"
-    with pytest.raises(OpenMetricsError, match="has EMIT CHANGES: expected final results, as samples stay"):
+    with pytest.raises(
+        OpenMetricsError, match="has EMIT CHANGES: expected final results, because samples cannot be corrected"
+    ):
         write_openmetrics(compile_query(sql), [], BytesIO())
     with pytest.raises(PlotError, match="got a query with EMIT CHANGES, expected final results"):
         AnswerRows(compile_query(sql))

@@ -129,7 +129,7 @@ WRONG_FILES = [
     (b"least = inf", "least", "got least = inf, expected a finite number"),
     (b"least = nan", "least", "got least = nan, expected a finite number"),
     (b"least : 5", "least", "got a file that is not TOML"),
-    (b"least = 5 # \xff", "least", "got bytes that are no text in UTF-8"),
+    (b"least = 5 # \xff", "least", "got bytes that are not UTF-8 text"),
 ]
 
 
@@ -143,8 +143,8 @@ def test_a_wrong_file_is_an_error_with_the_value(data: bytes, name: str, problem
 WRONG_CALLS = [
     ("setting('limits.toml')", 42, "setting with 1 argument; expected setting('limits.toml', 'least')"),
     ("setting('limits.toml', 'least', 5)", 42, "setting with 3 arguments"),
-    ("setting(len, 'least')", 50, "a setting whose file is no text"),
-    ("setting('limits.toml', 5)", 65, "a setting whose name is no text"),
+    ("setting(len, 'least')", 50, "a setting whose file is not a text"),
+    ("setting('limits.toml', 5)", 65, "a setting whose name is not a text"),
     ("setting('limits.toml', 'least', len, 5)", 74, "a bound of a setting that is not a number"),
     ("setting('limits.toml', 'least', 1, 5)", 50, "limits.toml: got least = 40, expected"),
     ("setting('limits.toml', 'on', 1, 5)", 65, "bounds of the setting 'on', which is true or false"),

@@ -207,7 +207,7 @@ WRONG = [
     (Form.ADDRESSES, b"10.0.0", "line 1: got '10.0.0', expected an address"),
     (Form.ADDRESSES, b"fe80::1%eth0", "line 1: got 'fe80::1%eth0', expected an address"),
     (Form.ADDRESSES, b"1.2.3.4\0", "line 1: got '1.2.3.4\0', expected an address"),
-    (Form.ADDRESSES, b"10.0.0.1\n\xff\xfe\n", "line 2: got bytes that are no text in UTF-8"),
+    (Form.ADDRESSES, b"10.0.0.1\n\xff\xfe\n", "line 2: got bytes that are not UTF-8 text"),
     (Form.NUMBERS, b"80\n0x50\n", "line 2: got '0x50', expected an integer of 64 bits with sign"),
     (Form.NUMBERS, b"80 443", "line 1: got '443' after the first word, expected one integer per line"),
     (Form.NUMBERS, b"9223372036854775808", "line 1: got '9223372036854775808', expected an integer of 64 bits"),

@@ -248,7 +248,7 @@ WRONG = {
     b"prefix,label,from,to\n10.0.0.1,a,,1492-10-12": "line 2: got '1492-10-12' as to, expected a time such as",
     b"prefix,label,from,to\n10.0.0.1,a,,9999-13-31": "line 2: got '9999-13-31' as to, expected a time such as",
     b"prefix,label,from,to\n10.0.0.1,a,,\n10.0.0.2,a,2262-03-01,": "line 3: got 2262-03-01T00:00:00.000000000 as from",
-    b"prefix,label,fr\xff,to\n10.0.0.1,a,,": "line 1: got bytes that are no text in UTF-8",
+    b"prefix,label,fr\xff,to\n10.0.0.1,a,,": "line 1: got bytes that are not UTF-8 text",
     b'{"prefix": "10.0.0.1", "label": "a", "from": "9999-12-31 00:00:00", "to": null}': "line 1: got '9999-12-31",
     b'{"prefix": "10.0.0.1", "label": "a"}\n\n{"prefix": "x", "label": "a", "from": "", "to": ""}': "line 3: got 'x', ",
     b"prefix,label,from,to\n\n10.0.0.1,a,,\n\n10.0.0.2,a,soon,": "line 5: got 'soon' as from",

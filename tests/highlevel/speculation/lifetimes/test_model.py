@@ -26,10 +26,13 @@ from tests.references.lifetimes import C, I, R, at_each_instant, canon, from_tim
         ([I(5, 9, 1), R(5, 9, 4, 1)], "as change 1, expected a lifetime"),
         ([C(6), I(5, 9, 1)], "as change 1, expected a sync time of at least the CTIs"),
         ([I(5, 9, 1), C(8), R(5, 9, 7, 1)], "as change 2, expected a sync time of at least the CTIs"),
-        ([R(5, 9, 7, 1)], "got a retraction of {'vs': 5, 've': 9, 'x': 1}, expected a row that is true then"),
-        ([R(5, 9, 7, 1), I(5, 9, 1)], "expected a row that is true then"),
-        ([I(5, 9, 1), R(5, 9, 7, 1), R(5, 9, 6, 1)], "expected a row that is true then"),
-        ([I(5, 9, 1), R(5, 9, 7, 2)], "expected a row that is true then"),
+        (
+            [R(5, 9, 7, 1)],
+            "got a retraction of {'vs': 5, 've': 9, 'x': 1}, expected a row that exists with this lifetime",
+        ),
+        ([R(5, 9, 7, 1), I(5, 9, 1)], "expected a row that exists with this lifetime"),
+        ([I(5, 9, 1), R(5, 9, 7, 1), R(5, 9, 6, 1)], "expected a row that exists with this lifetime"),
+        ([I(5, 9, 1), R(5, 9, 7, 2)], "expected a row that exists with this lifetime"),
     ],
 )
 def test_invalid_changes_are_refused(events: list, message: str) -> None:
