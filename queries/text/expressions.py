@@ -1,4 +1,4 @@
-"""Parser of expressions: recursive descent, with a table of binding strengths for operators.
+"""Parser of expressions: recursive descent, with a table of operator precedences (binding strengths).
 
     weakest   OR
               AND
@@ -11,8 +11,8 @@
               * / %
     strongest ::
 
-Operators of one strength associate to the left. NOT without parentheses may only begin an operand of AND, OR and NOT,
-because elsewhere its operand would be unclear.
+Operators of equal precedence associate to the left. NOT without parentheses is allowed only at the start of an operand
+of AND, OR or NOT, because elsewhere a reader could not see how far it extends.
 """
 
 from __future__ import annotations
@@ -63,10 +63,12 @@ WITHOUT_ARGUMENT = ("row_number", "rank", "dense_rank", "percent_rank", "cume_di
 """Window functions without an argument."""
 
 MAX_BRANCHES = 50
-"""Largest number of WHEN in a CASE, which nests them."""
+"""Largest number of WHEN in a CASE. They become nested conditions."""
 
 MAX_DEPTH = 100
-"""Largest depth of an expression: the low and the high level evaluate it by recursion."""
+"""Largest depth of an expression. It is limited because the low and the high level evaluate expressions by
+recursion.
+"""
 
 OR, AND, NOT, EQUALITY, ORDER, RANGE, BITWISE, TERM, FACTOR = range(9)
 
@@ -79,7 +81,7 @@ STRENGTHS: dict[Op, int] = {
     **dict.fromkeys((Op.ADD, Op.SUB), TERM),
     **dict.fromkeys((Op.MUL, Op.DIV, Op.MOD), FACTOR),
 }
-"""Binding strengths of binary operators."""
+"""Precedences of binary operators; the smallest binds weakest."""
 
 FRAME_DIRECTIONS = ("PRECEDING", "FOLLOWING")
 
@@ -104,7 +106,7 @@ class ExpressionParser(TokenReader):
         return expression
 
     def _expression(self, weakest: int = OR) -> Expression:
-        """Read an expression of operators that bind as strongly as `weakest` or more."""
+        """Read an expression whose operators have at least the precedence `weakest`."""
         left = self._operand(weakest)
         for _ in range(MAX_DEPTH):
             keyword = self._token.keyword
@@ -123,28 +125,28 @@ class ExpressionParser(TokenReader):
         raise QueryError(f"an expression of more than {MAX_DEPTH} levels", self._sql, left.start, expected)
 
     def _right_operands(self, op: Op, strength: int) -> Iterator[Expression]:
-        """Read the operator and its right operand, or all right operands if a chain is associative."""
+        """Read the operator and its right operand. In a chain of an associative operator, read all right operands."""
         while self._accept(op.value):
             yield self._expression(strength + 1)
             if op not in ASSOCIATIVE:
                 return
 
     def _concatenation(self, first: Expression) -> Concatenation:
-        """Read the operands after the first one of a chain of ||."""
+        """Read all further operands of a chain of ||."""
         operands = [first]
         while self._accept("||"):
             operands.append(self._expression(TERM))
         return Concatenation(tuple(operands), first.start)
 
     def _operand(self, weakest: int) -> Expression:
-        """Read an operand, and casts after it: `x::DOUBLE`."""
+        """Read an operand, and the casts that follow it: `x::DOUBLE`."""
         operand = self._uncast_operand(weakest)
         while self._accept("::"):
             operand = Cast(operand, self._type(), operand.start)
         return operand
 
     def _type(self) -> Word:
-        """Read the name of a type. DOUBLE PRECISION is DOUBLE, and sizes as in VARCHAR(20) are ignored."""
+        """Read the name of a type. DOUBLE PRECISION means DOUBLE. Sizes, as in VARCHAR(20), are ignored."""
         if self._token.kind is not Kind.WORD:
             raise self._unexpected("a type, for example INTEGER or DOUBLE")
         word = self._word()
@@ -221,7 +223,7 @@ class ExpressionParser(TokenReader):
         return self._call() if self._ahead().keyword == "(" else self._name()
 
     def _duration(self) -> Constant:
-        """Read `INTERVAL '1' HOUR` or `INTERVAL '90 seconds'`: an integer, in ns."""
+        """Read `INTERVAL '1' HOUR` or `INTERVAL '90 seconds'` as an integer constant, in ns."""
         start = self._take().start
         text = self._take().text if self._token.kind in (Kind.NUMBER, Kind.STRING) else ""
         if self._token.kind is Kind.WORD and self._token.text.lower() in UNITS:
@@ -234,12 +236,12 @@ class ExpressionParser(TokenReader):
         return Constant(Kind.NUMBER, str(nanoseconds), start)
 
     def _begins_query(self) -> bool:
-        """Return whether the current token is a parenthesis before a query, which may be a set operation."""
+        """Return whether the current parenthesis begins a query, which may be a set operation."""
         following = self._ahead().keyword
         return self._token.keyword == "(" and (following in ("SELECT", "WITH") or self._begins_enclosed())
 
     def _begins_enclosed(self, *operators: str) -> bool:
-        """Return whether a query in parentheses and a set operator follow the current parenthesis."""
+        """Return whether a query in parentheses and then one of `operators` follow the current parenthesis."""
         at = self._at + 1
         while self._tokens[at].keyword == "(":
             at += 1
@@ -252,7 +254,10 @@ class ExpressionParser(TokenReader):
         return self._tokens[at].keyword in (operators or ("UNION", "INTERSECT", "EXCEPT"))
 
     def _inner_query(self) -> Query:
-        """Read a query in parentheses. The parser of queries can do it, but not the parser of a single expression."""
+        """Read a query in parentheses.
+
+        The parser of queries overrides this; a single expression cannot contain a query.
+        """
         self._at += 1
         raise self._unsupported("a sub-query here", self._token)
 
@@ -407,7 +412,7 @@ class ExpressionParser(TokenReader):
     def _interval(self, following: Collection[str]) -> Length | None:
         """Read `INTERVAL '1' MINUTE`, `INTERVAL '1 minute'`, `'1 minute'` or `1 minute` before one of `following`.
 
-        Return None for another text.
+        Otherwise return None.
         """
         start, text = self._token.start, ""
         self._accept("INTERVAL")
@@ -477,13 +482,13 @@ class ExpressionParser(TokenReader):
         return Case(operand, tuple(branches), otherwise, start)
 
     def _result(self) -> Expression:
-        """Read a result of CASE or an item of SELECT, which may be NULL."""
+        """Read a result of CASE or an item of SELECT: an expression or NULL."""
         if self._token.keyword == "NULL":
             return Null(self._take().start)
         return self._expression()
 
     def _range(self, operand: Expression) -> Expression:
-        """Read IN, BETWEEN, LIKE or IS NULL after its operand; NOT may precede all but the last."""
+        """Read IN, BETWEEN, LIKE or IS NULL after its operand. NOT may precede IN, BETWEEN and LIKE."""
         start = operand.start
         negated = self._accept("NOT")
         if negated and self._token.keyword not in ("IN", "BETWEEN", "LIKE", "ILIKE"):
@@ -507,7 +512,7 @@ class ExpressionParser(TokenReader):
         return Unary(Op.NOT, condition, start) if negated else condition
 
     def _values(self) -> tuple[Expression, ...]:
-        """Read the values after IN. Lists may have 100,000 literals; these are read without further calls."""
+        """Read the values after IN. A list may have 100,000 literals, so literals are read in a fast loop."""
         if self._token.kind in (Kind.STRING, Kind.QUOTED):
             return (self._operand(FACTOR),)
         if self._begins_query():
@@ -550,7 +555,7 @@ class ExpressionParser(TokenReader):
 
 
 def _field(expression: Expression) -> Expression:
-    """Return the name before FROM in `extract(hour FROM ts)` as a text."""
+    """Convert the name before FROM in `extract(hour FROM ts)` to a text."""
     if isinstance(expression, Name) and expression.table is None:
         return Constant(Kind.STRING, expression.word.text, expression.start)
     return expression

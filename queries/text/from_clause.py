@@ -54,14 +54,14 @@ GIGASCOPE_JOINS = {
     "RIGHT_OUTER_JOIN": "RIGHT",
     "OUTER_JOIN": "FULL",
 }
-"""Joins as Gigascope spells them: in one word."""
+"""Gigascope's names of joins, which are single words."""
 
 OUTER_JOINS = ("LEFT", "RIGHT", "FULL")
 JOINS = ("INNER", *OUTER_JOINS, "SEMI", "ANTI")
 """Words before JOIN."""
 
 JOIN_WORDS = ("JOIN", "ON", "USING", *JOINS, *GIGASCOPE_JOINS)
-"""Words that cannot be the name of an item, unless they are quoted or follow AS."""
+"""Words that can be the name of an item in FROM only if they are quoted or follow AS."""
 
 _BEHIND_ITEM = "UNION, DISTINCT ON, MERGE WITHIN, a name, '[', ',', JOIN, WHERE, GROUP BY, HAVING, ORDER BY or the end"
 
@@ -115,7 +115,10 @@ class FromParser(RowPatternParser):
         return item
 
     def _unknown_parameter(self) -> QueryError:
-        """Return the error for an unknown parameter. Windows of joins have other parameters than windows of groups."""
+        """Return the error for an unknown parameter.
+
+        It depends on the kind of window: windows of joins have other parameters than windows of groups.
+        """
         closing = next(at for at in range(self._at, len(self._tokens)) if self._tokens[at].keyword == "]")
         following = [token.keyword for token in self._tokens[closing + 1 : closing + 4]]
         if not self._joined and (self._clause != "FROM" or not {",", *JOIN_WORDS}.intersection(following)):
@@ -216,7 +219,7 @@ class FromParser(RowPatternParser):
         return Stream(word, kind.text.lower())
 
     def _begins_merge(self) -> bool:
-        """Return whether MERGE and a column follow. The word may also be the name of a stream."""
+        """Return whether MERGE and a column follow. MERGE may also be the name of a stream."""
         name = self._ahead().kind in (Kind.WORD, Kind.QUOTED)
         return self._token.keyword == "MERGE" and name and self._ahead(2).keyword == "."
 
@@ -332,7 +335,7 @@ class FromParser(RowPatternParser):
         return self._word()
 
     def _unexpected_in_from(self) -> QueryError:
-        """Return the error for a token that cannot follow an item of FROM."""
+        """Return the error for a token that must not follow an item of FROM."""
         token = self._token
         dialect = self._dialect()
         if dialect is not None:

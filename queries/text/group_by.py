@@ -27,7 +27,7 @@ class GroupByParser(WindowParser):
     """Reads GROUP BY, and names after AS."""
 
     def _group_by(self) -> tuple[GroupingSet, WindowCall | None, GroupingSets | None]:
-        """Read GROUP BY: its items, its window and its grouping sets. With grouping sets it has no items."""
+        """Read GROUP BY. Return its items, its window and its grouping sets. With grouping sets there are no items."""
         self._clause = "GROUP BY"
         if self._take().keyword == "GROUP":
             self._accept("-")
@@ -96,7 +96,7 @@ class GroupByParser(WindowParser):
         return elements
 
     def _closes_a_list(self) -> bool:
-        """Return whether ',' or ')' follows the parentheses that begin at the current token: they are a list."""
+        """Return whether the parentheses that begin at the current token are a list: ',' or ')' follows them."""
         depth, at = 0, self._at
         while True:
             depth += {"(": 1, ")": -1}.get(self._tokens[at].keyword, 0)
@@ -129,7 +129,7 @@ class GroupByParser(WindowParser):
         return SelectItem(expression, alias)
 
     def _item_alias(self) -> Word | None:
-        """Read AS and a name, which may be in quotes of any kind."""
+        """Read AS and a name, which may be in single or double quotes."""
         if not self._accept("AS"):
             return None
         token = self._token
@@ -140,5 +140,5 @@ class GroupByParser(WindowParser):
 
 
 def _combined(sets: Sequence[GroupingSet]) -> GroupingSet:
-    """Return the items of several sets, equal ones once."""
+    """Return the union of several sets: their items, without repetition."""
     return tuple(dict.fromkeys(chain.from_iterable(sets)))

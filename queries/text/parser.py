@@ -1,4 +1,4 @@
-"""Parser of queries: SQL text to a syntax tree, by recursive descent.
+"""Parser of queries: converts SQL text to a syntax tree, by recursive descent.
 
     [WITH name AS (query), …]
     SELECT [DISTINCT] items [window] FROM tables [window] [WHERE …] [GROUP BY …] [HAVING …]
@@ -54,13 +54,13 @@ _CLAUSE_NAMES = {
 }
 
 MAX_OPERANDS = 50
-"""Queries with one set operator between them, at most."""
+"""Largest number of queries in one chain of a set operator."""
 
 
 def parse_query(sql: str, table_groups: Collection[str] = ()) -> Query:
     """Parse `sql` as one query. Raises QueryError for anything else.
 
-    `table_groups`: names in lower case that may precede the name of a table in FROM, as a schema does: `today.talkers`.
+    `table_groups`: names in lower case that may be written before a table in FROM, like a schema: `today.talkers`.
     """
     return _QueryParser(sql, table_groups).whole_query()
 
@@ -73,7 +73,7 @@ class _QueryParser(FromParser, GroupByParser):
             self._tokens[-2:] = [Token(Kind.END, "", end, end)]
 
     def whole_query(self) -> Query:
-        """Read the text; one semicolon may end it."""
+        """Read the whole text, which may end with one semicolon."""
         consistency = self._consistency()
         query = self._query()
         if self._token.kind is not Kind.END:
@@ -90,7 +90,7 @@ class _QueryParser(FromParser, GroupByParser):
         return ConsistencyParser(self._sql, clauses).consistency()
 
     def _query(self) -> Query:
-        """Read a query up to its end, or to the parenthesis that closes it."""
+        """Read a query, up to the end of the text or to the closing parenthesis."""
         token = self._token
         self._deeper()
         if token.keyword == "WITH":
@@ -117,7 +117,7 @@ class _QueryParser(FromParser, GroupByParser):
     # --- set operations ---
 
     def _operations(self) -> Query:
-        """Read queries with set operations between them, or one SELECT, and ORDER BY for the whole."""
+        """Read one SELECT, or several with set operations between them, and the ORDER BY of the whole."""
         first, depth = self._token, self._depth
         query = self._chain(("UNION", "EXCEPT"), lambda: self._chain(("INTERSECT",), self._set_operand))
         if first.keyword == "(" and query.tables[0].start != first.start:
@@ -132,7 +132,7 @@ class _QueryParser(FromParser, GroupByParser):
         return query if order is None else replace(query, order=order)
 
     def _chain(self, keywords: Sequence[str], read: Callable[[], Query]) -> Query:
-        """Read queries with operators of one precedence between them, from left to right."""
+        """Read queries and operators of equal precedence, from left to right."""
         start = self._token.start
         queries, words, last = [read()], list[Word](), SetOperator.UNION
 
@@ -284,7 +284,7 @@ class _QueryParser(FromParser, GroupByParser):
         return condition
 
     def _begins(self, clause: str, before: str) -> bool:
-        """Return whether the current token begins a clause. Raises QueryError for a clause that must be earlier."""
+        """Return whether the current token begins `clause`. Raises QueryError for a clause that must come earlier."""
         token = self._token
         if token.keyword in SAMPLING_WORDS or token.keyword not in CLAUSE_WORDS or token.keyword == "SELECT":
             return False
@@ -355,7 +355,7 @@ class _QueryParser(FromParser, GroupByParser):
         return Fill(keyword, value)
 
     def _order(self) -> Order | None:
-        """Read ORDER BY, LIMIT and OFFSET, and check that no clause follows."""
+        """Read ORDER BY, LIMIT and OFFSET. Raise QueryError if another clause follows."""
         word = Word(self._token.text, self._token.start)
         order: Order | None = None
         if self._begins("ORDER BY", "FILL"):

@@ -44,7 +44,7 @@ class TokenReader:
         return token
 
     def _accept(self, keyword: str) -> bool:
-        """Step over a keyword if it is the current token."""
+        """If the current token is `keyword`, move to the next token and return True."""
         accepted = self._tokens[self._at].keyword == keyword
         self._at += accepted
         return accepted
@@ -64,12 +64,15 @@ class TokenReader:
         return ends or self._begins_operation()
 
     def _after_operator(self) -> str:
-        """Return the keyword after the current token, and after ALL or DISTINCT."""
+        """Return the next keyword after the current token, skipping ALL or DISTINCT."""
         keyword = self._ahead().keyword
         return self._ahead(2).keyword if keyword in ("ALL", "DISTINCT") else keyword
 
     def _begins_operation(self) -> bool:
-        """Return whether the current token is a set operator between queries. In FROM, UNION is also between tables."""
+        """Return whether the current token is a set operator between queries.
+
+        UNION may also be between tables in FROM.
+        """
         keyword = self._token.keyword
         if keyword not in ("UNION", "INTERSECT", "EXCEPT"):
             return False
@@ -92,7 +95,7 @@ class TokenReader:
         return self._unexpected(f"{expected} or {end}")
 
     def _unexpected(self, expected: str, choices: Sequence[str] = ()) -> QueryError:
-        """Return the error for a token that cannot be here; constructs that GSQL does not have are named."""
+        """Return the error for an unexpected current token. The message names constructs that GSQL does not support."""
         token = self._token
         if token.keyword == "[":
             return self._window_here(token.start)
@@ -119,7 +122,10 @@ class TokenReader:
         return QueryError(f"{construct} is not supported", self._sql, token.start, remedy)
 
     def _not_a_name(self, expected: str) -> QueryError:
-        """Return the error for a token in place of a name; a word of SQL may be a name in double quotes."""
+        """Return the error for a token that should be a name.
+
+        A reserved word of SQL is a name only in double quotes.
+        """
         token = self._token
         if token.kind is Kind.WORD:
             expected += ", in double quotes if it is a word of SQL"
@@ -127,9 +133,9 @@ class TokenReader:
         return self._unexpected(expected)
 
     def _dialect(self) -> QueryError | None:
-        """Return the error for a construct of another dialect, or a misspelt keyword, at or before the current token.
+        """Return the error if a construct of another dialect or a misspelt keyword is at or before the current token.
 
-        The parser reads such a word as a name, and fails at the next token.
+        The parser has read such a word as a name, so it fails only at the token after it.
         """
         token, before = self._token, self._tokens[max(self._at - 1, 0)]
         adjacent = before.text + token.text if before.end == token.start and token is not before else ""
@@ -150,6 +156,6 @@ class TokenReader:
         return None
 
     def _window_here(self, start: int) -> QueryError:
-        """Return the error for a window clause that is not after an item or a stream."""
+        """Return the error for a window clause that follows neither an item nor a stream."""
         expected = "the window after an item of SELECT, or after the last stream of FROM"
         return QueryError(f"a window clause within {self._clause}", self._sql, start, expected)
