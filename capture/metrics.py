@@ -91,7 +91,7 @@ REFUSED_BY_FALLBACK = Metric(
     "wiretide_records_refused_by_fallback_total",
     "counter",
     ("link", "cause"),
-    "Records with a header that only dpkt supports, and that became no row: dpkt found no IP packet (no_ip), raised "
+    "Records with a header that only dpkt supports that did not become a row: dpkt found no IP packet (no_ip), raised "
     "an error (unreadable) or"
     " found a truncated or malformed IP header (ip_header), or dpkt is not installed (not_installed).",
 )
@@ -199,7 +199,7 @@ SFLOW_SAMPLES_SKIPPED = Metric(
     "wiretide_sflow_samples_skipped_total",
     "counter",
     ("link", "cause"),
-    "Flow samples that became no row: truncated (counted once per datagram), malformed, or without a packet.",
+    "Flow samples that did not become a row: truncated (counted once per datagram), malformed, or without a packet.",
 )
 SFLOW_SEQUENCES = Metric(
     "wiretide_sflow_sequences_total",
@@ -263,9 +263,9 @@ FLOW_DATAGRAMS_REFUSED = Metric(
     "wiretide_flow_datagrams_refused_total",
     "counter",
     ("link", "cause"),
-    "UDP datagrams that look like exports but are not exports, by cause. To an export port: unknown version or "
-    "invalid header."
-    " To another port: the version of an export, but an invalid part.",
+    "UDP datagrams that look like exports but are not exports, by cause. Sent to an export port: the version is "
+    "unknown or the header is invalid. Sent to another port: the version is that of an export, but another part is "
+    "invalid.",
 )
 FLOW_MALFORMED = Metric(
     "wiretide_flow_malformed_total",

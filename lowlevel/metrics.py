@@ -47,7 +47,7 @@ NODE_LAG = Metric(
     "wiretide_node_lag_seconds",
     "gauge",
     ("query", "link"),
-    "Difference between the newest record of the last block and the query's watermark, in the time of the capture.",
+    "Time of the newest record of the last block minus the query's watermark, in the time of the capture.",
 )
 LINK_STATE = Metric(
     "wiretide_node_links", "gauge", ("state",), "Links of the node by state: running, ended, stopped or failed."
@@ -75,47 +75,48 @@ TABLE_EVICTIONS = Metric(
     "wiretide_table_evictions_total",
     "counter",
     ("query", "link"),
-    "Table entries that were replaced by another group, or by the same group in a later pane.",
+    "Entries of low-level tables that a new entry replaced: of another group, or of the same group in a later pane.",
 )
 TABLE_FLUSHED = Metric(
     "wiretide_table_flushed_total",
     "counter",
     ("query", "link"),
-    "Table entries that were written because their pane was closed or the input ended.",
+    "Entries of low-level tables that were sent to the high level because their pane was closed or the input ended.",
 )
 TABLE_BYTES = Metric(
     "wiretide_table_bytes",
     "gauge",
     ("query", "link"),
-    "Memory of the low-level tables. A shared table counts for its first query.",
+    "Memory of the low-level tables. If queries share a table, only the first of them counts it.",
 )
 
 TABLE_COLLISIONS = Metric(
     "wiretide_table_collisions_total",
     "counter",
     ("query", "link"),
-    "Rows whose first slot in the low-level table had another entry of an open pane. With flush policies other "
-    "than iop_slow and iop_two_slot, only rows that began an entry are counted.",
+    "Rows whose slot in the low-level table already contained another entry of an open pane. With flush policies "
+    "other than iop_slow and iop_two_slot, only rows that began a new entry are counted.",
 )
 TABLE_SWEPT = Metric(
     "wiretide_table_swept_total",
     "counter",
     ("query", "link"),
-    "Entries of old panes that were written one by one between packets (flush policies slow and paced).",
+    "Entries of old panes that were sent to the high level one by one, between packets (flush policies slow and "
+    "paced).",
 )
 TABLE_FORCED = Metric(
     "wiretide_table_forced_total",
     "counter",
     ("query", "link"),
-    "Entries that were written together because their pane was more than disorder panes old, or so that partials leave "
-    "in the order of panes.",
+    "Entries that were sent to the high level together, because their pane was more than `disorder` panes old, or to "
+    "keep partials in the order of panes.",
 )
 TABLE_DIRECT = Metric(
     "wiretide_table_direct_total",
     "counter",
     ("query", "link"),
-    "Rows that became partials without a table: their pane was too old or too far ahead. For windows that depend on "
-    "single rows, such as windows of a number of rows, it counts all rows.",
+    "Rows that became partials without a table entry, because their pane was too old or too far ahead. All rows are "
+    "counted for queries that need single rows, such as windows of a number of rows.",
 )
 TABLE_RESIDENT = Metric(
     "wiretide_table_resident_entries", "gauge", ("query", "link"), "Entries in the low-level tables."
@@ -127,16 +128,16 @@ TABLE_BURST = Metric(
     "wiretide_table_largest_burst",
     "gauge",
     ("query", "link"),
-    "Largest number of entries that left a low-level table at one time: for a new watermark, or for a group of at most "
-    "64 packets. Entries that leave while no packets arrive do not count.",
+    "Largest number of entries that left a low-level table at once: because of a new watermark, or of a group of at "
+    "most 64 packets. Entries that leave while no packets arrive do not count.",
 )
 
 ROWS_FROM_THE_FUTURE = Metric(
     "wiretide_rows_from_the_future_total",
     "counter",
     ("link", "kind"),
-    "Rows too far ahead of their link (an hour, or its clock_jump) for which too few other rows agreed, so that the "
-    "watermark did not follow them.",
+    "Rows that are newer than the newest row of their link by more than an hour (or clock_jump), and that too few "
+    "other rows confirmed. The watermark ignores them.",
 )
 
 ROWS_FROM_THE_PAST = Metric(
@@ -185,7 +186,7 @@ ROWS_NOT_SPREAD = Metric(
     "wiretide_rows_not_spread_total",
     "counter",
     ("query", "link"),
-    "Rows that span more panes than SPREAD allows. Only their last pane counts them.",
+    "Rows that span more panes than SPREAD allows, so that they are counted only in their last pane.",
 )
 
 WATCHLIST_ENTRIES = Metric(
@@ -217,8 +218,8 @@ FILTER_JOIN_EVICTIONS = Metric(
     "wiretide_filter_join_evictions_total",
     "counter",
     ("link", "kind", "cause"),
-    "Keys that filter joins evicted: keys that later rows could need (alive), and keys that only late rows could need "
-    "(over). If alive is 0, results for rows in order are exact.",
+    "Keys that filter joins (seen_within) evicted. alive: later rows could need the key. over: only late rows could "
+    "need it. If alive is 0, results for rows in order are exact.",
 )
 
 SPOOL_SEGMENTS_WRITTEN = Metric(
@@ -246,14 +247,15 @@ SPOOL_ITEMS_DROPPED = Metric(
     "wiretide_spool_items_dropped_total",
     "counter",
     ("link", "cause"),
-    "Cause oldest: batches of partials and punctuations in dropped segments; the next segment repeats their "
-    "punctuations. Cause shed: batches of partials that were discarded because the spool was full.",
+    "Dropped batches of partials and punctuations. oldest: they were in segments that a full spool dropped; the next "
+    "segment repeats the punctuations. shed: batches of partials that were discarded because the spool was full.",
 )
 SPOOL_ROWS_DROPPED = Metric(
     "wiretide_spool_rows_dropped_total",
     "counter",
     ("link", "cause"),
-    "Rows of partials in dropped segments (oldest), or discarded because the spool was full (shed).",
+    "Dropped rows of partials. oldest: they were in segments that a full spool dropped. shed: they were discarded "
+    "because the spool was full.",
 )
 SPOOL_RETRIES = Metric(
     "wiretide_spool_retries_total",
