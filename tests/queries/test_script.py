@@ -75,7 +75,7 @@ WRONG = [
     ("PARAM { x UINT BETWEEN 1«; } SELECT ts FROM M", "AND and the upper bound"),
     ("PARAM { x UINT BETWEEN 5 AND «1; } SELECT ts FROM M", "the smaller bound first"),
     ("PARAM { x UINT BETWEEN «-5 AND 1; } SELECT ts FROM M", "as a bound of x", "at least 0"),
-    ("PARAM { x STRING «BETWEEN 1 AND 2; } SELECT ts FROM M", "only numbers have them"),
+    ("PARAM { x STRING «BETWEEN 1 AND 2; } SELECT ts FROM M", "only numbers have bounds"),
     ("PARAM { x UINT DEFAULT «9 BETWEEN 1 AND 5; } SELECT ts FROM M", "at most 5"),
     ("PARAM { x UINT; «x INT; } SELECT ts FROM M", "a second parameter x"),
     ("SELECT ts FROM M WHERE len > «$least", "unknown parameter '$least'", "PARAM { least UINT"),

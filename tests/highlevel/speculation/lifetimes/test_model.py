@@ -24,8 +24,8 @@ from tests.references.lifetimes import C, I, R, at_each_instant, canon, from_tim
         ([I(5, 5, 1)], "as change 0, expected a lifetime"),
         ([I(5, 9, 1), R(5, 9, 9, 1)], "as change 1, expected a lifetime"),
         ([I(5, 9, 1), R(5, 9, 4, 1)], "as change 1, expected a lifetime"),
-        ([C(6), I(5, 9, 1)], "as change 1, expected a sync time of at least the CTIs"),
-        ([I(5, 9, 1), C(8), R(5, 9, 7, 1)], "as change 2, expected a sync time of at least the CTIs"),
+        ([C(6), I(5, 9, 1)], "as change 1, expected a sync time that is not below an earlier CTI"),
+        ([I(5, 9, 1), C(8), R(5, 9, 7, 1)], "as change 2, expected a sync time that is not below an earlier CTI"),
         (
             [R(5, 9, 7, 1)],
             "got a retraction of {'vs': 5, 've': 9, 'x': 1}, expected a row that exists with this lifetime",
