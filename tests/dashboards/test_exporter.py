@@ -60,8 +60,8 @@ wiretide_query_window_end_seconds{{query="talkers"}} 120.0
 # TYPE wiretide_query_groups gauge
 wiretide_query_groups{{query="Q1-1"}} 1.0
 wiretide_query_groups{{query="talkers"}} 2.0
-# HELP wiretide_query_series_folded Result rows of the query's last closed window without their own series, which are \
-part of other.
+# HELP wiretide_query_series_folded Result rows of the query's last closed window that have no separate \
+series: they are part of the series other.
 # TYPE wiretide_query_series_folded gauge
 wiretide_query_series_folded{{query="Q1-1"}} 0.0
 wiretide_query_series_folded{{query="talkers"}} 1.0
