@@ -198,7 +198,9 @@ def test_a_missing_file_of_changes_is_an_error_and_no_wrong_table(
     run.batch(moved(1, 5, 6))
     run.close()
     list_files(run.output / "talkers")[0].unlink()
-    with pytest.raises(InputError, match=r"query talkers: got .*'n': 5.* withdraws a row that no earlier change returned"):
+    with pytest.raises(
+        InputError, match=r"query talkers: got .*'n': 5.* withdraws a row that no earlier change returned"
+    ):
         list(compact(tmp_path / "state"))
     assert list((tmp_path / "state" / "compact").iterdir()) == []
 
