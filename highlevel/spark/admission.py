@@ -1,15 +1,15 @@
-"""Selection of the blocks of the next micro-batch: amount, pace and order. No I/O; the clock is an argument.
+"""Select the blocks of the next micro-batch: how many, when, and of which input. No I/O; the clock is an argument.
 
 Inputs advance together: the input with the smallest watermark advances by one block at a time, so that few windows are
 open. The selection ends when an input has its maximum number of blocks.
 
-With a *speed* the trace clock delays blocks. It starts at the smallest time of all inputs and runs `speed` times as
-fast as the wall clock. A block is due when the clock has passed its newest time (the moment of the block). Two rules
-ensure that packets with wrong times and idle hours do not delay the replay:
+With a `speed`, blocks are delayed as in a replay of the trace. The replay clock starts at the smallest time of all
+inputs and runs `speed` times as fast as the wall clock. A block is due when the replay clock has reached its *moment*:
+the newest time in the block. Two rules ensure that wrong packet times and idle hours do not delay the replay:
 
-* if a block's newest time is later than its watermark (the smallest time of all later packets), the watermark
-  is used instead;
-* between two moments at which blocks of any input become due, at most LONGEST_PAUSE wall seconds pass.
+* if the newest time of a block is later than its watermark (the smallest time of all later packets), its moment is the
+  watermark;
+* between two successive moments, over all inputs, at most LONGEST_PAUSE wall seconds pass.
 
     trace   |1970 .......... |2026-01-01 10:00:00 |10:00:01 |10:00:02 .......... |16:00:00   speed 1
     replay  |0 s             |5 s                 |6 s      |7 s                 |12 s
@@ -38,7 +38,7 @@ LONGEST_PAUSE = 5
 
 
 class BlockSelector:
-    """Decides how far each input may be read. Offsets are lists, one number per input. Not thread safe."""
+    """Decides up to which block each input is read. Positions are lists with one number per input. Not thread safe."""
 
     def __init__(self, indexes: Sequence[Index], max_blocks: int, speed: float | None = None) -> None:
         """Admit up to `max_blocks` blocks per input and micro-batch. `speed` is in capture seconds per wall second."""
@@ -98,8 +98,8 @@ class BlockSelector:
 def compute_moments(indexes: Sequence[Index], speed: float) -> list[list[int]]:
     """Return, for each block of each input, the moment at which it is due in a replay at `speed`.
 
-    Moments are ns of trace time, without the excess of long pauses. A block of an input is never due before an earlier
-    block of this input. No pause is longer than LONGEST_PAUSE wall seconds.
+    Moments are ns of trace time, after long pauses were shortened to LONGEST_PAUSE wall seconds. A block is never due
+    before an earlier block of the same input.
     """
     due_times = [
         list(accumulate((due_time(index, position) for position in range(len(index.blocks))), max)) for index in indexes
@@ -117,10 +117,10 @@ def watermark_after(index: Index, position: int) -> int:
 
 
 def order_of(index: Index, position: int) -> int:
-    """Return the time by which inputs are ordered: the block after `position` of the smallest one is the next.
+    """Return the time by which inputs are ordered. The input with the smallest time is read next, after its `position`.
 
-    If rows may be late, the first blocks of all inputs come first, as in the inline engine. A row of another input is
-    late only if the watermarks of all inputs are larger.
+    If rows may be late, the first blocks of all inputs are read first, as in the inline engine. A row is late only if
+    the watermarks of all inputs are larger than its time.
     """
     return BEGINNING if position == 0 and not index.is_exact else watermark_after(index, position)
 
@@ -128,8 +128,8 @@ def order_of(index: Index, position: int) -> int:
 def due_time(index: Index, position: int) -> int:
     """Return the trace time, in ns, from which block `position` is due."""
     block = index.blocks[position]
-    # The watermark of the last block is END, so it cannot show that its newest time is wrong. This time is used only if
-    # the block covers no more time than all blocks before it.
+    # The watermark of the last block is END, so it cannot show that the newest time of the block is wrong. The newest
+    # time is used only if the block does not cover more time than all blocks before it together.
     if block.watermark == END:
         return (
             block.max_ts
@@ -142,8 +142,8 @@ def due_time(index: Index, position: int) -> int:
 def divide_blocks(block_counts: Sequence[int], task_count: int) -> list[list[tuple[int, int, int]]]:
     """Divide the blocks of several inputs among tasks with similar numbers of blocks.
 
-    Return the ranges of each input: the number of the task, the first block, and the block after the last one. An input
-    without blocks has one empty range.
+    Return the ranges of each input as (number of the task, first block, block after the last one). An input without
+    blocks has one empty range.
 
     >>> divide_blocks([4, 4, 4], 2)
     [[(0, 0, 4)], [(0, 0, 2), (1, 2, 4)], [(1, 0, 4)]]

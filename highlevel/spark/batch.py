@@ -1,14 +1,15 @@
-"""The batch engine: finite answers over archives of captures, on every core of a machine or a cluster.
+"""The batch engine: answers over finite archives of captures, on every core of a machine or a cluster.
 
     byte ranges ──► decode + low-level table ──► partials ──► one partition per hash of the group ──► windows ──► rows
       guessed          in the source's tasks       packed          all partials of a group
 
-All queries of a run are one job. A task of the source reads its range once and computes the partials of every query;
-one shuffle carries them. A query that needs fewer levels than another passes its rows on.
+All queries of a run are one Spark job. A task of the source reads its range once and computes the partials of every
+query, and one shuffle sends them all to their partitions. If a query needs fewer levels than another, its results pass
+through the remaining levels unchanged.
 
-Ranges are guessed and verified: each task returns the bounds of its walk with the results. If the end of one walk is
-not the beginning of the next, the answer is discarded and computed again over exact ranges (`capture.files.split`). A
-classic pcap is not scanned before the first task.
+The record boundaries at which ranges begin are guessed and then verified: with its results, each task returns where it
+began and ended reading. If a task did not begin where the task before it ended, the answer is discarded, and computed
+again over exact ranges (`capture.files.split`). So a classic pcap needs no scan before the first task.
 """
 
 from __future__ import annotations
@@ -66,13 +67,16 @@ NO_OUTPUT = ARROW_SCHEMA.empty_table()
 
 @dataclass
 class BatchRun:
-    """Finite answers of one or several queries with different names, in one job. `say` receives warnings.
+    """The answers of one or several queries with different names over finite inputs, in one job.
 
-    The answer of a query with changes is its final rows, with weights: a finite input has no results before its end.
-    Call `run` once. Afterwards `samples` contains the counters and `readings` the outcome of each input. If `run`
-    fails, `samples` contains the restarts. With `measure`, `measurements` contains the figures of each node of the only
-    plan and `task_seconds` the time of each task of the low level; counters of a leaf have its name in the plan in
-    place of the query. Raises InputError for an input, ValueError for several plans with `measure`.
+    `say` receives warnings.
+
+    The answer of a query with changes consists of its final rows, with weights: a finite input has no results before
+    its end. Call `run` once. Afterwards `samples` contains the counters, and `readings` describes how each input was
+    read. If `run` fails, `samples` contains the restarts. With `measure` there is only one plan: `measurements`
+    contains the figures of each of its nodes, `task_seconds` contains the time of each task of the low level, and the
+    counters of a leaf are labelled with the name of the leaf instead of the query. Raises InputError for an input,
+    ValueError for several plans with `measure`.
     """
 
     spark: SparkSession
@@ -127,7 +131,7 @@ class BatchRun:
         return answers
 
     def _make_exact_tasks(self) -> list[Task]:
-        """Divide the inputs at exact boundaries, or not at all if rows depend on earlier records."""
+        """Divide the inputs at exact record boundaries. If rows depend on earlier records, do not divide them."""
         if not self._is_divisible:
             return make_whole_tasks(self.files)
         return make_exact_tasks(self.files, self._task_count)
@@ -161,10 +165,10 @@ class BatchRun:
         return rows
 
     def _compute(self, tasks: Sequence[Task]) -> list[pa.Table] | None:
-        """Run over ranges. Return None if their walks are not contiguous, because the answers are then wrong."""
+        """Answer the queries over the ranges of `tasks`. Return None if a guessed boundary was wrong."""
         tables: list[list[pa.Table]] = [[plan.schema.empty_table()] for plan in self.plans]
-        scan_counts: list[dict[str, Any]] = []  # by the tasks of the first stage
-        fragment_counts: list[list[Counts]] = [[] for _ in self.plans]  # and of later ones, by the query
+        scan_counts: list[dict[str, Any]] = []  # of the tasks of the first stage
+        fragment_counts: list[list[Counts]] = [[] for _ in self.plans]  # of the tasks of later stages, by query
         job_output = self._run_job(tasks) if tasks else NO_OUTPUT
         for part, query, payload in zip(*(job_output.column(name) for name in NO_OUTPUT.column_names), strict=True):
             if query.as_py() != COUNTERS:
@@ -196,7 +200,7 @@ class BatchRun:
         return True
 
     def _add_samples(self, scan_counts: Sequence[dict[str, Any]], fragment_counts: Sequence[Sequence[Counts]]) -> None:
-        """Set the counters of all tasks, and the outcome of each input."""
+        """Add up the counters of all tasks, and describe how each input was read."""
         self.samples = Samples()
         samples_by_input: list[list[Samples]] = [[] for _ in self.files]
         for counts in scan_counts:
@@ -214,12 +218,12 @@ class BatchRun:
     def _add_measurements(
         self, plan: Plan, scan_counts: Sequence[dict[str, Any]], fragment_counts: Sequence[Counts]
     ) -> None:
-        """Add the figures of all tasks. Tables of tasks add their memory to that of their leaf."""
+        """Add the figures of all tasks. The memory of a leaf is the sum over the tables of all its tasks."""
         self.task_seconds = [counts["seconds"] for counts in scan_counts]
         self.measurements = sum_measurements(len(plan.nodes), (*scan_counts, *fragment_counts))
 
     def _run_job(self, tasks: Sequence[Task]) -> pa.Table:
-        """Run the job. Repeat it if a process of Spark did not start or ended."""
+        """Run the job. Repeat it if a Spark process did not start, or ended unexpectedly."""
         while True:
             try:
                 with convert_jvm_failures():

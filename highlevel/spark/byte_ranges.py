@@ -1,12 +1,13 @@
-"""Tasks of the batch engine: pre-aggregate a byte range of one capture to packed partials.
+"""Tasks of the batch engine: aggregate a byte range of one capture to packed partials.
 
-A range is given by two offsets, which need not be record boundaries. The task guesses the boundary at the first offset
-and reads to the first boundary at or after the second (`capture.files.split`). The task returns the bounds of its walk
-with the partials. The driver checks that the walks are contiguous; otherwise it reads the ranges again from exact
-boundaries.
+A range is two byte offsets, which need not be record boundaries. The task guesses the first record boundary after the
+first offset, and reads to the first boundary at or after the second offset (`capture.files.split`). With the partials
+it returns where it began and ended reading. The driver checks that each task began where the task before it ended.
+Otherwise the capture is read again from exact boundaries.
 
-The memory of a task is its tables and BUFFERED_PARTIALS partials, independent of its range: more partials are sent to
-Spark. A range has a maximum size too, so that a failed task is cheap to repeat.
+The memory of a task does not depend on the size of its range: it consists of its tables and at most BUFFERED_PARTIALS
+partials, because further partials are sent to Spark. A range still has a maximum size, so that repeating a failed task
+is cheap.
 """
 
 from __future__ import annotations
@@ -43,14 +44,17 @@ from lowlevel.punctuation import BEGINNING
 
 
 class StreamScan:
-    """Iterator over the blocks of a capture. Afterwards `range` contains the read bytes and the damage at the end."""
+    """Iterate over the blocks of a whole capture.
+
+    Afterwards `range` contains the bytes that were read, and the damage at the end.
+    """
 
     def __init__(self, file: StreamedCapture) -> None:
         """Read `file`, which is not live."""
         self.file = file
 
     def __iter__(self) -> Iterator[Block]:
-        """Iterate from its beginning."""
+        """Iterate from the beginning of the file."""
         return (block for block in self.file.blocks(BLOCK_RECORDS) if block is not None)
 
     @property
@@ -61,7 +65,7 @@ class StreamScan:
 
 @dataclass(frozen=True)
 class StreamTask:
-    """Task for the whole input `input_number`, which cannot be mapped. It has the interface of RangeTask."""
+    """The task for a whole input that cannot be mapped into memory. It has the interface of RangeTask."""
 
     input_number: int
     start: int = 0
@@ -80,7 +84,7 @@ class StreamTask:
 
 @dataclass(frozen=True)
 class TableTask:
-    """Task for the whole input `input_number`, which has a schema."""
+    """The task for a whole input that has a schema, such as a Parquet file."""
 
     input_number: int
 
@@ -95,13 +99,15 @@ CLUSTER_RANGE_BYTES = 64 << 20, 256 << 20
 """Minimum and maximum bytes of a range on a cluster."""
 
 CLUSTER_RANGES_PER_CORE = 3
-"""Ranges per core on a cluster, unless they are too small: a slow executor reads fewer."""
+"""Ranges per core on a cluster, unless the ranges would be too small. With several ranges per core, a slow executor
+reads fewer of them.
+"""
 
 MAPPED_BYTES = 64 << 20
 """Bytes of a capture that are mapped at a time."""
 
 BUFFERED_PARTIALS = 1 << 20
-"""Partials that a task stores before it sends them to Spark: 13 to some 40 MB for pairs of addresses."""
+"""Maximum number of partials that a task stores before it sends them to Spark: 13 to about 40 MB for address pairs."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +130,10 @@ class RangeTask:
         return replace(open_with_size(path, size), format=self.file_format)
 
     def scan(self, file: Capture) -> RangeScan | None:
-        """Walk the range. Return None if its start must be guessed and no offset looks like a boundary."""
+        """Return the scan of the range.
+
+        Return None if its start must be guessed and no offset looks like a record boundary.
+        """
         start = self.start if self.is_exact else guess_record_boundary(file, self.start)
         if start is None:
             return None
@@ -140,7 +149,8 @@ AnyInput = AnyCapture | FileStream
 def count_tasks(size: int, cores: int, is_cluster: bool) -> int:
     """Return the number of ranges for inputs of `size` bytes.
 
-    On one machine one range per core is best: three per core took 20 % more CPU, as each flushes its tables at its end.
+    On one machine one range per core is best. Three ranges per core took 20 % more CPU time, because each task flushes
+    its tables at the end of its range.
 
     >>> [count_tasks(gigabytes << 30, 64, True) for gigabytes in (1, 4, 8, 100, 1000)]
     [64, 64, 128, 400, 4000]
@@ -170,7 +180,7 @@ def guess_tasks(files: Sequence[AnyInput], task_count: int) -> list[Task]:
 
 
 def make_exact_tasks(files: Sequence[AnyInput], task_count: int) -> list[Task]:
-    """Divide the inputs at exact record boundaries, after a walk over the files."""
+    """Divide the inputs at exact record boundaries, which a scan of the files finds."""
     files_and_counts = zip(files, _count_ranges(files, task_count), strict=True)
     return [
         task
@@ -180,7 +190,7 @@ def make_exact_tasks(files: Sequence[AnyInput], task_count: int) -> list[Task]:
 
 
 def make_whole_tasks(files: Sequence[AnyInput]) -> list[Task]:
-    """Make one task of each input, for rows that depend on earlier records."""
+    """Make one task for each input, because rows depend on earlier records."""
     return [task for input_number, file in enumerate(files) for task in _split_input(input_number, file, 1)]
 
 
@@ -218,7 +228,7 @@ def _count_ranges(files: Sequence[AnyInput], task_count: int) -> list[int]:
 
 
 def open_with_size(path: Path, size: int) -> Capture:
-    """Open a capture with the length `size` that the driver saw, and ignore later data.
+    """Open a capture, and ignore data beyond `size`, the length that the driver saw.
 
     Raise InputError if it has become shorter.
     """
@@ -239,11 +249,13 @@ def open_task(task: RangeTask | StreamTask, path: Path, size: int) -> tuple[AnyC
 
 @dataclass(frozen=True)
 class RangeReader:
-    """Task function for all queries of `assignment`. Picklable. Row n of the mapped DataFrame is task n.
+    """The function of the tasks for all queries of `assignment`. Picklable.
 
-    `sizes` are the lengths of the inputs in bytes. With `measure` there is one query. Then counters have the name of
-    their leaf in the plan in place of the query, and contain `seconds` of the task and `measured`: the figures of
-    leaves.
+    Row n of the input DataFrame stands for task n.
+
+    `sizes` are the lengths of the inputs in bytes. With `measure` there is only one query. Then counters are labelled
+    with the name of their leaf in the plan instead of the query, and they contain `seconds`, the time of the task, and
+    `measured`, the figures of the leaves.
     """
 
     assignment: InputAssignment
@@ -253,7 +265,10 @@ class RangeReader:
     measure: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield packed partials (`reading`), and for part COUNTERS the bounds of the walk and the counters as JSON."""
+        """Yield packed partials (`reading`).
+
+        Then yield a row for part COUNTERS: the bytes that were read, and counters, as JSON.
+        """
         return run_task(self._read_all(batches))
 
     def _read_all(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -346,7 +361,7 @@ class RangeReader:
     ) -> list[ArrivalRow]:
         """Return the partials of each leaf as rows for its ports, and the watermarks of leaves with late rows.
 
-        `sequence` is their position in the task's output.
+        `sequence` is the position of these rows in the output of the task.
         """
         rows = []
         for reader, batches, watermark in zip(readers, partials, watermarks, strict=True):

@@ -1,11 +1,11 @@
-"""Rows of captures as DataFrames of Spark: the byte ranges of tasks, their rows, and the verification of guesses.
+"""Rows of captures as Spark DataFrames: divide captures into byte ranges, read their rows, verify guessed boundaries.
 
-A byte range of a classic pcap begins at a guessed record boundary (`capture.files.split`). No driver sees the walks
-here, so the tasks verify the guesses: a task compares the end of its walk with the guess of the next task, which it
-computes again. If every task succeeds, the first range begins at the first record and every other range begins at the
-end of the range before it. Then all ranges are exact, by induction. A task with another end fails, and so does the job:
-a DataFrame never contains rows of a wrong guess. Rows of flows and samples depend on earlier records, so their files
-are read whole.
+A byte range of a classic pcap begins at a guessed record boundary (`capture.files.split`). A data source has no code on
+the driver that could compare the ranges afterwards, so the tasks verify the guesses: each task computes the guess of
+the next task again, and compares it with the position at which it has ended. If they differ, the task fails, and so
+does the job: so a DataFrame never contains rows of a wrong guess. If every task succeeds, all ranges are exact by
+induction: the first range begins at the first record, and every other range begins at the end of the range before it.
+Rows of flows and samples depend on earlier records, so their files are read whole.
 
 Tasks write a time index of their captures. If a condition limits the time, later jobs read only the byte ranges that
 the index selects (`highlevel.spark.time_index`).
@@ -61,11 +61,11 @@ BATCH_BYTES = 64 << 20
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 BindFiles = Callable[[Sequence[str]], list[Input]]
-"""Function that returns the inputs of captures, folders and globs."""
+"""Function that returns the inputs for the paths of captures, folders and globs."""
 
 
 class FileRange(InputPartition):
-    """The input of a task: the input, all files of its link, its size and the byte range."""
+    """What a task reads: an input, all files of its link, the size of the file, and the byte range."""
 
     def __init__(self, input_: Input, files: tuple[Path, ...], size: int, task: Task, is_indexed: bool = False) -> None:
         """`size` are the bytes of the file when the job was planned. If `is_indexed`, both bounds are exact."""
@@ -135,7 +135,10 @@ def plan_ranges(
 def make_indexed_tasks(
     input_number: int, file: AnyCapture, condition: RowCondition, count: int
 ) -> Sequence[Task] | None:
-    """Return tasks for the byte ranges that can contain rows, at least one, or None without an index."""
+    """Return tasks for the byte ranges that can contain rows, at least one.
+
+    Return None if the file has no time index.
+    """
     if not isinstance(file, Capture) or not isinstance(file.format, PcapFormat):
         return None
     begin = file.format.first_record
@@ -163,7 +166,7 @@ def read_rows(
         raise make_guess_error(input_.path, getattr(task, "start", 0))
     condition = RowCondition(where)
     index = index_folder(input_.path)
-    # A pcapng may have times that the reader replaces, and flows have times of their own.
+    # The reader may replace times of a pcapng, and the times of flows are not those of the records.
     skips_blocks = options.kind in SEPARABLE_KINDS and isinstance(file.format, PcapFormat)
     needed = {"ts", *(column.name for column in columns)}
     if where is not None:
@@ -187,7 +190,7 @@ def read_rows(
 
 
 def check_walk(file: AnyCapture, partition: FileRange, walked: ByteRange, options: SourceOptions) -> None:
-    """Raise InputError if a walk ended with damage, or not where the next range begins."""
+    """Raise InputError if reading a range ended with damage, or not where the next range begins."""
     if walked.damage is not None:
         if options.damage == Damage.STOP:
             return

@@ -1,11 +1,11 @@
-"""The data source `wiretide` as a stream: the captures of folders, read once each as they appear.
+"""The data source `wiretide` as a stream: each capture of a folder is read once, when it appears.
 
     offset    {"files": {"/archive/a.pcap": 1234, …}}    the bytes of each file that has been read
 
-A file must be complete when it appears, as for the file source of Spark: it is moved into its folder. A file of another
-size than before is an error, because its new rows would be lost or its old rows read twice. A name that begins with a
-dot or an underscore is not read, so that a writer can use it before it renames the file. The offset forgets a file that
-was removed from its folder, so that offsets stay small.
+As for Spark's own file source, a file must be complete when it appears: write it elsewhere and move it into the folder.
+If the size of a file has changed after it was read, an error is raised: its new rows would be lost, or its old rows
+read twice. Files whose names begin with a dot or an underscore are ignored, so a writer can use such a name until the
+file is complete. A file that was removed from the folder is also removed from the offset, so that offsets stay small.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class CaptureStreamReader(CaptureReader, DataSourceStreamReader, SupportsTrigger
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Divide the files between two offsets into tasks. Raises InputError for a file that has changed or is gone."""
         new = {path: size for path, size in end["files"].items() if start["files"].get(path) != size}
-        # Each by itself, so that the name of its link does not depend on the other files of the micro-batch.
+        # Files are bound one by one, so that the name of a link does not depend on the other files of the micro-batch.
         inputs = [input_ for path in sorted(new) for input_ in self.bind_files([path])]
         ranges = plan_ranges(inputs, self.options, self.cores, self.where)
         for part in ranges:

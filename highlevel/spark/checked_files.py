@@ -1,10 +1,10 @@
-"""Files of a run that are verified when they are read.
+"""Files of a run with a checksum, which is verified when they are read.
 
     {"checksum": "1c2d3e4f", "content": …}
 
-A checked document is JSON text of this form: the checksum is the CRC-32 of the bytes of the content, as eight
-hexadecimal digits. A changed byte changes the prefix, the checksum, or the CRC. Binary files have no room for a
-checksum: the document that names them stores their length and their CRC.
+Documents are JSON texts of this form. The checksum is the CRC-32 of the bytes of the content, as eight hexadecimal
+digits. So every changed byte is detected, in the prefix, in the checksum, or in the content. Binary files contain no
+checksum: a document that names them stores their length and their CRC-32.
 """
 
 from __future__ import annotations

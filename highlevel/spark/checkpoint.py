@@ -1,12 +1,13 @@
-"""The checkpoint of Spark, checked before Spark starts.
+"""Check Spark's checkpoint before Spark starts.
 
     checkpoint/offsets/<batch id>    ends of micro-batch n: "v1", metadata, {"0 /a.pcap": 12, ...}, one a line
-    checkpoint/commits/<batch id>    written after micro-batch n is done
-    checkpoint/metadata              the id of the query
+    checkpoint/commits/<batch id>    written when micro-batch n is done
+    checkpoint/metadata              the ID of the query
 
-Spark continues after the newest commit, or repeats the newest offsets that have no commit. Totals n contain the
-checksum of offsets n. So a start detects a checkpoint that is damaged, deleted, or older than the state and the
-results. Such a checkpoint would repeat rows under other batch IDs, or continue with the wrong state.
+Spark continues after the newest commit, or repeats the newest offsets that have no commit. The totals of micro-batch n
+contain the checksum of its offsets. So this check detects a checkpoint that is damaged, deleted, or older than the
+state and the results. With such a checkpoint, Spark would repeat rows under other batch IDs, or continue with the wrong
+state.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from highlevel.spark.totals import TotalsFiles
 
 
 def offsets_checksum(checkpoint: Path, batch_id: int) -> str:
-    """Return the checksum of the planned offsets of a micro-batch, which Spark writes before it runs."""
+    """Return the checksum of the planned offsets of a micro-batch. Spark writes them before the micro-batch runs."""
     return checksum(read_bytes(checkpoint / "offsets" / str(batch_id)))
 
 
 def read_run_id(folder: Path) -> str:
-    """Return the ID that Spark has given to the run of a folder. Another folder has another ID."""
+    """Return the ID that Spark has given to the run of a folder. Every folder has a different ID."""
     return str(_parse(folder / "checkpoint" / "metadata", 1)["id"])
 
 
@@ -39,7 +40,7 @@ def newest_planned(folder: Path) -> int:
 def check_checkpoint(folder: Path, offset_keys: Mapping[str, int]) -> int:
     """Return the number of the next micro-batch of a run's folder.
 
-    `offset_keys` are the keys of the offsets, each with the first micro-batch whose offsets contain it. Raises
+    `offset_keys` contains each key of the offsets, with the first micro-batch whose offsets contain this key. Raises
     FolderError if the checkpoint is damaged, or does not belong to the totals and results of the folder.
     """
     checkpoint = folder / "checkpoint"

@@ -1,10 +1,11 @@
-"""The archive of Spark's classes: a JVM that maps it starts a session with less processor time.
+"""An archive of Spark's Java classes, with which a JVM starts a session in less processor time.
 
 A JVM loads and verifies about 15,000 classes for the first query. With class data sharing (JEP 350) it maps them from a
 file that an earlier JVM wrote at its end. The file fits one Java runtime and one installation of Spark. The JVM checks
 this itself, and loads its classes as usual if the file does not fit.
 
-`dashboards.class_archive` makes the archive. It is part of the environment, and is as trustworthy as its packages.
+`dashboards.class_archive` makes the archive. It is stored in the Python environment, so it is as trustworthy as the
+packages there.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ FOLDER = Path(sys.prefix) / "spark-classes"
 """Folder of the archive. It is inside the environment and removed with it."""
 
 OTHER_ARCHIVES = ("-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-Xshare")
-"""Options of users who select an archive themselves, or none."""
+"""Java options with which a user selects another archive, or none."""
 
 
 def find_archive(java_home: Path) -> Path | None:
     """Return the archive for a Java runtime and the installed Spark, or None.
 
-    A truncated file ends the JVM, so the length is part of the name.
+    A truncated archive crashes the JVM. So the name contains the length of the file.
     """
     lengths = {path: path.stem.rpartition("-")[2] for path in FOLDER.glob(f"{_identify(java_home)}-*.jsa")}
     return next((path for path, length in lengths.items() if str(path.stat().st_size) == length), None)
 
 
 def store_archive(java_home: Path, unnamed: Path) -> None:
-    """Move a new archive to the place where `find_archive` finds it, and remove all others."""
+    """Move a new archive to the path where `find_archive` finds it, and remove all other archives."""
     length = unnamed.stat().st_size
     for outdated in FOLDER.glob("*.jsa"):
         outdated.unlink()
@@ -42,7 +43,7 @@ def store_archive(java_home: Path, unnamed: Path) -> None:
 
 
 def archive_options(java_home: Path, options: str) -> str:
-    """Return the text to append to the options of Java, so that the JVM uses the archive.
+    """Return the text to append to the Java options, so that the JVM uses the archive.
 
     It is empty if there is no archive, or if `options` select one. Messages about an archive that does not fit go to
     standard error, which a session writes to its log.

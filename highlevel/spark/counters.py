@@ -1,4 +1,4 @@
-"""The counters of a fragment in one partition and micro-batch as JSON, and their sums over all partitions."""
+"""The counters of one fragment in one partition and micro-batch, as JSON, and their sums over all partitions."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ Counts = dict[str, Any]
 DRIVER_METRICS = frozenset(
     metric.name for metric in (LOW_WATERMARK, PUNCTUATION_LAG, WINDOWS_CLOSED, WINDOWS_OPEN, PARTIALS_RECEIVED)
 )
-"""Metrics of links and of windows. The driver computes them from the watermarks of links (`bounds`)
-and the windows of all partitions."""
+"""Metrics of links and of windows. Only the driver computes them, from the watermarks of links (`bounds`) and the
+windows of all partitions.
+"""
 
 
 def collect_counts(task: FragmentTask, output: FragmentOutput) -> Counts:
     """Return the counters of a micro-batch.
 
-    The result also contains the closed and open windows, the watermarks of links (`bounds`), and the watermark of the
-    results.
+    The result also contains the closed windows, the open windows, the watermarks of links (`bounds`), and the watermark
+    of the results.
     """
     pipeline = task.pipeline
     windows = [
@@ -47,7 +48,7 @@ def collect_counts(task: FragmentTask, output: FragmentOutput) -> Counts:
     ]
     bounds, received_partials = _collect_link_counts(task)
     counted = pipeline.samples(BEGINNING)
-    if pipeline.plan.has_changes:  # changes of a micro-batch that cancel each other are not returned
+    if pipeline.plan.has_changes:  # changes of one micro-batch that cancel each other are not returned
         query = task.fragments.plan.name
         counted.set(RESULT_ROWS, sum(batch.num_rows for batch in output.batches), query)
         counted.set(CORRECTIONS, sum(map(count_withdrawn, output.batches)), query)

@@ -37,10 +37,10 @@ CompileQuery = Callable[[str], Plan]
 
 
 class CaptureTable(DataSource):
-    """Data source for Spark; `register` makes a subclass with the attributes of the session.
+    """Data source for Spark. `register_source` makes a subclass with the attributes for one session.
 
-    `bind_files` returns the inputs of paths, `compile_query` the plan of a query, and `cores` is the number of tasks
-    that run at the same time.
+    `bind_files` returns the inputs for paths, `compile_query` returns the plan of a query, and `cores` is the number of
+    tasks that run at the same time.
     """
 
     bind_files: BindFiles
@@ -73,7 +73,10 @@ class CaptureTable(DataSource):
         return compile_condition(options.where, options.kind, type(self).compile_query)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Make the reader. Raises ValueError for a schema with other columns or types, and for wrong options."""
+        """Make the reader of a DataFrame.
+
+        Raises ValueError for a schema with other columns or types, and for wrong options.
+        """
         parsed = self.parsed
         if parsed.max_files is not None:
             raise ValueError("option maxFilesPerTrigger: got it with spark.read, expected spark.readStream")
@@ -110,16 +113,16 @@ class TableReader(CaptureReader, DataSourceReader):
     """Plan the tasks of a DataFrame. `read` runs in the tasks."""
 
     def partitions(self) -> list[InputPartition]:
-        """Divide the captures into byte ranges. Raises InputError for a file that is no capture."""
+        """Divide the captures into byte ranges. Raises InputError for a file that is not a capture."""
         return plan_ranges(self.bind_files(self.options.paths), self.options, self.cores, self.where)
 
 
 def register_source(spark: object, bind_files: BindFiles, compile_query: CompileQuery) -> None:
     """Make the format `wiretide` known to a session, classic or of Spark Connect. Raises ValueError for another object.
 
-    Python workers of a classic session on this machine run the Python of this process, unless PYSPARK_PYTHON or
-    `spark.pyspark.python` selects another one: a plain `python3` has no Wiretide. A server of Spark Connect has its own
-    Python, in which Wiretide is installed.
+    Workers of a classic session on this machine run the Python executable of this process, because another Python may
+    lack Wiretide. PYSPARK_PYTHON and `spark.pyspark.python` have priority. A Spark Connect server runs its own Python,
+    in which Wiretide must be installed.
     """
     attributes: dict[str, Any] = {
         "bind_files": staticmethod(bind_files),
@@ -137,18 +140,21 @@ def register_source(spark: object, bind_files: BindFiles, compile_query: Compile
 
 
 def is_connected(spark: object) -> TypeGuard[ConnectSession]:
-    """Return True for a session of Spark Connect. Its package is not imported, because it needs grpcio."""
+    """Return True for a session of Spark Connect.
+
+    The package of Spark Connect is not imported, because it needs grpcio.
+    """
     return type(spark).__module__ == "pyspark.sql.connect.session"
 
 
 def count_cores(spark: ConnectSession) -> int:
-    """Return the number of tasks that run at the same time on the server, by a small job."""
+    """Return the number of tasks that run at the same time on the server. A small job finds it."""
     parts = spark.range(1 << 16).select(spark_partition_id().alias("part")).distinct()
     return max(1, parts.count())
 
 
 def use_this_python(context: SparkContext) -> None:
-    """Select the Python of this process for the workers on this machine, if the user has not selected one."""
+    """Let the workers on this machine run the Python of this process, if the user has not selected one."""
     selected = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
     if selected is None and str(context.master).startswith("local"):
         context.pythonExec = sys.executable

@@ -1,8 +1,8 @@
-"""Options of the data source `wiretide` of Spark, checked, and its schema.
+"""The options of the Spark data source `wiretide`, checked, and the schema of its DataFrames.
 
     spark.read.format("wiretide").option("kind", "packets").option("columns", "ts, srcIP, len").load("archive/*.pcap")
 
-Spark passes options as texts, and their names in lower case.
+Spark passes the values of options as texts, and their names in lower case.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Times(StrEnum):
 
 
 class Damage(StrEnum):
-    """The treatment of a damaged capture: the job fails, or the rows before the damage are read."""
+    """What happens if a capture is damaged: the job fails, or only the rows before the damage are read."""
 
     ERROR = "error"
     STOP = "stop"
 
 
 class Ranges(StrEnum):
-    """The boundaries of the byte ranges of a capture: guessed and verified, or found by a walk before the job."""
+    """How the boundaries of byte ranges are found: guessed and verified, or by a scan of the capture before the job."""
 
     GUESSED = "guessed"
     EXACT = "exact"
@@ -62,7 +62,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "damage": tuple(Damage),
     "ranges": tuple(Ranges),
 }
-"""The valid values of options with a few values."""
+"""The valid values of options that have a fixed set of values."""
 
 MAX_FILES = "maxfilespertrigger"
 
@@ -73,7 +73,7 @@ SELECTING = ("columns", "kind", "link", "ranges", "where")
 """Options that a query replaces."""
 
 LOCAL_PREFIX = re.compile(r"file:(?://)?(?=/)")
-"""Scheme of a path in the file system of the machine, as Spark writes it."""
+"""Scheme of a path in the local file system, as Spark writes it."""
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -87,19 +87,21 @@ SPARK_TYPES: dict[Type, DataType] = {
     Type.MAC: StringType(),
     Type.BYTES: BinaryType(),
 }
-"""Types of columns. Addresses and MACs are text, as in all results. A timestamp of Spark has microseconds."""
+"""Spark types of columns. Addresses and MACs are texts, as in all results. A Spark timestamp has a resolution of 1
+µs.
+"""
 
 
 @dataclass(frozen=True)
 class SourceOptions:
     """The options of one DataFrame. Raises ValueError for an unknown kind, column or choice.
 
-    * `paths`: captures, folders or globs. `link`: the link of all of them; by default each file has its own.
-    * `names`: names of columns, None for all listed ones.
+    * `paths`: captures, folders or globs. `link`: the link of all captures; by default each file is a separate link.
+    * `names`: names of columns, None for all columns that `*` selects.
     * `times`, `damage`, `ranges`: see their classes.
     * `sql`: the query whose results are the rows; None for the rows of captures.
     * `where`: the condition that rows must pass, as in a query; None for all rows.
-    * `max_files`: the number of files of a micro-batch of a stream, None for all.
+    * `max_files`: maximum number of files in a micro-batch of a stream, None for all files.
     """
 
     paths: tuple[str, ...]
@@ -154,7 +156,10 @@ class SourceOptions:
 
     @property
     def guesses(self) -> bool:
-        """True if boundaries are guessed. `stop` needs exact boundaries, because it must not read rows after damage."""
+        """True if boundaries are guessed.
+
+        With `damage` = `stop` they are not, because no rows after the damage may be read.
+        """
         return self.damage == Damage.ERROR and self.ranges == Ranges.GUESSED
 
     @property
@@ -179,7 +184,10 @@ class SourceOptions:
         return StructType([StructField(column.name, self.spark_type(column)) for column in columns])
 
     def select(self, schema: StructType) -> tuple[Column, ...]:
-        """Return the columns of a schema, which the user may have set. Raises ValueError for another name or type."""
+        """Return the columns of a schema, which may come from the user.
+
+        Raises ValueError for an unknown name or another type.
+        """
         columns = tuple(named_columns(self.kind, schema.fieldNames()))
         for column, field in zip(columns, schema.fields, strict=True):
             expected = self.spark_type(column)

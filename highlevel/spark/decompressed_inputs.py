@@ -1,12 +1,12 @@
-"""Compressed captures on the stream engine: decompressed once, into the run's folder.
+"""Compressed captures on the stream engine: they are decompressed once, into the run's folder.
 
-    folder/inputs/<name>-<digest>          the bytes
-    folder/inputs/<name>-<digest>.json     the kind of damage of the compressed file, length, CRC-32; written first
+    folder/inputs/<name>-<digest>          the decompressed bytes
+    folder/inputs/<name>-<digest>.json     damage of the compressed file; length and CRC-32 of the bytes; written first
 
-Tasks seek in a capture, and so does a run after a restart. The digest is computed over the compressed file's bytes, so
-a file is decompressed again only if its content has changed. A start verifies the decompressed bytes, and decompresses
-the capture again if they are damaged. No other file is deleted: decompressed inputs are part of the run's folder, as
-its state is.
+Tasks, and a run after a restart, read from the middle of a capture, which a compressed file does not allow. The digest
+is a hash of the compressed file, so a file is decompressed again only if its content has changed. At each start the
+decompressed bytes are verified, and decompressed again if they are damaged. Files of other digests are not deleted:
+decompressed inputs are part of the run's folder, like its state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FOLDER = "inputs"
 """Name of the folder of decompressed captures in the folder of a run."""
 
 REPORT_SECONDS = 10.0
-"""Seconds between two lines about a file that is being decompressed."""
+"""Seconds between two progress lines about a file that is being decompressed."""
 
 Say = Callable[[str], None]
 """Function that receives lines for the user."""
@@ -56,7 +56,7 @@ def map_inputs(inputs: Sequence[Input], folder: Path, say: Say) -> list[Input]:
 
 
 def decompress_once(path: Path, folder: Path, say: Say) -> Path:
-    """Decompress a capture into `folder` if necessary. Return the file."""
+    """Decompress a capture into `folder` if necessary. Return the path of the decompressed file."""
     file = open_source(path)
     if not isinstance(file, FileBytes):
         raise InputError(f"{path}: changed while it was opened; expected a file")
@@ -80,7 +80,8 @@ def add_damage(index: Index, path: Path) -> Index:
         damage = read_document(_description_path(path))["damage"]
     except FileNotFoundError:
         return index
-    # An invalid record ends a capture. If the last record is only truncated, the compressed data were truncated too.
+    # A capture that ends with an invalid record keeps this damage. If its last record is only truncated, the reason is
+    # the damage of the compressed file.
     return replace(index, damage=damage) if damage and (index.damage is None or index.damage in TRUNCATIONS) else index
 
 

@@ -1,7 +1,7 @@
-"""Errors on Spark, and the conversion of Spark's reports to clear errors.
+"""Errors of runs on Spark, and the conversion of Spark's error reports to clear errors.
 
-An exception in a task crosses two processes as the text of a traceback inside a Java stack trace. The last line of the
-Python part contains the reason; the rest does not help the user.
+An exception in a task reaches the driver through two processes, as the text of a Python traceback inside a Java stack
+trace. Only the last line of the traceback contains the reason; the rest does not help the user.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WRAPPING_EXCEPTIONS = (
     "BrokenPipeError",
     "SparkException",
 )
-"""Prefixes of the names of exceptions that only wrap another exception, or only report that the JVM ended."""
+"""Names, or beginnings of names, of exceptions that only wrap another one, or only report that the JVM ended."""
 
 START_REASON = re.compile(
     r"^(?:Caused by: |Exception in thread \S+ )?(?:Error: |(?:\w+\.)+\w*(?:Error|Exception): )(.+)$", re.MULTILINE
@@ -43,11 +43,11 @@ START_REASON = re.compile(
 HARMLESS_LOG_LINE = re.compile(
     r"\bWARN(?:ING)?\b|\bINFO\b|^Using Spark's default log4j|^Setting (?:default|Spark) log level|^To adjust logging"
 )
-"""Lines in the log of the JVM that do not contain the reason for its end."""
+"""Lines in the log of a JVM that cannot contain the reason why it ended."""
 
 
 class RunError(WiretideError):
-    """Failure of a run on Spark for a reason outside the inputs. The message is the root cause in one line."""
+    """A run on Spark failed, and the inputs are not the reason. The message is the root cause in one line."""
 
 
 class FolderError(WiretideError):
@@ -67,9 +67,9 @@ def names_user_error(report: str) -> bool:
 
 
 def make_report(failure: BaseException) -> str:
-    """Return the text of a failure with its Java stack trace, also if the JVM that it names has ended.
+    """Return the text of a failure with its Java stack trace, even if the JVM has ended.
 
-    `str` of an exception of Spark calls the JVM, and fails without it.
+    The method `str` of Spark's exceptions calls the JVM, so it fails if the JVM has ended.
     """
     if isinstance(failure, CapturedException):
         cause = "" if failure._cause is None else make_report(failure._cause)
@@ -81,7 +81,7 @@ def make_report(failure: BaseException) -> str:
 
 
 def find_root_cause(report: str) -> Exception:
-    r"""Convert the text of a failed job to one exception: the raised class if it is meant for users, else RunError.
+    r"""Return the exception for the report of a failed job: that of the task if it is for users, else RunError.
 
     >>> find_root_cause("Job aborted\nTraceback …\ncapture.errors.InputError: a.pcap: cut\n\\tat org.apache.spark.x(y)")
     InputError('a.pcap: cut')
@@ -98,7 +98,7 @@ def find_root_cause(report: str) -> Exception:
 
 
 def find_start_failure(report: str, log: bytes, end: str | None = None) -> str:
-    r"""Return the reason why Spark did not start, in one line: the exception, or the last line in the log of the JVM.
+    r"""Return in one line why Spark did not start: from the exception, or from the last line in the log of the JVM.
 
     >>> find_start_failure("[JAVA_GATEWAY_EXITED] Java gateway exited.", b"WARN x\nError: Master must be local\n")
     'Master must be local'

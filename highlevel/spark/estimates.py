@@ -1,10 +1,10 @@
-"""Windows that contain estimates, because a node sampled the packets while its ring or its spool filled.
+"""Mark windows that contain estimates, because a node sampled packets while its ring or its spool was almost full.
 
-A sampled partial has the time of its pane, and a segment of the spool names the times of the packets that the node
-skipped. The totals of the micro-batches store all these times for each query, so a restart continues with them. They
-are disjoint half-open ranges `[start, end)`, in ns. A window contains estimates if it overlaps one of them. This rule
-is valid for windows of every kind, because each result contains the bounds of its window. The whole window is marked,
-because a group without a sampled partial may lack packets too.
+The estimated times are the panes of sampled partials, and the times of skipped packets, which a segment of the spool
+contains. They are stored in the totals of each micro-batch for each query, as disjoint half-open ranges `[start, end)`
+in ns, so a restart continues with them. A window contains estimates if it overlaps an estimated time. This rule is
+valid for windows of every kind, because each result contains the bounds of its window. All groups of the window are
+marked, because packets of a group without a sampled partial may have been skipped too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ ESTIMATED = "estimated"
 """The column of results that states whether the window contains estimates."""
 
 MAX_RANGES = 1000
-"""Maximum number of ranges of a query. If there are more, the oldest are merged, and windows between are marked too."""
+"""Maximum number of ranges of a query. More ranges are merged, the oldest first. Then windows between merged ranges are
+marked too.
+"""
 
 
 def merge_pane_times(panes: npt.NDArray[np.int64], origin: int, pane: int) -> Ranges:

@@ -1,7 +1,7 @@
-"""Checks that run on an executor before the first task. At the top only the standard library is imported.
+"""Checks that run on an executor before the first task. Only modules of the standard library are imported at the top.
 
-The functions are sent to the executors as code, not by name, because a package may be missing there. They raise no
-errors, because Spark would repeat the task. The returned document contains all problems.
+Spark sends these functions to the executors as code, not by name, because packages may be missing there. The functions
+return problems in a document and raise no errors, because Spark would repeat a failed task.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ TOKEN = ".preflight-"
 
 
 def check_executor(request: dict[str, Any], _: Iterable[int] = ()) -> Iterator[dict[str, Any]]:
-    """Yield a document about this executor: host, versions, kernels, and problems with paths and the run's folder.
+    """Yield a document about this executor: host, versions, missing kernels, problems with paths and the run's folder.
 
-    `request` contains the names of `packages`, the `paths`, the `folder` with a file named by `token` (or None), and
-    the `modules` whose kernels the tasks need.
+    `request` contains the names of `packages`, the `paths` of inputs, the `folder` of the run or None, `token`, the
+    name of a file in this folder, and the `modules` whose kernels the tasks need.
     """
     yield {
         "host": socket.gethostname(),
@@ -37,10 +37,12 @@ def check_executor(request: dict[str, Any], _: Iterable[int] = ()) -> Iterator[d
 
 
 def compile_on_host(request: dict[str, Any], _: Iterable[int] = ()) -> Iterator[dict[str, Any]]:
-    """Compile the kernels of `modules` that this host lacks. Yield the host, and the number of those still missing.
+    """Compile the kernels of `modules` that are missing on this host.
 
-    The first task of a host compiles on all cores; the others wait for it at the lock of the cache. If the cache cannot
-    be written, the number stays above 0.
+    Yield the host, and how many are missing afterwards.
+
+    The first task of a host compiles on all cores. The other tasks wait until it releases the lock of the kernel cache.
+    If the cache cannot be written, kernels are still missing afterwards.
     """
     missing = importlib.import_module("capture.native").missing
     try:
@@ -48,7 +50,7 @@ def compile_on_host(request: dict[str, Any], _: Iterable[int] = ()) -> Iterator[
             importlib.import_module(module)
         importlib.import_module("capture.kernel_compilation").compile_into_cache(missing(), lambda _: None)
         left: int | str = len(missing())
-    except Exception as error:  # a compiler that does not work may raise anything
+    except Exception as error:  # a broken compiler may raise any exception
         left = f"{type(error).__name__}: {error}"
     yield {"host": socket.gethostname(), "kernels": left}
 
@@ -67,14 +69,14 @@ def count_missing_kernels(modules: Iterable[str]) -> int | str:
         for module in modules:
             importlib.import_module(module)
         return len(importlib.import_module("capture.native").missing())
-    except Exception as error:  # a broken package may raise anything
+    except Exception as error:  # a broken package may raise any exception
         return f"{type(error).__name__}: {error}"
 
 
 def look_at(path: str) -> int | str:
-    """Return the size of a file that can be read, 0 for a folder, or the reason why it cannot be read."""
+    """Return the size of a readable file, 0 for a readable folder, or the reason why the path cannot be read."""
     try:
-        if os.path.isdir(path):  # noqa: PTH112  # on the executor, plain functions are enough
+        if os.path.isdir(path):  # noqa: PTH112  # pathlib is not needed here
             os.listdir(path)  # noqa: PTH208
             return 0
         with open(path, "rb") as file:  # noqa: PTH123

@@ -1,8 +1,8 @@
-"""Wait for the executors of a cluster before the first task. If none starts, a message contains what to check.
+"""Wait for the executors of a cluster before the first task. If none starts, the error message states what to check.
 
-A session on a cluster starts without executors. Spark would log "Initial job has not accepted any resources" many
-times, and the job would wait. The number of tasks depends on the cores of the executors, so they must run before a job
-is planned. Spark on this machine (`local[N]`) has no separate executors and does not wait.
+A session on a cluster starts before its executors do. Without this wait, a job would wait, and Spark would log "Initial
+job has not accepted any resources" many times. The executors must also run before a job is planned, because the number
+of tasks depends on their cores. A local Spark (`local[N]`) has no separate executors, so there is no wait.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from capture.cores import count_cores
 from highlevel.spark.errors import RunError
 
 SAY_SECONDS = 10.0
-"""Seconds without an executor before the warning."""
+"""Seconds without an executor after which a warning is printed."""
 
 MAX_SECONDS = 300.0
-"""Seconds without an executor before the run ends. Pulling a container image takes minutes."""
+"""Seconds without an executor after which the run ends. Pulling a container image can take minutes."""
 
 MORE_SECONDS = 15.0
-"""Longest time to wait for the other executors after the first."""
+"""Maximum seconds to wait for the other executors after the first one has started."""
 
 QUIET_SECONDS = 1.0
-"""If the number of executors is unknown: the wait ends when no new executor has started in this number of seconds."""
+"""If the requested number of executors is unknown, the wait ends after this many seconds without a new executor."""
 
 POLL_SECONDS = 0.1
 
 DEFAULT_CORES = 2
-"""Cores of a standalone cluster whose number is not set."""
+"""The assumed number of cores of a standalone cluster if `spark.cores.max` is not set."""
 
 CONNECT_SECONDS = 5.0
-"""Longest time of a connection to a master. Spark itself would try for a minute."""
+"""Timeout in seconds for the connection to a master. Spark itself would try for a minute."""
 
 
 def has_executors(master: str) -> bool:
@@ -49,9 +49,10 @@ def has_executors(master: str) -> bool:
 
 
 def plan_cores(master: str, settings: Mapping[str, str]) -> int:
-    """Return the cores that a session will have, as far as its master and its settings tell before it starts; from 1.
+    """Return the number of cores, at least 1, that a session is expected to have, from its master and its settings.
 
-    A standalone cluster without `spark.cores.max` gives all its cores, which is not known here: DEFAULT_CORES.
+    A session on a standalone cluster without `spark.cores.max` receives all cores of the cluster. Their number is
+    unknown before the start: DEFAULT_CORES is assumed.
 
     >>> plan_cores("local[4,2]", {}), plan_cores("local-cluster[2,3,1024]", {}), plan_cores("spark://a:7077", {})
     (4, 6, 2)
@@ -75,7 +76,7 @@ def plan_cores(master: str, settings: Mapping[str, str]) -> int:
 
 
 def _number(settings: Mapping[str, str], key: str, default: int) -> int:
-    """Return a number of the settings. Spark itself reports texts that are no number."""
+    """Return a numeric setting, or `default` if its text is not a number: Spark itself reports the error."""
     text = settings.get(key, "")
     return int(text) if text.isdecimal() else default
 
@@ -110,10 +111,12 @@ def wait_for_executors(
     say_seconds: float = SAY_SECONDS,
     max_seconds: float = MAX_SECONDS,
 ) -> int:
-    """Wait until the executors of a session have started, and return their number; 0 if it has none of its own.
+    """Wait until the executors of a session have started.
 
-    `say` receives a line if none has started after `say_seconds`. Raise RunError if none has after `max_seconds`, or if
-    the cluster ends the application.
+    Return their number; 0 for a session without separate executors.
+
+    `say` receives a warning if no executor has started after `say_seconds`. Raises RunError if none has started after
+    `max_seconds`, or if the cluster ends the application.
     """
     master = str(context.master)
     if not has_executors(master):
@@ -146,7 +149,7 @@ def wait_for_executors(
 
 
 def describe_request(context: SparkContext) -> str:
-    """Return the request for executors as text, and what to check if none starts."""
+    """Return a text that describes the requested executors, and what to check if none starts."""
     conf, master = context.getConf(), str(context.master)
     memory, cores = conf.get("spark.executor.memory", "1g"), conf.get("spark.executor.cores", None)
     size = f"{memory} of memory and {f'{cores} cores' if cores else 'the default number of cores'} each"

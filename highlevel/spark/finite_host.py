@@ -1,12 +1,12 @@
-"""Runs the parts (fragments) of plans over a finite input in Spark's tasks.
+"""Run the parts of plans (fragments) over finite inputs, in Spark's tasks.
 
-A task runs the fragments of one level: it gives them all rows, and then the end of the input.
+A task runs the fragments of one level: each fragment receives all its rows, and then the end of the input.
 
     byte ranges ──► level 0 ──► level 1 ──► …        each edge: rows repartitioned, packed
 
-All rows are present at once, so no watermark is sent between levels: every partition ends with its task. Until then a
-fragment stores the finite state of its operators; a join stores both of its sides. Only queries with REMEMBER receive
-the watermarks of their links, because these watermarks decide which rows are late.
+All rows of a partition are present when its task begins, so no watermarks are sent between levels. Until the end of the
+input a fragment stores everything that its operators need; a join stores both of its sides. Only queries with REMEMBER
+receive the watermarks of their links, because these watermarks decide which rows are late.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class FiniteLevelTask:
     """The function of the tasks of one level, for all queries of `assignment`. Picklable.
 
     The last level yields packed results and counters (`highlevel.spark.host`). Other levels yield rows for the next
-    level, and pass on results and counters. With `measure` the counters also contain `measured`: the
-    measurements of each plan node.
+    level, and pass on results and counters of earlier levels. With `measure` the counters also contain `measured`: the
+    figures of each plan node.
     """
 
     assignment: InputAssignment
@@ -56,7 +56,7 @@ class FiniteLevelTask:
         return run_task(self._process(batches))
 
     def _process(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        arrivals: dict[int, dict[int, list[Arrival]]] = {}  # by partition and query
+        arrivals: dict[int, dict[int, list[Arrival]]] = {}  # keys: partition, query
         output_rows: list[ArrivalRow] = []
         for batch in batches:
             columns = (batch.column(name).to_pylist() for name in ARRIVAL_COLUMNS)
@@ -97,5 +97,5 @@ class FiniteLevelTask:
         yield [(part, COUNTERS, RESULTS, 0, BEGINNING, BEGINNING, json.dumps(counts).encode())]
 
     def _make_batch(self, rows: Sequence[ArrivalRow]) -> pa.RecordBatch:
-        """Return rows in the form of the output."""
+        """Return rows as a batch of the output schema."""
         return make_result_batch(rows) if self.is_last else make_batch(rows)

@@ -1,7 +1,7 @@
-"""The folder of a run at the start of a process: a new folder, or the state of an earlier process.
+"""Prepare the folder of a run when a process starts. The folder is new, or contains the state of an earlier process.
 
-An earlier process may have ended at any moment. So its temporary files are removed, and an interrupted change of the
-number of partitions or of the queries is finished or repeated. The caller has locked the folder (`locks.py`).
+The earlier process may have ended at any moment. So its temporary files are removed. If it was changing the number of
+partitions or the queries, this change is finished or repeated. The caller has locked the folder (`locks.py`).
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ from highlevel.spark.state_partitions import divide_state, finish_division
 from highlevel.spark.totals import Totals, TotalsFiles
 
 WRITTEN_FOLDERS = ("inputs", "state", "totals", "output", quarantine.FOLDER, watched_copies.FOLDER)
-"""Subfolders in which this project writes. Spark writes to `checkpoint`; `staged` is emptied at each start."""
+"""Subfolders in which Wiretide writes. Not listed: Spark writes to `checkpoint`, and `staged` is emptied at each
+start.
+"""
 
 
 @dataclass(frozen=True)
 class FolderStart:
     """The state from which a run continues.
 
-    `next_batch`: the first micro-batch, which an earlier process may have begun. `totals`: counters after
-    `last_batch`, -1 for a new folder; this micro-batch may be repeated. `changes`: differences between the queries of
-    the folder and those of `assignment`.
+    `next_batch`: the first micro-batch of this process. The earlier process may have begun it. `last_batch`: the newest
+    micro-batch with totals, -1 for a new folder. It may be repeated. `totals`: the counters after `last_batch`.
+    `changes`: differences between the queries of the folder and those of `assignment`.
     """
 
     assignment: InputAssignment
@@ -49,7 +51,7 @@ class FolderStart:
 
 
 def check_subfolders(folder: Path) -> None:
-    """Raise UnsafeFolderError if another user can write to a folder in the run's folder."""
+    """Raise UnsafeFolderError if another user can write to a subfolder of the run's folder."""
     for name in (*WRITTEN_FOLDERS, "checkpoint", "staged"):
         if (folder / name).exists():
             check_private_folder(folder / name)
@@ -102,7 +104,7 @@ def _change_folder(
         divide_state(folder, assignment, stored.partitions, next_batch - 1)
     if not (changes or is_divided or stored.settings != identity.settings):
         return
-    # Before run.json is written: if this is interrupted, the next start does it again.
+    # This is done before run.json is written, so that after an interruption the next start repeats it.
     if changes:
         yield from _set_results_aside(folder / "output", assignment, changes, next_batch)
     write_identity(folder, identity)
@@ -114,11 +116,11 @@ def _change_folder(
 def _set_results_aside(
     output: Path, assignment: InputAssignment, changes: QueryChanges, next_batch: int
 ) -> Iterator[str]:
-    """Remove results that are computed again. Rename or set aside the results of changed queries."""
+    """Remove results that will be computed again. Rename or set aside the results of renamed and changed queries."""
     remove_results(output, next_batch)
     old_names = {new_name: old_name for old_name, new_name in changes.renamed}
     for plan in assignment.plans:
-        if plan.has_changes and plan.name in old_names:  # a later change withdraws rows of an earlier one
+        if plan.has_changes and plan.name in old_names:  # new changes may withdraw rows of the old folder
             rename_results(output, old_names[plan.name], plan.name)
         is_other = plan.has_changes and plan.name in changes.changed
         old_folder = set_aside_results(output, plan, always=is_other)
@@ -128,7 +130,7 @@ def _set_results_aside(
 
 
 def remove_temporary_files(folder: Path) -> None:
-    """Remove temporary files of a killed process (names with a leading dot), except Spark's files."""
+    """Remove temporary files of a killed process: their names begin with a dot. Files of Spark are not removed."""
     for subfolder in WRITTEN_FOLDERS:
         for path in (folder / subfolder).rglob(".*"):
             if path.is_file():  # not the folder of a query with a leading dot in its name

@@ -1,6 +1,6 @@
-"""One fragment of a query in one partition, for one micro-batch: its pipeline and its output.
+"""Run one fragment of a query in one partition, for one micro-batch.
 
-`highlevel.plan.fragments` divides a query into fragments, where its rows need a new partitioning.
+`highlevel.plan.fragments` divides a query into fragments: at each place where rows must be partitioned by another key.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 @dataclass(frozen=True)
 class Arrival:
-    """Rows for one port of one query, and the watermark `watermark` after them.
+    """Rows for one port of one query, and the `watermark` after them.
 
-    If there are two time columns, as after a join, `second_watermark` is the watermark of the second one. If the
-    results of the rows are changes, it is the newest time of the rows so far.
+    `second_watermark` is the watermark of the second time column, if there are two, as after a join. If the results are
+    changes, it is the newest time of the rows so far instead.
     """
 
     query: int
@@ -45,7 +45,7 @@ class Arrival:
 
 @dataclass
 class FragmentOutput:
-    """The rows and the last watermark that a fragment returned in one micro-batch."""
+    """The rows and the last watermark that a fragment has returned in one micro-batch."""
 
     batches: list[pa.RecordBatch]
     punctuation: AnyPunctuation | None = None
@@ -65,9 +65,9 @@ class FragmentOutput:
 
 
 def _order_by_watermarks(arrivals: Sequence[Arrival], before: Mapping[int, int]) -> list[Arrival]:
-    """Order arrivals by the watermark before them. Arrivals of a port keep their order.
+    """Order arrivals by the watermark that their port had before them. Arrivals of one port keep their order.
 
-    `before`: the watermarks of ports before these arrivals.
+    `before`: the watermarks of the ports before all these arrivals.
     """
     watermarks = dict(before)
     keys = {}
@@ -82,7 +82,7 @@ def _order_by_watermarks(arrivals: Sequence[Arrival], before: Mapping[int, int])
 class FragmentTask:
     """Fragment `fragment_number` of a query in partition `part`.
 
-    `is_finite`: all rows arrive before the first watermark. `measure`: measure the operators.
+    `is_finite`: the input is finite, so all rows arrive before the first watermark. `measure`: measure the operators.
     """
 
     assignment: InputAssignment
@@ -140,9 +140,9 @@ class FragmentTask:
         )
 
     def measurements(self) -> list[tuple[int, tuple[int, int, float, int]]]:
-        """Return for each measured operator the position of its node in the plan of the query, and its figures.
+        """Return (position of the node in the plan of the query, figures) for each measured operator.
 
-        Leaves are measured where they are read (`highlevel.spark.byte_ranges`).
+        Leaves are measured by the tasks that read them (`highlevel.spark.byte_ranges`).
         """
         nodes, fragments = self.pipeline.nodes, self.fragments
         return [
@@ -167,16 +167,18 @@ class FragmentTask:
         }
 
     def feed(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
-        """Process the rows of all arrivals in their order, then the watermarks of all arrivals.
+        """Process the rows of all arrivals in their order, and then the watermarks of all arrivals.
 
-        Rows of files with a schema may be late. Then links advance together, as in `finish`.
+        If the inputs have a schema, rows may be late. Then links advance together, as in `finish`.
         """
         return self._without_cancelled(self._feed_in_turn(arrivals) if self._reads_tables else self._feed(arrivals))
 
     def _feed_in_turn(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
-        """Process the rows of each arrival, then its watermark. The rows that follow the smallest watermark are next.
+        """Process the rows of each arrival, then its watermark.
 
-        So a row is late if it is late in the inline engine, however the rows are divided into micro-batches.
+        The arrival after the smallest watermark is always next.
+
+        So the same rows are late as in the inline engine, for every division into micro-batches.
         """
         output = FragmentOutput([])
         own = [arrival for arrival in arrivals if arrival.port in self.ports]
@@ -203,14 +205,17 @@ class FragmentTask:
         return output
 
     def _without_cancelled(self, output: FragmentOutput) -> FragmentOutput:
-        """Add up the changes of a micro-batch, so that it corrects a row at most once. Other rows stay as they are."""
+        """Add up the changes of a micro-batch, so that each row is corrected at most once.
+
+        Other results are not changed.
+        """
         if self.fragment.has_changes and len(output.batches) > 1:
             (batch,) = pa.Table.from_batches(output.batches).combine_chunks().to_batches() or [output.batches[0]]
             output.batches = list(add_up(batch))
         return output
 
     def ends_of(self, input_ids: Collection[int]) -> list[Arrival]:
-        """Return the ends of the links that are inputs with these IDs, for the ports of this fragment."""
+        """Return arrivals that end the ports of the inputs with these IDs."""
         arrivals = []
         for port in self.ports:
             source_port = self.assignment.ports[self.query][port]
@@ -220,9 +225,9 @@ class FragmentTask:
         return arrivals
 
     def _feed_together(self, arrivals: Sequence[Arrival], time_count: int) -> Iterator[GraphItem]:
-        """Process the rows for a leaf with `time_count` times at once, so that a result is corrected at most once.
+        """Process all rows for a leaf with `time_count` times at once, so that a result is corrected at most once.
 
-        The newest time is also processed in partitions without rows, because windows wait for it.
+        The newest time is processed in partitions without rows too, because their windows wait for it.
         """
         newest_times = [arrival.second_watermark for arrival in arrivals] if time_count == 1 else []
         newest = max(newest_times, default=BEGINNING)
@@ -236,7 +241,7 @@ class FragmentTask:
     def finish(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
         """Process all rows of a finite input, then the end of every port.
 
-        If rows may be late, links advance together: the rows that follow the smallest watermark are the next.
+        If rows may be late, links advance together: the arrival after the smallest watermark is always next.
         """
         output = self._feed_in_turn(arrivals) if self.fragment.is_by_arrival else self._feed(arrivals)
         for port, link in enumerate(self.pipeline.links):
@@ -244,9 +249,9 @@ class FragmentTask:
         return self._without_cancelled(output)
 
     def repartition(self, output: FragmentOutput, sequence: int) -> Iterator[ArrivalRow]:
-        """Yield the output for the fragments that read it: one ArrivalRow for each partition, even without data.
+        """Yield the output for the fragments that read it: one ArrivalRow for each partition, even if it has no data.
 
-        So each of these fragments runs in every partition, and partitions without data receive the watermark too.
+        So each of these fragments runs in every partition, and every partition receives the watermark.
         """
         watermark = second_watermark = BEGINNING
         if output.punctuation is not None:

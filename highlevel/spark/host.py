@@ -1,11 +1,12 @@
-"""Operators in Spark's tasks: one operator partition of every query, one micro-batch at a time.
+"""Run operators in Spark's tasks: a task runs some partitions of every query for one micro-batch.
 
-The task of a partition loads the state of the previous micro-batch and runs the operators. It saves their state under
-the ID of this micro-batch and returns the results. Rows of all ports are processed first, then the watermarks of all
+For each partition the task loads the state after the previous micro-batch, runs the operators, saves their state under
+the ID of this micro-batch, and returns the results. The rows of all ports are processed before the watermarks of all
 ports. So windows close once per micro-batch.
 
-A query in several fragments (`highlevel.plan.fragments`) runs level by level. The output of all fragments except the
-last is repartitioned and processed by the tasks of the next level. It has the form of the source's rows.
+If a query has several fragments (`highlevel.plan.fragments`), it runs level by level. The output of each fragment
+except the last one is repartitioned, and the tasks of the next level process it. Its schema is that of the source's
+rows.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ SPARK_SCHEMA = "part int, query int, payload binary"
 ARROW_SCHEMA = pa.schema({"part": pa.int32(), "query": pa.int32(), "payload": pa.binary()})
 
 RESULTS = -2
-"""Port number of rows that are results before the last level."""
+"""Port number of rows that are already results before the last level."""
 
 ARRIVAL_COLUMNS = ("part", "query", "port", "sequence", "low", "second")
 
 
 def make_result_batch(rows: Sequence[ArrivalRow]) -> pa.RecordBatch:
-    """Return results and counters, possibly none, as a batch of ARROW_SCHEMA: the output of the last level."""
+    """Return the output of the last level, results and counters, as a batch of ARROW_SCHEMA. It may be empty."""
     columns = zip(*((part, query, payload) for part, query, *_, payload in rows), strict=True) if rows else ((), (), ())
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, ARROW_SCHEMA, strict=True)], schema=ARROW_SCHEMA
@@ -50,9 +51,9 @@ class LevelTask:
     """The function of the tasks of micro-batch `batch_id` at one level. Picklable. The state is in the folder `state`.
 
     `ended_inputs` are the IDs of the inputs that earlier micro-batches have read to their ends. These inputs send no
-    more watermarks, so a query that begins with this micro-batch receives their last watermark here. With `measure` the
-    counters also contain `measured`: the measurements of each plan node. `writer` writes the results of partitions with
-    many rows.
+    more watermarks, so this function sends their last watermark to queries that begin with this micro-batch. With
+    `measure` the counters also contain `measured`: the figures of each plan node. `writer` writes the results of
+    partitions with many rows.
     """
 
     assignment: InputAssignment
@@ -79,7 +80,8 @@ class LevelTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process the rows of the partitions of one task.
 
-        Yield (part, query, payload): packed results and counters; before the last level also repartitioned rows.
+        Yield rows (part, query, payload) with packed results and counters; before the last level also repartitioned
+        rows.
         """
         return run_task(self._process(batches))
 

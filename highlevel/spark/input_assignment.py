@@ -1,9 +1,9 @@
 """Assignment of inputs to queries, to their leaves, and to their ports.
 
-A query runs in fragments (`highlevel.plan.fragments`). A fragment reads *sources*: leaves of the query, and other
-fragments, whose rows are repartitioned by a key. A *port* is one stream into a query, with its own watermark. A leaf
-has a port for each input that it reads. A fragment that another fragment reads has a port for each partition. The ports
-of a query are numbered over all its sources. If a query has one leaf and one fragment, its ports are its inputs.
+A query consists of fragments (`highlevel.plan.fragments`). A fragment reads *sources*: leaves of the query, and other
+fragments, whose rows are repartitioned by a key. A *port* is one stream of rows from a source, with its own watermark:
+a leaf has a port for each input that it reads, and a fragment as a source has a port for each of its partitions. Ports
+are numbered over all sources of a query. If a query has one leaf and one fragment, it has a port for each input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from highlevel.plan.plan import Plan, leaf_names, named_leaves
 
 @dataclass(frozen=True, slots=True)
 class SourcePort:
-    """A port of a query: the number of its source, and the number of the input or partition."""
+    """A port of a query: the number of its source, and the number of its input or partition."""
 
     source: int
     number: int
@@ -30,10 +30,10 @@ class SourcePort:
 class InputAssignment:
     """The queries and inputs of a run. Immutable and picklable: it is sent to every task.
 
-    Rows are repartitioned into `partitions` partitions. The leaves are numbered over all queries.
+    Rows are repartitioned into `partitions` partitions. Leaves are numbered over all queries; `reader` is this number.
 
-    Queries and inputs are numbered by their positions. Everything that is stored has their IDs instead
-    (`highlevel.spark.run_identity`), which are the positions in a new run. `first_batches` are the micro-batches in
+    In memory, the number of a query or input is its position here. Stored files contain its ID instead
+    (`highlevel.spark.run_identity`); in a new run the IDs are the positions. `first_batches` are the micro-batches in
     which the queries begin.
     """
 
@@ -63,7 +63,7 @@ class InputAssignment:
 
     @property
     def offset_keys(self) -> list[str]:
-        """The keys of offsets, input by input."""
+        """The key of each input in Spark's offsets."""
         return [f"{number} {input_.path}" for number, input_ in zip(self.input_ids, self.inputs, strict=True)]
 
     @cached_property
@@ -73,7 +73,7 @@ class InputAssignment:
 
     @cached_property
     def leaves(self) -> list[tuple[int, int]]:
-        """For each leaf: the number of its query, and its number in the query."""
+        """For each leaf: (number of its query, number of the leaf in the query)."""
         return [(query, number) for query, plan in enumerate(self.plans) for number in range(len(plan.leaves))]
 
     def leaf(self, reader: int) -> Leaf:
@@ -87,13 +87,13 @@ class InputAssignment:
         return named_leaves(self.plans[query])[number].name
 
     def counter_label(self, reader: int, *, measure: bool) -> str:
-        """Return the label of a leaf's counters: the name of its query, in a measured run its name in the plan."""
+        """Return the label of a leaf's counters: the name of its query; in a measured run, of the leaf in the plan."""
         query, number = self.leaves[reader]
         plan = self.plans[query]
         return leaf_names(plan)[number] if measure else plan.leaves[number].name
 
     def readers(self, input_number: int) -> list[int]:
-        """Numbers of the leaves that read input `input_number`."""
+        """Return the numbers of the leaves that read an input."""
         return [reader for reader in range(len(self.leaves)) if self.inputs[input_number].feeds(self.leaf(reader))]
 
     @cached_property

@@ -1,9 +1,8 @@
-"""Java for Spark: find a suitable runtime, or install one.
+"""Find a Java runtime for Spark, or install one.
 
-A runtime is suitable if its version is 17 or newer and it has the module `jdk.incubator.vector`. Spark 4.3 needs this
-module, and stripped runtimes lack it. One start of `java` (about 0.1 s) reports both. The search covers
-`JAVA_HOME`, `PATH`, the Python environment (`java` below it, an earlier download), and the folders of Debian and
-Homebrew.
+A runtime is suitable if its version is 17 or newer and it has the module `jdk.incubator.vector`, which Spark 4.3 needs
+and reduced runtimes lack. One start of `java` (about 0.1 s) shows both. The search covers `JAVA_HOME`, `PATH`, the
+Python environment (`java` below it, an earlier download), and the folders of Debian and Homebrew.
 
 `python -m highlevel.spark.java` installs a runtime if no runtime is suitable. `list_install_ways` returns the possible
 ways in order, and `install` tries them. `require_java` never installs a runtime.
@@ -30,19 +29,19 @@ DOWNLOAD_FOLDER = Path(sys.prefix) / "java"
 """Folder of a downloaded runtime. It is inside the environment and removed with it."""
 
 SYSTEM_PATTERNS = ("/usr/lib/jvm/*", "/opt/homebrew/opt/openjdk*", "/usr/local/opt/openjdk*")
-"""Folders of runtimes from package managers that are not on `PATH`, as patterns of absolute paths."""
+"""Patterns of folders with runtimes from package managers, which need not be on `PATH`."""
 
 APT_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
-"""Debian packages, the tested version first. A release contains one or two of them."""
+"""Debian packages, the tested version first. Each Debian release contains one or two of them."""
 
 
 class JavaMissingError(WiretideError):
-    """There is no Java runtime that Spark can use. The message is one line and contains the packages to install."""
+    """There is no Java runtime that Spark can use. The message is one line, and names the packages to install."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Properties of a machine for the installation of Java: its package managers, and the permission to use them."""
+    """The package managers of a machine, and the rights of this process to use them."""
 
     apt: bool
     brew: bool
@@ -51,7 +50,7 @@ class Machine:
 
     @classmethod
     def detect(cls) -> "Machine":
-        """This machine. `sudo` is True only if it needs no password."""
+        """Return the properties of this machine. `sudo` is True only if it needs no password."""
         sudo_test = ["sudo", "-n", "true"]
         return cls(
             apt=shutil.which("apt-get") is not None,
@@ -67,8 +66,8 @@ Command = tuple[str, ...]
 def list_install_ways(machine: Machine) -> list[list[Command]]:
     """Return the ways to install Java with the machine's package managers, best first. Each is a list of commands.
 
-    Empty if no package manager may be used. Only root, or a `sudo` without password, may install. Homebrew refuses to
-    run as root.
+    The list is empty if this process may use no package manager. apt needs root, or `sudo` without a password. Homebrew
+    refuses to run as root.
     """
     if machine.apt and (machine.root or machine.sudo):
         apt_get = (*(() if machine.root else ("sudo", "-n")), "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq")
@@ -80,7 +79,7 @@ def list_install_ways(machine: Machine) -> list[list[Command]]:
 
 
 def give_install_advice(machine: Machine) -> str:
-    """Return the command that installs Java here, for the end of a message."""
+    """Return the command that installs Java on this machine, for the end of an error message."""
     if machine.apt:
         return f"sudo apt-get install {APT_PACKAGES[0]}"
     if machine.brew:
@@ -89,7 +88,7 @@ def give_install_advice(machine: Machine) -> str:
 
 
 def find_candidates(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield every possible `java` in the order of preference. A path need not exist."""
+    """Yield the possible paths of `java` in the order of preference. They need not exist."""
     if environ.get("JAVA_HOME"):
         yield Path(environ["JAVA_HOME"]) / "bin" / "java"
     on_path = shutil.which("java", path=environ.get("PATH", os.defpath))
@@ -114,7 +113,7 @@ def read_home(java: Path) -> Path | None:
     if process.returncode != 0:
         return None
     properties = dict(re.findall(r"^ *(java\.home|java\.specification\.version) = (.+)$", process.stderr, re.MULTILINE))
-    # Until Java 8 the version is written 1.8. Its first number is too small too.
+    # Versions up to Java 8 are written 1.8, so their first number is 1, which is also too small.
     version = int(properties.get("java.specification.version", "0").partition(".")[0])
     return Path(properties["java.home"]) if version >= MIN_JAVA and "java.home" in properties else None
 
@@ -125,10 +124,10 @@ def find_java_home() -> Path | None:
 
 
 def require_java() -> Path:
-    """Set `JAVA_HOME` for the processes started from here to a runtime that runs Spark, and return it.
+    """Set `JAVA_HOME` of this process to a suitable runtime, for the JVM that it starts. Return the folder.
 
     Raises:
-        JavaMissingError: no suitable runtime; the message contains the packages to install.
+        JavaMissingError: there is no suitable runtime.
     """
     home = find_java_home()
     if home is None:
@@ -148,20 +147,20 @@ def require_java() -> Path:
 def download() -> None:
     """Unpack a Java development kit (about 190 MB) below `DOWNLOAD_FOLDER`.
 
-    Only the kit, not the runtime, contains every module in all cases.
+    A development kit is used because a plain runtime need not contain every module.
 
     Raises:
-        OSError: there is no network, or the disk is full.
-        jdk.JdkError, ClientError: no download for this system, or an archive that does not unpack.
+        OSError: the network is not reachable, or the disk is full. jdk.JdkError, ClientError: there is no download for
+        this system, or the archive cannot be unpacked.
     """
     DOWNLOAD_FOLDER.mkdir(parents=True, exist_ok=True)
     jdk.install(str(MIN_JAVA), path=str(DOWNLOAD_FOLDER))
 
 
 def install(machine: Machine) -> None:
-    """Try each of the `list_install_ways` until a suitable Java is installed, then the download.
+    """Try the ways of `list_install_ways`, and then the download, until a suitable Java is installed.
 
-    Report commands on standard error.
+    Print the commands on standard error.
     """
     for commands in list_install_ways(machine):
         for command in commands:
@@ -178,7 +177,7 @@ def install(machine: Machine) -> None:
 
 
 def main() -> int:
-    """Ensure that Java for Spark is installed. Print its folder and return 0, or print advice and return 1."""
+    """Install Java for Spark if necessary. Print its folder and return 0, or print advice and return 1."""
     if find_java_home() is None:
         install(Machine.detect())
     try:

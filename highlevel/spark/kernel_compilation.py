@@ -1,4 +1,4 @@
-"""Compilation of kernels before Spark starts tasks, so that no task compiles or imports the compiler."""
+"""Compile kernels before Spark starts tasks, so that no task compiles them or imports the compiler."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from capture.native import missing
 
 
 def compile_kernels(kind: str = "packets") -> None:
-    """Compile the kernels that are not in the cache of this machine. The first run takes seconds.
+    """Compile the kernels that are not in the kernel cache of this machine. The first time this takes seconds.
 
-    `kind` is the kind of rows that tasks will read. The import of its readers declares their kernels.
+    `kind` is the kind of rows that tasks will read. Importing the modules of its readers declares their kernels.
     """
     if kind == "flows":
         import lowlevel.rows.flows  # declares its kernels

@@ -1,8 +1,8 @@
-"""The time of a link before each block of a capture, for queries that state their consistency.
+"""The newest time of a link before each block of a capture, for queries WITH CONSISTENCY.
 
-The watermark of such a query follows from the rows that have arrived, but a task reads only some blocks. So the planner
-reads the times of all rows once, as a node does (`lowlevel.watermarks.jumps`), and each task continues at the time
-before its first block. So the watermarks of a run do not depend on the division into tasks.
+The watermark of such a query is computed from all rows of the link so far, but a task reads only some blocks. So the
+planner reads the times of all rows once, as a node does (`lowlevel.watermarks.jumps`), and each task continues at the
+time of the link before its first block. So watermarks do not depend on the division into tasks.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ from lowlevel.watermarks.jumps import JumpGuard, LinkTime
 
 @dataclass(frozen=True)
 class LinkTimes:
-    """The times of a link before each block and after the last one, by kind of rows."""
+    """The times of a link before each block and after the last block, by kind of rows."""
 
     by_kind: dict[str, list[LinkTime]]
 
     def before(self, block_number: int) -> dict[str, LinkTime]:
-        """Return the time of each kind before block `block_number`; after the last block if it has this number."""
+        """Return, for each kind of rows, the time before a block.
+
+        `block_number` = number of blocks: after the last block.
+        """
         return {kind: times[block_number] for kind, times in self.by_kind.items()}
 
 
 def read_link_times(
     link: str, file: Capture, blocks: Sequence[Block], plans: Iterable[LowLevelPlan], capacity: int
 ) -> LinkTimes:
-    """Read the times of a capture for the `plans` whose watermarks follow from rows. Without such plans, read nothing.
+    """Read the times of a capture for those `plans` whose watermarks depend on rows. Without such plans, read nothing.
 
     `capacity`: maximum number of records of a block.
     """

@@ -1,9 +1,9 @@
-"""Locks of a run: of its folder, and of the spools that it reads.
+"""The locks of a run on its folder, and on the spools that it reads.
 
-    folder/lock        two runs must not write one folder
-    spool/.run.lock    a run deletes segments that another run must still read
+    folder/lock        two runs must not write into one folder
+    spool/.run.lock    two runs must not read one spool, because each lets the node delete segments
 
-The kernel releases the locks at the end of the process, also after a crash.
+The operating system releases the locks at the end of the process, even after a crash.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOCK_FILE = "lock"
 
 
 class Locks:
-    """Locks of this process. Not thread safe."""
+    """The locks that this process has. Not thread safe."""
 
     def __init__(self) -> None:
         """Create an object without locks."""

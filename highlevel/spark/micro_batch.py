@@ -1,8 +1,8 @@
-"""One micro-batch: the levels of the plans as one Spark job, then its result files and counters.
+"""Process one micro-batch: run the levels of the plans as one Spark job, then write result files and counters.
 
-Everything depends only on the planned offsets, the state and the counters of the micro-batch before, so a repetition
-after any interruption writes the same files. The counters are written last. A file of counters therefore means that all
-other files of this micro-batch are complete.
+The output depends only on the planned offsets, and on the state and the counters after the previous micro-batch. So a
+micro-batch that is repeated after any interruption writes the same files. The counters are written last. So if the file
+of counters exists, all other files of the micro-batch are complete.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from lowlevel.punctuation import BEGINNING
 
 @dataclass(frozen=True)
 class BatchResults:
-    """The results of one micro-batch, by query, and all counters after it.
+    """The results of one micro-batch, by the names of queries, and all counters after it.
 
-    `tables`: the final rows, of a query with a RowLimit at most this number of each partition. `rests`: the other rows,
-    added up by window. `files`: the files that contain the rows. `figures`: of a measured run, the figures of each
-    node, and the seconds of each task of the low level.
+    `tables`: the final rows. For a query with a RowLimit, each partition sends at most this number of rows to the
+    driver; `rests` contains the other rows, added up by window. `files`: the files that contain all rows. `figures`: in
+    a measured run, the figures of each node, and the seconds of each task of the low level.
     """
 
     tables: dict[str, pa.Table]
@@ -48,9 +48,10 @@ class BatchResults:
 
 @dataclass(frozen=True)
 class JobOutput:
-    """The rows that a job sends to the driver, and the counters of its tasks as JSON.
+    """The rows that the tasks of a job send to the driver, and the counters of the tasks as JSON.
 
-    `tables`: by query and partition. `task_counters` are of the low level, `host_counters` of the operators.
+    `tables`: rows by query and partition. `task_counters`: counters of the low level. `host_counters`: of the
+    operators.
     """
 
     tables: dict[int, dict[int, pa.Table]]
@@ -59,7 +60,7 @@ class JobOutput:
 
     @classmethod
     def collect(cls, rows: DataFrame) -> JobOutput:
-        """Run the job."""
+        """Run the job that computes `rows`."""
         table = rows.toArrow()
         output = cls({}, [], [])
         for part, query, payload in zip(*(table.column(name) for name in table.column_names), strict=True):
@@ -71,7 +72,7 @@ class JobOutput:
         return output
 
     def sum_figures(self, nodes: int) -> tuple[list[Measurement], list[float]]:
-        """Return the figures of each node of the measured query, and the seconds of each task."""
+        """Return the figures of each of the `nodes` of the measured query, and the seconds of each task."""
         tasks = [json.loads(counters) for counters in self.task_counters]
         fragments = [counts for counters in self.host_counters for counts in json.loads(counters)]
         return sum_measurements(nodes, (*tasks, *fragments)), [counts["seconds"] for counts in tasks]
@@ -101,9 +102,9 @@ class BatchProcessor:
         self._spooled = [plan.name for query, plan in enumerate(assignment.plans) if self._reads_spool(query)]
 
     def process(self, rows: DataFrame, batch_id: int, *, is_repeated: bool) -> BatchResults:
-        """Process the rows of one micro-batch. All its files have its ID.
+        """Process the rows of one micro-batch, and write its files.
 
-        `is_repeated`: an earlier attempt may have written files of this micro-batch.
+        `is_repeated`: an earlier attempt may already have written files of this micro-batch.
         """
         totals = self._totals_files.load(batch_id - 1)
         totals.rename_queries(self.assignment.query_names)
@@ -124,7 +125,7 @@ class BatchProcessor:
         return BatchResults(tables, rests, files, totals, figures)
 
     def _add_levels(self, rows: DataFrame, writer: ResultWriter, ended_inputs: frozenset[int]) -> DataFrame:
-        """Return the job: for each level of the plans, the rows are partitioned and go through its operators."""
+        """Return the job: for each level of the plans, partition the rows and run the operators of the level."""
         for level in range(self.assignment.levels):
             host = LevelTask(
                 self.assignment,
@@ -147,7 +148,10 @@ class BatchProcessor:
         *,
         is_repeated: bool,
     ) -> tuple[dict[str, pa.Table], dict[str, pa.Table], dict[str, list[Path]]]:
-        """Write the rows that the driver has, and rename the files of tasks. Return rows, rests and files by query."""
+        """Write the rows that the driver has received, and rename the files that tasks have written.
+
+        Return rows, rests and files by query.
+        """
         plans = self.assignment.plans
         names = [plan.name for plan in plans]
         written = decode_written(counts for counters in output.host_counters for counts in json.loads(counters))

@@ -1,8 +1,8 @@
-"""Operator partition of a group: a hash of the group's columns that is equal in every process.
+"""The operator partition of a group: a hash of the group's columns that is the same in every process.
 
-All partials of a group are sent to one partition, so partitions are independent. The hash depends on values only, not
-on their position or batch. It must be the same in every task, run and machine. Otherwise a restart would look for state
-in the wrong partition. A query without groups uses partition 0.
+All partials of a group are sent to one partition, so partitions are independent. The hash depends only on the values,
+not on their position or batch, and is the same in every task, in every run and on every machine. Otherwise a restart
+would look for state in the wrong partition. A query without groups uses partition 0.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ WORD_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 MIX_MULTIPLIER = np.uint64(0xFF51AFD7ED558CCD)
 HALF_WORD_BITS = np.uint64(32)
 NULL_WORD = np.uint64(0x5851F42D4C957F2D)
-"""Word of NULL."""
+"""The word that stands for NULL."""
 
 Words = npt.NDArray[np.uint64]
 
 
 def compute_parts(batch: pa.RecordBatch, columns: Sequence[str], part_count: int) -> npt.NDArray[np.int64]:
-    """Return the partition, 0 to parts - 1, of each row of `batch` by its values in `columns`."""
+    """Return the partition, 0 to part_count - 1, of each row of `batch`, from its values in `columns`."""
     hashes = np.zeros(batch.num_rows, np.uint64)
     if not columns or part_count == 1:
         return hashes.astype(np.int64)
@@ -38,7 +38,7 @@ def compute_parts(batch: pa.RecordBatch, columns: Sequence[str], part_count: int
 
 
 def _hash_words(column: pa.Array) -> list[Words]:
-    """Return one or two words per value of a key column. Equal values have equal words."""
+    """Return one or two words for each value of a key column. Equal values have equal words."""
     if pa.types.is_binary(column.type):
         addresses = from_arrow(column)
         words = [addresses.low, addresses.high ^ addresses.version.astype(np.uint64)]
@@ -53,7 +53,7 @@ def _hash_words(column: pa.Array) -> list[Words]:
         zero = pa.scalar(False if pa.types.is_boolean(column.type) else 0, column.type)
         data = column.fill_null(zero).to_numpy(zero_copy_only=False)
         if data.dtype == np.float64:
-            data = np.where(np.isnan(data), np.nan, data + 0.0).view(np.int64)  # one NaN, one zero
+            data = np.where(np.isnan(data), np.nan, data + 0.0).view(np.int64)  # all NaN are equal, and -0.0 equals 0.0
         words = [data.astype(np.int64).view(np.uint64)]
     if column.null_count:
         is_null = np.asarray(column.is_null())

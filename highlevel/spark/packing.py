@@ -1,9 +1,9 @@
-"""Partials and results as single values of a Spark row: Arrow IPC, narrowed and compressed.
+"""Pack a table of partials or results into one value of a Spark row: as Arrow IPC, in narrow types, compressed.
 
-The path between Python and the JVM costs time per row, so a Spark row carries a whole batch. It also costs time per
-byte, because every byte is copied about six times. So columns have the narrowest type for their values, and addresses
-of one version have no offsets. A group by pairs of IPv4 addresses then needs 13 bytes, not 40. Small tables are not
-narrowed, because the calls cost more than the bytes.
+Sending rows between Python and the JVM takes time for each row, so one Spark row contains a whole batch. It also takes
+time for each byte, because every byte is copied about six times. So each column has the narrowest type for its values,
+and a column of addresses of one version is stored without offsets. A group by a pair of IPv4 addresses then needs 13
+bytes instead of 40. For small tables this work would take longer than it saves, so they are stored as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COMPRESSED, UNCOMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4"), pa.ipc.Ipc
 
 
 def pack(table: pa.Table) -> bytes:
-    """Serialize a table, its schema included."""
+    """Serialize a table and its schema."""
     if table.nbytes <= MAX_PLAIN_BYTES:
         return _serialize(table, UNCOMPRESSED)
     columns = [narrow(column) for column in table.columns]

@@ -1,8 +1,8 @@
-"""Checks of a cluster before the first task with data: each executor has the packages, sees the inputs and the folder.
+"""Check a cluster before the first task with data: does each executor have the packages, the inputs and the folder?
 
-Without these checks a wrong path would end the run after four attempts of a task, and the message would not contain the
-host. Hosts that lack compiled kernels compile them next, once for each host, so that no task with data compiles. Spark
-on this machine (`local[N]`) is not checked, because its tasks run here.
+Without these checks, a wrong path would end the run after four attempts of a task, and the message would not name the
+host. After the checks, hosts compile the kernels that they lack, once for each host, so that no task with data has to
+compile. A local Spark (`local[N]`) is not checked, because its tasks run on this machine.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ PACKAGES = ("wiretide", "numpy", "numba", "pyarrow")
 """Packages that the tasks import."""
 
 MODULES = {"flows": ["lowlevel.rows.flows"], "samples": ["lowlevel.rows.samples"]}
-"""Further modules with kernels, by the kind of rows."""
+"""Additional modules with kernels that the tasks need, by the kind of rows."""
 
 SECONDS = 30.0
-"""Longest time of the checks. A busy cluster is no error: the run then starts without them."""
+"""Timeout of the checks. If the cluster is too busy to finish them in time, the run starts without them."""
 
 ARCHIVE_SECONDS = 600.0
-"""Longest time in which the executors fetch and unpack their archives."""
+"""Timeout for the executors to fetch and unpack their archives."""
 
 COMPILE_SECONDS = 600.0
-"""Longest time of the compilation of kernels on the executors, which takes a minute of one core."""
+"""Timeout of the compilation of kernels on the executors. It takes one core about a minute."""
 
 MAX_PROBLEMS = 3
-"""Largest number of problems in one message."""
+"""Maximum number of problems in one error message."""
 
 TASK_FAILURE = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor \S+\): ")
-"""The host of a failed task in a report."""
+"""Matches the host of a failed task in a report."""
 
 
 def check_executors(
@@ -57,7 +57,7 @@ def check_executors(
     folder: Path | None = None,
     seconds: float = SECONDS,
 ) -> None:
-    """Run one task per core of the executors, which checks its machine. Raise RunError that names hosts and paths.
+    """Run one task per core of the executors. Each checks its machine. Raise RunError that names hosts and paths.
 
     `paths` are the inputs, `kinds` the kinds of their rows, `folder` is the folder of the run. `say` receives warnings.
     """
@@ -93,7 +93,7 @@ def check_executors(
 def _compile(
     context: SparkContext, request: dict[str, Any], lacking: dict[str, int], say: Callable[[str], None]
 ) -> None:
-    """Compile the kernels on the hosts that lack some. `lacking` contains their number by host."""
+    """Compile kernels on the hosts that lack some. `lacking` contains the number of missing kernels by host."""
     hosts = ", ".join(f"{host} ({count})" for host, count in sorted(lacking.items()))
     say(f"compiling kernels once for each host, which takes a minute or two: {hosts}")
     documents = _run(context, compile_on_host, request, say, COMPILE_SECONDS)
@@ -113,7 +113,10 @@ def _run(
     say: Callable[[str], None],
     seconds: float,
 ) -> list[dict[str, Any]]:
-    """Return the documents of one task per core: none if they did not end in time, or if a process of Spark failed."""
+    """Run one task per core and return the documents.
+
+    Return none if a task did not end in time or a Spark process failed.
+    """
     cloudpickle.register_pickle_by_value(executor_checks)  # type: ignore[no-untyped-call]
     count = max(1, context.defaultParallelism)
     return _run_job(
@@ -125,7 +128,7 @@ def _run(
 
 
 def _fetch_archives(context: SparkContext, say: Callable[[str], None]) -> None:
-    """Let the executors fetch the archives, which takes longer than the checks. The job has no Python."""
+    """Let the executors fetch the archives, because this takes longer than the checks. The job runs no Python code."""
     archives = context.getConf().get("spark.archives", None)
     if not archives:
         return
@@ -141,7 +144,7 @@ def _fetch_archives(context: SparkContext, say: Callable[[str], None]) -> None:
 def _run_job(
     context: SparkContext, job: Callable[[], list[dict[str, Any]]], say: Callable[[str], None], seconds: float
 ) -> list[dict[str, Any]]:
-    """Return the result of a job, nothing if it did not end in time or a process of Spark failed."""
+    """Return the result of a job; an empty list if it did not end in time, or if a Spark process failed."""
     group = f"{TOKEN}{uuid.uuid4()}"
     documents: list[dict[str, Any]] = []
     failures: list[Exception] = []
@@ -150,7 +153,7 @@ def _run_job(
         try:
             context.setJobGroup(group, "checks of the executors")
             documents.extend(job())
-        except Exception as error:  # the thread of the caller raises it
+        except Exception as error:  # raised again in the thread of the caller
             failures.append(error)
 
     thread = InheritableThread(target=run, daemon=True)
@@ -172,7 +175,7 @@ def _run_job(
 
 
 def _explain(report: str) -> Exception:
-    """Return the error for checks that could not run: with the host, if a task failed."""
+    """Return the error if the checks could not run. Its message names the host, if a task failed."""
     lost = TASK_FAILURE.findall(report)
     cause = find_root_cause(report)
     if not lost:
@@ -189,7 +192,7 @@ def _explain(report: str) -> Exception:
 
 
 def judge(documents: Sequence[dict[str, Any]], request: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Return the problems that prevent the run, and warnings. Each is one text with the name of the host."""
+    """Return (problems that prevent the run, warnings). Each is a text with the name of the host."""
     here = {name: find_version(name) for name in request["packages"]}
     local_sizes = {path: look_at(path) for path in request["paths"]}
     problems: list[str] = []
@@ -218,13 +221,13 @@ def judge(documents: Sequence[dict[str, Any]], request: dict[str, Any]) -> tuple
                 f"host {host} cannot use the folder of the run, {request['folder']}: {document['folder']}; "
                 "all machines must share it"
             )
-    return list(dict.fromkeys(problems)), list(dict.fromkeys(warnings))  # several tasks of a host report the same
+    return list(dict.fromkeys(problems)), list(dict.fromkeys(warnings))  # tasks of one host report the same problem
 
 
 def describe_path(path: str, found: int | str, here: int | str) -> str | None:
-    """Return what is wrong with an input on a host; None if nothing is.
+    """Return the problem with an input on a host, or None.
 
-    `found` and `here` are its size, or the reason why it cannot be read, on the host and on this machine.
+    `found` describes the input on the host, `here` on this machine: its size, or the reason why it cannot be read.
     """
     if isinstance(found, str):
         driver = f"neither can this machine ({here})" if isinstance(here, str) else "this machine can"

@@ -1,10 +1,10 @@
-"""Damaged input of a run: where it is, and copies of what would be deleted.
+"""Damaged parts of the inputs of a run: a list of their places, and copies of those that would be deleted.
 
     quarantine/damages.jsonl       a line for each damage: path, place, reason, micro-batch, copy
     quarantine/<link>/<segment>    a copy of each damaged segment of a spool, because its node deletes the segment
 
-A damaged capture is not copied, because the node does not delete it. The totals contain the damages, and the list is
-written from the totals. So a repeated micro-batch reports each damage once.
+A damaged capture is not copied, because nothing deletes it. The damages are stored in the totals, and the list is
+written from the totals. So if a micro-batch is repeated, each damage is still listed once.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from capture.lazy_dataclasses import dataclass
 from capture.private_files import make_private_folder, replace_file, replacing
 
 FOLDER = "quarantine"
-"""The folder in the folder of a run."""
+"""Subfolder of the folder of a run."""
 
 MAX_DAMAGES = 1000
-"""Maximum number of damages in the totals. The oldest are dropped."""
+"""Maximum number of damages in the totals. If there are more, the oldest are dropped."""
 
 MAX_COPIED_BYTES = 1 << 30
-"""Maximum of the bytes of all copies. A segment above it is not copied."""
+"""Maximum size of all copies together. A segment that would exceed it is not copied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A damaged part of an input. `place`: its byte or segment. `link`: the link of a segment, which is copied."""
+    """A damaged part of an input. `place`: its byte or segment. `link`: for a segment, which is copied, its link."""
 
     path: str
     place: str
@@ -40,14 +40,15 @@ class Damage:
 
     @property
     def copy(self) -> str:
-        """The copy in the quarantine; the empty text for an input that stays."""
+        """The path of the copy in the quarantine; empty if the part is not copied."""
         return f"{FOLDER}/{quote(self.link, safe=' ')}/{Path(self.path).name}" if self.link else ""
 
 
 def keep_damages(folder: Path, damages: Sequence[Damage], batch_id: int) -> list[str]:
     """Copy the damaged segments of a micro-batch to the folder of a run, and write the list of all damages.
 
-    A segment that a full spool has deleted meanwhile has no copy. Return warnings about segments without room.
+    A segment that a full spool has already deleted has no copy. Return warnings about segments for which there was no
+    room.
     """
     new = [damage for damage in damages if damage.batch == batch_id]
     if not new:
@@ -57,7 +58,7 @@ def keep_damages(folder: Path, damages: Sequence[Damage], batch_id: int) -> list
     used = sum(path.stat().st_size for path in (folder / FOLDER).glob("*/*"))
     for damage in new:
         copy = folder / damage.copy
-        if not damage.link or copy.exists():  # a repeated micro-batch
+        if not damage.link or copy.exists():  # the copy exists if the micro-batch is repeated
             continue
         try:
             size = Path(damage.path).stat().st_size

@@ -1,7 +1,7 @@
-"""Figures of the running query on Spark for metrics: batches, their seconds by phase, backlog and executors.
+"""Figures of the running Spark query for metrics: number of micro-batches, their seconds by phase, backlog, executors.
 
-They describe this process and its cluster, not the rows, so they are not part of the totals in the folder of the run:
-a restart begins at zero.
+They describe this process and its cluster, not the rows. So they are not stored in the folder of the run, and begin at
+zero after a restart.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ PHASES: Mapping[str, tuple[str, ...]] = {
     "commit": ("commitOffsets", "commitBatch"),
     "total": ("triggerExecution",),
 }
-"""The phases of a micro-batch, by the value of the label `phase`, each with Spark's names of its parts."""
+"""The phases of a micro-batch: the value of the label `phase`, and Spark's names of the parts of this phase."""
 
 READ_SECONDS = 1.0
-"""Least time between two readings, each of which asks the JVM and lists the folders of the spools."""
+"""Minimum time between two readings, because each reading calls the JVM and lists the folders of the spools."""
 
 
 class QueryFigures:
-    """Reads the figures of a query. `count_batch` and `read` may be called by different threads."""
+    """The figures of a query. `count_batch` and `read` may be called by different threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin without figures. `clock` returns seconds."""
+        """Create an object without figures. `clock` returns seconds."""
         self.samples = Samples()
         self.samples.add(SPARK_BATCHES, 0)
         self._clock = clock
         self._last_reading: float | None = None
 
     def count_batch(self) -> None:
-        """Count a micro-batch whose results are written."""
+        """Count a micro-batch whose results have been written."""
         self.samples.add(SPARK_BATCHES, 1)
 
     def read(
@@ -56,9 +56,9 @@ class QueryFigures:
         *,
         is_final: bool = False,
     ) -> None:
-        """Read all figures, unless the last reading was less than READ_SECONDS ago and this is not the final one.
+        """Read all figures. Do nothing if the last reading was less than READ_SECONDS ago, unless `is_final`.
 
-        `progress` contains position and size of the started inputs by their IDs, in blocks or segments.
+        `progress` contains (position, size) of each started input by its ID, in blocks or segments.
         """
         now = self._clock()
         if not is_final and self._last_reading is not None and now - self._last_reading < READ_SECONDS:
@@ -72,7 +72,7 @@ class QueryFigures:
             self.samples.set(SPARK_EXECUTORS, count_executors(context))
 
     def read_progress(self, document: Mapping[str, Mapping[str, int]]) -> None:
-        """Set the seconds of the last micro-batch from a progress report of Spark, whose durations are in ms."""
+        """Set the seconds of the last micro-batch from a progress report of Spark, which contains durations in ms."""
         durations = document.get("durationMs", {})
         if "addBatch" not in durations:
             return  # nothing was read
@@ -80,14 +80,14 @@ class QueryFigures:
             self.samples.set(SPARK_BATCH_SECONDS, sum(durations.get(part, 0) for part in parts) / 1000, phase)
 
     def read_backlog(self, assignment: InputAssignment, progress: Mapping[int, tuple[int, int]]) -> None:
-        """Set the blocks and segments of each link that no finished micro-batch has read."""
+        """Set the number of blocks or segments of each link that no finished micro-batch has read."""
         backlog: dict[tuple[str, str], int] = {}
         for input_, number in zip(assignment.inputs, assignment.input_ids, strict=True):
             position, size = progress.get(number, (0, 0))
             if input_.spool:
                 try:
                     waiting = sum(segment >= position for segment in numbers(input_.path))
-                except FileNotFoundError:  # the node has not started
+                except FileNotFoundError:  # the node has not created its spool yet
                     waiting = 0
             else:
                 waiting = size - position

@@ -1,4 +1,4 @@
-"""The data source `wiretide` with a query: one task computes its results over all files with the inline engine."""
+"""The data source `wiretide` with a query: one task computes the results over all files, with the inline engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from highlevel.spark.kernel_compilation import compile_kernels
 
 
 class WholeInput(InputPartition):
-    """The input of the task: all files."""
+    """What the task reads: all files."""
 
     def __init__(self, inputs: Sequence[Input]) -> None:
         """`inputs` have absolute paths."""
@@ -37,7 +37,7 @@ class QueryReader(DataSourceReader):
         self.bind_files = bind_files
 
     def partitions(self) -> list[InputPartition]:
-        """Return one task. Raises InputError for a file that is no capture."""
+        """Return one task. Raises InputError for a file that is not a capture."""
         inputs = [replace(input_, path=Path(input_.path).absolute()) for input_ in self.bind_files(self.options.paths)]
         for input_ in inputs:
             open_finite(input_.path, "Spark")

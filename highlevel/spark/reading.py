@@ -1,19 +1,19 @@
-"""Tasks of the stream source: convert blocks of one input to packed partials, watermarks and counters.
+"""The tasks of the stream source: read blocks of one input, and return packed partials, watermarks and counters.
 
-The low level runs inside the task. The tables are flushed at the end of the block range, because partials can be merged
-later. A task keeps no state between calls, so it can be repeated: the same blocks give the same rows.
+The low level runs inside the task. At the end of the block range its tables are flushed; the operators merge the
+partials later. A task has no state from earlier tasks, so it can be repeated: the same blocks give the same rows.
 
     part      operator partition, or COUNTERS
-    query     number of the query, or COUNTERS; COUNTERS in a real partition only shows that the range was read
+    query     number of the query, or COUNTERS; COUNTERS in a partition other than COUNTERS: the range was read, no data
     port      the query's port for this input
     sequence  order of the rows of one port
     low       watermark of the port after the payload, ns; BEGINNING for none
-    second    watermark of the second time column, if the stream has two; the newest time of the rows so far, if
-              their results are changes; otherwise BEGINNING
-    payload   partials (packed Arrow), or NULL; for counters JSON
+    second    watermark of the second time column, if the rows have two; the newest time of the rows so far, if the
+              results are changes; otherwise BEGINNING
+    payload   packed partials, or NULL; for counters JSON
 
-A watermark is sent to *every* partition, in the same Spark row as the partials before it. So it can neither overtake
-them nor get lost in an empty partition.
+A watermark is sent to *every* partition, in the same Spark row as the partials before it. So it cannot arrive before
+them, and it also reaches partitions without partials.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ ArrivalRow = tuple[int, int, int, int, int, int, bytes | None]
 
 @dataclass(frozen=True)
 class BlockRange:
-    """Range of blocks of one input: the complete input of a task.
+    """A range of blocks of one input, with everything that the task needs to read it.
 
-    `first_block` is the number of its first block, and `block_count` the number of blocks of the input. `watermark` is
-    the watermark before the first block, or BEGINNING if an earlier range has emitted this watermark. `file_size` is
-    the file's length when it was scanned. `damage` describes the end of a damaged file, in the last range only.
-    `file_format` is the record format that the scan determined, because a task may not read the headers that define it.
-    `link_times`: the time of the link before the first block, by kind of rows, for queries that need it; `newest`: the
-    newest time after the last block.
+    `first_block` is the number of its first block, and `block_count` the number of blocks of the whole input.
+    `watermark` is the watermark before the first block, or BEGINNING if an earlier range has sent this watermark.
+    `file_size` is the length of the file when it was scanned. `damage` describes the end of a damaged file, in the last
+    range only. `file_format` is the record format that the scan found: the headers that define it may be outside this
+    range. `link_times`: the time of the link before the first block, by kind of rows, for queries that need it.
+    `newest`: the newest time after the last block, by kind of rows.
     """
 
     input_number: int
@@ -91,8 +91,8 @@ def read_block_range(
 ) -> Iterator[pa.RecordBatch]:
     """Read a block range and yield its rows as one batch. Raise InputError if the file has changed since the scan.
 
-    With `measure` there is one query. Then counters have the name of their leaf in the plan in place of the query, and
-    contain the figures of leaves.
+    With `measure` there is only one query. Then counters are labelled with the name of their leaf in the plan instead
+    of the query, and they contain the figures of the leaves.
     """
     begin = time.perf_counter()
     readers = assignment.readers(block_range.input_number)
@@ -104,14 +104,15 @@ def read_block_range(
             f"{input_.path}: changed while it was read: got {len(file.data)} bytes, expected {block_range.file_size}"
         )
     file = replace(file, format=block_range.file_format)
-    # Provisional partials leave at the end of the range: earlier ones would be merged in the same micro-batch.
+    # Provisional partials are sent only at the end of the range: earlier ones would be merged in the same micro-batch
+    # anyway.
     plans = [replace(leaf.low, provisional=False) for leaf in leaves]
     node = Node(
         *(input_.link, file, plans, slots, capacity),
         link_times=block_range.link_times,
         budget=budget_of(slots),
     )
-    # Without a stated disorder, only the end of the input is a watermark of provisional rows.
+    # If no maximum disorder is stated, provisional rows have no watermark before the end of the input.
     ends_only = [leaf.low.provisional and leaf.low.slack is None for leaf in leaves]
     scanned = block_range.watermark
     watermarks = [scanned if leaf.low.has_record_watermarks or scanned == END else BEGINNING for leaf in leaves]
@@ -153,13 +154,16 @@ def read_block_range(
 def leaf_figures(
     assignment: InputAssignment, reader: int, rows: int, bytes_: int, samples: Samples
 ) -> tuple[int, tuple[int, int, float, int]]:
-    """Return the position of a leaf in the only plan, and its figures (`Measurement`): its state is its tables."""
+    """Return the position of a leaf in the only plan, and its figures (`Measurement`).
+
+    Its state consists of its tables.
+    """
     table_bytes = samples.total(TABLE_BYTES, query=assignment.counter_label(reader, measure=True))
     return assignment.plans[0].nodes.index(assignment.leaf(reader)), (rows, bytes_, 0.0, int(table_bytes))
 
 
 def damage_of(path: Path, block_range: BlockRange) -> Damage:
-    """Return the damage of a capture and its place."""
+    """Return the damage of a capture, with its place."""
     return Damage(str(path), f"byte {_damaged_byte(block_range):,}", (block_range.damage or "").replace("_", " "))
 
 
@@ -168,7 +172,7 @@ def _damaged_byte(block_range: BlockRange) -> int:
 
 
 def describe_damage(path: Path, block_range: BlockRange) -> str:
-    """Return the warning for a damaged capture, with the position of the damage."""
+    """Return the warning about a damaged capture, with the position of the damage."""
     position = _damaged_byte(block_range)
     unread = block_range.file_size - position
     rest = f"the last {unread:,} bytes are not read" if unread else "the rest of the compressed file cannot be read"
@@ -179,7 +183,7 @@ def describe_damage(path: Path, block_range: BlockRange) -> str:
 class LeafOutput:
     """The rows of a leaf from a block range: partials, and the watermark after them (BEGINNING for none).
 
-    `accepted`: the newest accepted time of the link; END if the partials contain no other times.
+    `accepted`: the newest time of the link that was not rejected as wrong; END if the partials contain no other times.
     """
 
     watermark: int
@@ -188,20 +192,20 @@ class LeafOutput:
 
     @property
     def newest(self) -> int:
-        """The newest accepted time of provisional partials (`lowlevel.plan.NEWEST`); BEGINNING without them."""
+        """The newest accepted time of provisional partials (`lowlevel.plan.NEWEST`); BEGINNING if there are none."""
         times = [batch.column(NEWEST) for batch in self.batches if batch.num_rows and NEWEST in batch.schema.names]
         return min(self.accepted, max((pc.max(column).as_py() for column in times), default=BEGINNING))
 
 
 @dataclass(frozen=True)
 class TaskOutput:
-    """Rows that a task has read from input `input_number`, by leaf.
+    """The rows that a task has read from one input, by leaf.
 
-    `sequence` is the order of the block ranges of one input. `newest_time` is the largest packet time in ns, or None.
-    `position` is the position after the range, and `input_size` the size of the input; both are equal at the end of the
-    input. `warnings` are for the user, and `damages` for the quarantine. `sampled_ranges` contains the times of the
-    sampled partials of each leaf (`highlevel.spark.estimates`). `measured` and `seconds`: the figures of leaves and the
-    time of the task, in a measured run.
+    `sequence` numbers the block ranges of one input in their order. `newest_time` is the largest packet time in ns, or
+    None. `position` is the position after the range, and `input_size` the size of the input; they are equal at the end
+    of the input. `warnings` are for the user, and `damages` for the quarantine. `sampled_ranges` contains the times of
+    the sampled partials of each leaf (`highlevel.spark.estimates`). In a measured run, `measured` contains the figures
+    of the leaves, and `seconds` is the time of the task.
     """
 
     input_number: int
@@ -224,8 +228,8 @@ def pack_output(assignment: InputAssignment, output: TaskOutput) -> pa.RecordBat
     for reader, leaf_output in output.leaf_outputs.items():
         rows += leaf_rows(assignment, reader, output.input_number, output.sequence, leaf_output)
     if not output.leaf_outputs:
-        # Every partition receives a row per range. A partition without rows would save no state, and the next
-        # micro-batch would need it.
+        # Every partition receives a row for each range. A partition without rows would not run and so would save no
+        # state, which the next micro-batch needs.
         rows += [
             (part, COUNTERS, 0, output.sequence, BEGINNING, BEGINNING, None) for part in range(assignment.partitions)
         ]
@@ -248,7 +252,7 @@ def pack_output(assignment: InputAssignment, output: TaskOutput) -> pa.RecordBat
 def leaf_rows(
     assignment: InputAssignment, reader: int, input_number: int, sequence: int, leaf_output: LeafOutput
 ) -> Iterator[ArrivalRow]:
-    """Yield the rows of a leaf from input `input_number`: one row per partition, for each source that is the leaf."""
+    """Yield the rows of a leaf from one input: one row for each partition, for each source that is this leaf."""
     query, leaf = assignment.leaves[reader]
     fragments = assignment.fragments[query]
     newest = leaf_output.newest
@@ -263,7 +267,7 @@ def leaf_rows(
 
 
 def make_batch(rows: Sequence[ArrivalRow]) -> pa.RecordBatch:
-    """Return rows, possibly none, as a batch of ARROW_SCHEMA."""
+    """Return rows as a batch of ARROW_SCHEMA. There may be no rows."""
     columns = zip(*rows, strict=True) if rows else [()] * len(ARROW_SCHEMA)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, ARROW_SCHEMA, strict=True)], schema=ARROW_SCHEMA

@@ -1,4 +1,4 @@
-"""Repartitioning: rows are sent to partitions by the values of a key, packed for each partition."""
+"""Repartition rows: send them to partitions by the values of a key, packed for each partition."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from lowlevel.watch.watched_file import Watchlists
 
 @dataclass(frozen=True)
 class Repartition:
-    """Send rows to partitions by `key`, with only the `columns` that are needed. `macs` are columns of MACs."""
+    """Sends rows to partitions by `key`, with only the `columns` that are needed. `macs` are the columns with MACs."""
 
     columns: tuple[str, ...]
     key: PartitionKey
     macs: frozenset[str]
 
     def pack_parts(self, batches: Sequence[pa.RecordBatch], part_count: int) -> list[bytes | None]:
-        """Return the rows for each of `part_count` partitions, in the order of the batches, None without rows."""
+        """Return the packed rows for each of `part_count` partitions, in the order of the batches. None: no rows."""
         batches = [batch for batch in batches if batch.num_rows]
         if not batches:
             return [None] * part_count
@@ -45,7 +45,7 @@ class Repartition:
         return [pack(part_table) if part_table.num_rows else None for part_table in part_tables]
 
     def _add_key_columns(self, key: PartitionKey, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[str]]:
-        """Return the batch with the columns of the key, and their names."""
+        """Return the batch with the columns of the key added, and the names of these columns."""
         names = []
         columns = BatchColumns(batch, self.macs)
         for position, expression in enumerate(key):

@@ -1,9 +1,9 @@
-"""Restarts after failures that the inputs did not cause: conditions, delays and limits.
+"""When a run is restarted after a failure that the inputs did not cause, and after which delay.
 
-A query on Spark ends if a worker process is killed, or if a busy machine does not start it within Spark's ten seconds.
-The checkpoint is exact, so the query can continue. Such a query is started again after 1, 2, 4, 8, 16, 32 and 60
-seconds, and once more after 60. A finished micro-batch resets the delay, so a run of months survives any number of
-restarts. Every other failure ends the run.
+A Spark query fails if one of its Python workers is killed, or if a busy machine does not start a worker within Spark's
+limit of ten seconds. The checkpoint is exact, so the query is started again: after 1, 2, 4, 8, 16, 32 and 60 seconds,
+and once more after 60. Each finished micro-batch resets the delay, so a run of months survives any number of restarts.
+Every other failure ends the run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIRST_DELAY = 1.0
 """Seconds before the first restart. Each further delay is twice as long, up to LONGEST_DELAY."""
 
 LONGEST_DELAY = 60.0
-"""Longest delay in seconds. The delays add up to three minutes, so a run survives such an overload."""
+"""Maximum delay in seconds. All delays together are three minutes, so a run survives an overload of this length."""
 
 WORKER_START, WORKER_END, EXECUTOR_LOST = "worker_start", "worker_end", "executor_lost"
 
@@ -38,11 +38,11 @@ REASONS = {
     ),
     EXECUTOR_LOST: re.compile(r"ExecutorLostFailure|Executor heartbeat timed out|Slave lost|Worker lost"),
 }
-"""Patterns in the report of a failed job, by the value of the label `reason`."""
+"""For each value of the label `reason`: the pattern that finds this reason in the report of a failed job."""
 
 
 def restart_reason(report: str) -> str | None:
-    """Return the reason of a failure that a restart may cure, or None if the job would fail again.
+    """Return the reason of a failure after which a restart may succeed, or None if the job would fail again.
 
     >>> restart_reason("org.apache.spark.SparkException: Python worker failed to connect back.")
     'worker_start'
@@ -58,7 +58,7 @@ class Restarts:
     """Counts the restarts of one run."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        """Begin without restarts. `say` receives a line about each restart."""
+        """Create a counter of restarts, at zero. `say` receives a line about each restart."""
         self.say = say
         self.samples = Samples()
         for reason in REASONS:
@@ -66,7 +66,7 @@ class Restarts:
         self._successive_restarts = 0
 
     def reset_delay(self) -> None:
-        """Record that a micro-batch is finished."""
+        """Begin again with the shortest delay, because a micro-batch was finished."""
         self._successive_restarts = 0
 
     def next_delay(self, report: str) -> float | None:
@@ -87,7 +87,10 @@ class Restarts:
         return seconds
 
     def make_final_error(self, report: str) -> Exception:
-        """Return the exception that ends the run. Its message contains the number of restarts without progress."""
+        """Return the exception that ends the run.
+
+        Its message contains the number of successive restarts without progress.
+        """
         error, count = find_root_cause(report), self._successive_restarts
         if not count or not isinstance(error, RunError):
             return error

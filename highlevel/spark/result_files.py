@@ -1,13 +1,14 @@
-"""Results as files, exactly once: Parquet files of each query, each with the rows of several micro-batches.
+"""Results as Parquet files, each row exactly once. A file contains rows of one query, of several micro-batches.
 
-`highlevel.results.stored_files` contains the names of files. The rows of a micro-batch are appended to the newest file
-of their date: the file is written again, under a temporary name that is then renamed. So a reader of the folder sees no
-row twice, at any time, and no later job has to merge small files. A file is complete when it has the rows of
-MAX_BATCHES micro-batches, or MAX_BYTES. Its metadata contain the ID and the number of rows of each micro-batch.
-The columns are the same as for `wiretide query --format parquet`: addresses are text, times `timestamp[ns, UTC]`.
+`highlevel.results.stored_files` describes the names of files. To append the rows of a micro-batch to the newest file of
+their date, the whole file is written again, under a temporary name, and then renamed. So readers of the folder never
+see a row twice, and no later job has to merge small files. A file is complete, and is not appended to any more, when it
+has the rows of MAX_BATCHES micro-batches, or MAX_BYTES. Its metadata contain the ID and the number of rows of each
+micro-batch. The columns are the same as for `wiretide query --format parquet`: addresses are text, times `timestamp[ns,
+UTC]`.
 
-A repeated micro-batch replaces its own rows in these files. Its rows in other files, of an attempt with other settings,
-are removed before.
+If a micro-batch is repeated, its new rows replace its old ones in these files. If an earlier attempt with other
+settings has written its rows into other files, they are removed first.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ MAX_BATCHES = 64
 """Maximum number of micro-batches in a file: a day of windows of 10 s has 136 files."""
 
 MAX_BYTES = 8 << 20
-"""Size from which a file is complete. Each micro-batch with results writes less than this again."""
+"""Size from which a file is complete. So an append writes less than this size again."""
 
 DELETED = "_deleted-until"
-"""The file with the time of the newest row of which a file was deleted. Changes up to this time are incomplete."""
+"""Name of a file that contains the time of the newest row that was deleted. Changes up to this time are incomplete."""
 
 DELETED_BEFORE = "deleted-until"
-"""Its name in folders of earlier versions, which programs such as Spark would read as results."""
+"""The name of this file in folders of earlier versions. Programs such as Spark would read it as results."""
 
 
 def batches_of(path: Path) -> Batches:
@@ -68,14 +69,14 @@ def batches_of(path: Path) -> Batches:
 
 
 def read_rows(path: Path) -> pa.Table:
-    """Return all rows of a file, verified. Raises FolderError for a damaged file."""
+    """Return all rows of a file, after verifying it. Raises FolderError for a damaged file."""
     with convert_damage(path):
         return pq.ParquetFile(path, page_checksum_verification=True).read()
 
 
 @contextmanager
 def convert_damage(path: Path) -> Iterator[None]:
-    """Raise FolderError for a file that cannot be read."""
+    """Convert exceptions while `path` is read to a FolderError."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -92,13 +93,13 @@ def write_results(
 ) -> dict[str, list[Path]]:
     """Write the readable results of a micro-batch. Return the files with its rows by query.
 
-    `repeated`: for a micro-batch that an earlier attempt may have written: by query, the files that tasks write again.
-    Its rows in other files are replaced or removed. None: the micro-batch is new.
+    `repeated`: None if the micro-batch is new. If an earlier attempt may have written it: for each query the files that
+    tasks write again. Its rows in other files are replaced or removed.
 
-    With `keep`, complete files are deleted when all their rows are more than `keep` ns older than the newest one, by
-    the end of the window or the time of the row. Files with rows of this micro-batch stay until the next one. A file of
-    changes stays until its rows cannot change any more: `final_until` contains for each query with changes the time
-    (ns) up to which rows were final before the micro-batch.
+    With `keep`, complete files are deleted when all their rows are more than `keep` ns older than the newest row. The
+    age is that of the end of the window, or of the time of the row. Files with rows of this micro-batch are deleted by
+    the next one at the earliest. A file of changes is deleted only when its rows are final: `final_until` contains, for
+    each query with changes, the time (ns) up to which rows were final before the micro-batch.
     """
     written: dict[str, list[Path]] = {}
     for query, table in results.items():
@@ -114,7 +115,7 @@ def write_results(
         if table.num_rows and keep is not None:
             time = kept_by(table.schema)
             newest = None if time is None else pc.max(table[time].cast(pa.int64())).as_py()
-            if time is not None and newest is not None:  # lifetimes without an end have none
+            if time is not None and newest is not None:  # `newest` is None if all lifetimes have no end
                 delete_old(folder, time, newest - keep, batch_id, (final_until or {}).get(query, END))
     return written
 
@@ -122,10 +123,10 @@ def write_results(
 def appended_files(
     folder: Path, batch_id: int, table: pa.Table, part: int | None = None
 ) -> Iterator[tuple[Path, pa.Table, Batches]]:
-    """Yield each file that contains rows of a micro-batch afterwards: its path, all its rows, its micro-batches.
+    """Yield each file that will contain rows of a micro-batch: its path, all its rows, and its micro-batches.
 
-    The rows are appended to the newest file of `part`, or begin a new file if it is complete or has other columns. They
-    replace rows of the same micro-batch.
+    The rows are appended to the newest file of `part`. If that file is complete or has other columns, they begin a new
+    file. They replace rows of the same micro-batch.
     """
     for date, positions in by_date(table):
         target = folder / date
@@ -163,16 +164,17 @@ def discard_batches(folder: Path, batch_id: int, kept_files: Collection[Path] = 
 
 
 def kept_by(schema: pa.Schema) -> str | None:
-    """Return the time column that decides how long stored rows are kept; None if they are kept for ever."""
+    """Return the time column that decides when stored rows are deleted; None if they are never deleted."""
     time = date_column(schema) or time_of(schema)
     is_time = time in schema.names and (time == WINDOW_END or pa.types.is_timestamp(schema.field(time).type))
-    return time if is_time else None  # otherwise it is a number of an interval
+    return time if is_time else None  # otherwise the column contains the number of an interval
 
 
 def delete_old(folder: Path, time: str, bound: int, batch_id: int, final_until: int = END) -> None:
-    """Delete the oldest files whose rows are all final and older than `bound` (ns), by their column `time`.
+    """Delete the oldest files in which all rows are final and have a `time` (the name of a column) below `bound` ns.
 
-    The newest file is never deleted, and no file with rows of micro-batch `batch_id`: sinks and alerts still read them.
+    The newest file is never deleted. Files with rows of micro-batch `batch_id` are not deleted either, because sinks
+    and alerts still read them.
     """
     for path in list_files(folder)[:-1]:
         end = largest_time(path, time)
@@ -187,7 +189,7 @@ def delete_old(folder: Path, time: str, bound: int, batch_id: int, final_until: 
 
 
 def deleted_until(folder: Path) -> int:
-    """Return the time (ns) of the newest row of which results were deleted; BEGINNING if none were."""
+    """Return the time (ns) of the newest row that was deleted; BEGINNING if no rows were deleted."""
     try:
         return int((folder / DELETED).read_text("ascii"))
     except FileNotFoundError:
@@ -195,7 +197,10 @@ def deleted_until(folder: Path) -> int:
 
 
 def largest_time(path: Path, time: str = WINDOW_END) -> int:
-    """Return the largest value of a time column in a file, in ns, from its statistics. NULL is END."""
+    """Return the largest value of a time column in a file, in ns, from the statistics of the file.
+
+    A NULL counts as END.
+    """
     file = pq.read_metadata(path)
     index = file.schema.names.index(time)
     groups = [file.row_group(number).column(index).statistics for number in range(file.num_row_groups)]
@@ -203,13 +208,13 @@ def largest_time(path: Path, time: str = WINDOW_END) -> int:
 
 
 def read_batch(output: Path, plan: Plan, batch_id: int) -> pa.Table | None:
-    """Return the rows of a micro-batch in the plan's schema, None if it has no results."""
+    """Return the rows of a micro-batch in the plan's schema; None if it has no rows."""
     tables = list(tables_of_batch(output, plan, batch_id))
     return pa.concat_tables(tables) if tables else None
 
 
 def read_newest_batch(output: Path, plan: Plan, last: int) -> Iterator[pa.Table]:
-    """Yield the rows of the newest micro-batch with results, up to `last`, file by file."""
+    """Yield, file by file, the rows of the newest micro-batch that has results and is not after `last`."""
     files = newest_files(query_folder(output, plan.name), until=last)
     numbers = [number for path in files for number, _ in batches_of(path) if number <= last]
     if numbers:
@@ -224,7 +229,7 @@ def tables_of_batch(output: Path, plan: Plan, batch_id: int) -> Iterator[pa.Tabl
 
 
 def parts_of_batch(files: Iterable[Path], batch_id: int) -> Iterator[tuple[Path, int, int]]:
-    """Yield each file with rows of a micro-batch: its path, the position of the first row, and their number."""
+    """Yield each file with rows of a micro-batch: its path, the position of the first of these rows, their number."""
     for path in files:
         batches = batches_of(path)
         starts = accumulate((count for _, count in batches), initial=0)
@@ -234,16 +239,16 @@ def parts_of_batch(files: Iterable[Path], batch_id: int) -> Iterator[tuple[Path,
 
 
 def remove_results(output: Path, batch_id: int) -> None:
-    """Remove the results of a micro-batch that is repeated with other queries."""
+    """Remove the results of a micro-batch that will be repeated with other queries."""
     for folder in output.glob("*/"):
         discard_batches(folder, batch_id)
 
 
 def set_aside_results(output: Path, plan: Plan, *, always: bool = False) -> Path | None:
-    """Rename the folder of a query's results if they have other columns than the plan now, or `always`.
+    """Rename the folder of a query's results if its columns are not those of the plan, or if `always`.
 
-    Return the new folder, otherwise None. Without this, readers of the folder would find files with different columns,
-    or changes of two queries, whose sums have no meaning.
+    Return the new path, or None if nothing was renamed. Otherwise readers of the folder would find files with different
+    columns, or changes of two different queries, whose sums have no meaning.
     """
     folder = query_folder(output, plan.name)
     numbers = {path: batches_of(path)[-1][0] for path in newest_files(folder)}
@@ -261,7 +266,7 @@ def set_aside_results(output: Path, plan: Plan, *, always: bool = False) -> Path
 
 
 def rename_results(output: Path, old: str, new: str) -> None:
-    """Rename the folder of a query's results, unless this was done before."""
+    """Rename the folder of a query's results. Do nothing if it has already been renamed."""
     if query_folder(output, old).exists() and not query_folder(output, new).exists():
         query_folder(output, old).rename(query_folder(output, new))
 
@@ -279,10 +284,10 @@ def read_results(output: Path, plan: Plan) -> pa.Table:
 
 
 def move_to_dates(output: Path, aside: Path) -> None:
-    """Move the result files of an earlier version, which have no date in their path, to the folders of their dates.
+    """Move the result files of an earlier version, whose paths contain no date, to the folders of their dates.
 
-    The files are first moved to `aside`, so that a reader sees no row twice. An interrupted move continues at the next
-    call.
+    The files are first moved to `aside`, so that readers see no row twice. If this is interrupted, the next call
+    continues.
     """
     for folder in output.glob("*/"):
         if (folder / DELETED_BEFORE).exists():

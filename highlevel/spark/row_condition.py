@@ -3,8 +3,9 @@
 The condition is a WHERE clause over the columns of the kind, so it is evaluated by the low level. A classic pcap skips
 blocks outside the times of the condition without decoding them.
 
-The data source takes no filters of Spark (`pushFilters`). Spark 4.3 stores the reader that has taken a filter in the
-relation, and uses it for every later job over the same DataFrame, with other filters or without.
+The data source does not accept filters that Spark pushes down (`pushFilters`), because of an error in Spark 4.3: Spark
+stores the reader that has accepted a filter, and uses it for every later job over the same DataFrame, even if that job
+has another filter or none.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from lowlevel.subaggregates import INT_MAX, INT_MIN
 
 
 def compile_condition(text: str, kind: str, compile_query: Callable[[str], Plan]) -> Expression:
-    """Return the condition of a WHERE clause over the rows of a kind.
+    """Return the condition of a WHERE clause over rows of one kind.
 
-    Raises ValueError for an error of the text, and for a condition that needs more than its row, such as a sub-query.
+    Raises ValueError for an error in the text, and for a condition that needs more than one row, such as a sub-query.
     """
     try:
         plan = compile_query(f"SELECT ts FROM {kind} WHERE ({text}\n)")
@@ -44,7 +45,7 @@ def compile_condition(text: str, kind: str, compile_query: Callable[[str], Plan]
 
 @dataclass(frozen=True)
 class FilteredBatch:
-    """The rows of a batch that pass, as `Rows`."""
+    """The rows of a batch that pass the condition. Implements `Rows`."""
 
     count: int
     earliest: int
@@ -54,7 +55,7 @@ class FilteredBatch:
 
 
 class RowCondition:
-    """The condition of one task that rows must pass."""
+    """The condition that the rows of one task must pass."""
 
     def __init__(self, expression: Expression | None) -> None:
         """Prepare a BOOL expression. None: all rows pass."""
@@ -68,15 +69,15 @@ class RowCondition:
 
     @property
     def limits_times(self) -> bool:
-        """Return whether some times cannot pass."""
+        """Return whether the condition excludes some times."""
         return (self.least, self.most) != (INT_MIN, INT_MAX)
 
     def excludes(self, block: Block) -> bool:
-        """Return whether the times of a block show that none of its rows pass."""
+        """Return whether the times of a block show that none of its rows passes."""
         return block.max_ts < self.least or block.min_ts > self.most
 
     def select(self, rows: Rows) -> Iterator[Rows]:
-        """Yield the rows that pass, if there are any."""
+        """Yield the rows that pass; nothing if there are none."""
         if rows.count == 0:
             return
         if self._condition is None:

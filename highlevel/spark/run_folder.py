@@ -1,6 +1,6 @@
-"""Inspection of the folder of a run: progress, sizes, and verification of all files. Nothing is changed.
+"""Inspect the folder of a run: show progress and sizes, and verify all files. Nothing is changed.
 
-The plans are not needed: the identity of the run, the checkpoint and the manifests name all other files.
+The plans of the queries are not needed: the identity of the run, the checkpoint and the manifests name all files.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from highlevel.spark.totals import Totals, TotalsFiles
 class RunSummary:
     """The contents of the folder of a run. Sizes are in bytes, times in ns.
 
-    `next_batch` is the number of the next micro-batch, `planned` the last planned number or -1. `inputs` are the
-    paths of the inputs with position and size in blocks or segments; None before the first micro-batch.
-    `queries` are the texts of the queries by name. `files` contains number and bytes of the files of each subfolder.
+    `next_batch` is the number of the next micro-batch, and `planned` the number of the last planned one, or -1.
+    `inputs` contains (position, size) of each input by its path, in blocks or segments; None before the first
+    micro-batch. `queries` contains the text of each query by its name. `files` contains (number, bytes) of the files in
+    each subfolder, `results` the same for the results of each query.
     """
 
     next_batch: int
@@ -54,7 +55,10 @@ def read_run(folder: Path) -> RunIdentity:
 
 
 def summarise(folder: Path) -> RunSummary:
-    """Return progress and sizes of a folder, which may be in use. Raises FolderError if its small files are damaged."""
+    """Return progress and sizes of a folder, which may be in use.
+
+    Raises FolderError if one of its documents is damaged.
+    """
     identity = read_run(folder)
     planned, committed = (_newest(folder / "checkpoint" / name) for name in ("offsets", "commits"))
     totals_files = TotalsFiles(folder / "totals")
@@ -73,7 +77,7 @@ def summarise(folder: Path) -> RunSummary:
 
 
 def verify(folder: Path) -> Iterator[tuple[Path, str | None]]:
-    """Read every file that a restart or a reader of results needs. Yield each path, and its problem or None.
+    """Read every file that a restart or a reader of results needs. Yield each path with its problem or None.
 
     The folder must not be in use.
     """
@@ -93,7 +97,7 @@ def verify(folder: Path) -> Iterator[tuple[Path, str | None]]:
     for part in sorted(parts):
         batches = {int(path.stem) for path in part.glob("[0-9]*.json")}
         if problem is None and next_batch > 0:
-            batches.add(next_batch - 1)  # the next micro-batch reads this version
+            batches.add(next_batch - 1)  # the next micro-batch reads this version of the state
         for batch in sorted(batches):
             path = part / f"{batch}.json"
             yield path, _problem_of(path, partial(_load_state, part, batch))
@@ -112,7 +116,7 @@ def _read_rows(path: Path) -> None:
 
 
 def _problem_of(path: Path, read: Callable[[], Any]) -> str | None:
-    """Return why `read` fails, or None."""
+    """Return why `read` fails for a path, or None."""
     try:
         read()
     except FolderError as error:

@@ -1,15 +1,14 @@
-"""Identity of a run's folder: its queries and inputs, with the numbers under which state and offsets are stored.
+"""The identity of a run's folder: its queries and inputs, with the IDs under which state and offsets are stored.
 
     run.json    state format, partitions, …; queries: id, name, fingerprint, …; inputs: id, path, …
 
-Offsets count blocks of certain files and segments of certain spools, and state belongs to certain queries in a certain
-number of partitions. The identity is written when a folder is first used, and compared at each later start.
+Stored offsets and states are valid only for the same files and spools, the same queries, and the same number of
+partitions. So their identity is written when a folder is first used, and compared at each later start.
 
-Queries may change between two starts. A query keeps its ID, and thereby its state, as long as its *fingerprint* is the
-same (`query_fingerprint`): its position and its name may change. Every other query receives a new ID. It
-has no state before the micro-batch `since`, so it begins there. IDs are never used again, so no query can load the
-state of another query. An input that no query reads any more keeps its ID and its offset, and continues there if a
-query reads it again.
+Queries may change between two starts. A query keeps its ID, and so its state, as long as its *fingerprint* is the same
+(`query_fingerprint`), even if its position and its name change. Every other query receives a new ID, and begins without
+state at micro-batch `since`. IDs are never reused, so no query can load the state of another one. An input that no
+query reads any more keeps its ID and its offset. If a query reads it again later, it continues there.
 """
 
 from __future__ import annotations
@@ -37,26 +36,28 @@ from lowlevel.expressions.user_functions import UserFunction
 from lowlevel.spool.fingerprint import tree_text
 
 PARTITIONS = "operator partitions"
-"""Key of the number of partitions, which may differ after a restart (`highlevel.spark.state_partitions`)."""
+"""Key of the number of partitions. It may change at a restart (`highlevel.spark.state_partitions`)."""
 
 STATE_FORMAT = 8
-"""Version of the layout of operator states and results. Every version that writes another layout raises it."""
+"""Version number of the layout of operator states and results. It is increased whenever the layout changes."""
 
 READABLE_FORMATS = (7, STATE_FORMAT)
-"""Layouts that this version can continue."""
+"""Layouts of folders that this version of Wiretide can continue."""
 
 FORMAT = "state format"
-"""Key of the version of the layout. A run that continues an older folder replaces it before it writes state."""
+"""Key of the layout's version. A run that continues an older folder sets it to STATE_FORMAT before it writes state."""
 
 DIGEST = "sums"
-"""Word before the digest of a capture in run.json. Folders of earlier versions have another digest, without a word."""
+"""Prefix of the digest of a capture in run.json. Folders of earlier versions contain another digest, without a
+prefix.
+"""
 
 ANOTHER_FOLDER = "take another folder, or delete this one to start again"
 
 
 @dataclass(frozen=True)
 class StoredQuery:
-    """A query of a run. It reads the inputs with the IDs `inputs`, and exists since micro-batch `since`."""
+    """A query of a run. It reads the inputs with the IDs `inputs`, and began with micro-batch `since`."""
 
     id: int
     name: str
@@ -68,9 +69,9 @@ class StoredQuery:
 
 @dataclass(frozen=True)
 class StoredInput:
-    """An input of a run. The offsets contain it since micro-batch `since`. `is_read`: a query reads it.
+    """An input of a run. The offsets contain it from micro-batch `since` on. `is_read`: a query reads it.
 
-    `content` is a digest of a capture, or "a spool".
+    `content` is a digest of the capture, or "a spool".
     """
 
     id: int
@@ -88,13 +89,13 @@ class StoredInput:
 
     @property
     def binding(self) -> tuple[str, str, str]:
-        """Path, link and stream, which identify the input in a pipeline."""
+        """(Path, link, stream), which identify the input in a pipeline."""
         return self.path, self.link, self.stream
 
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """The contents of run.json. `settings` are values that must not change, except PARTITIONS, by their names."""
+    """The contents of run.json. `settings`: by name, values that must not change. Only PARTITIONS may change."""
 
     settings: Mapping[str, Any]
     queries: tuple[StoredQuery, ...]
@@ -109,7 +110,10 @@ class RunIdentity:
 
 @dataclass(frozen=True)
 class QueryChanges:
-    """Differences between the queries of two starts, as names of queries. `renamed` contains (old name, new name)."""
+    """The names of queries that differ between two starts, by the kind of difference.
+
+    `renamed`: (old name, new name).
+    """
 
     kept: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
@@ -118,11 +122,11 @@ class QueryChanges:
     removed: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is a difference."""
+        """Return True if there is a difference."""
         return bool(self.renamed or self.changed or self.added or self.removed)
 
     def lines(self, ended: Sequence[str] = ()) -> Iterator[str]:
-        """Yield lines for the user. `ended`: queries of which all inputs have been read."""
+        """Yield lines for the user. `ended`: names of queries whose inputs have all been read to their ends."""
         if self.kept:
             yield f"queries that keep their open windows: {', '.join(self.kept)}"
         for old, new in self.renamed:
@@ -142,12 +146,12 @@ def _beginning(name: str, ended: Sequence[str]) -> str:
 
 
 def digest_file(file: Capture) -> str:
-    """Return a digest of all bytes of a file. A touched, renamed or copied file has the same digest."""
+    """Return a digest of all bytes of a file. It does not depend on the name and the times of the file."""
     return f"{len(file.data)} bytes, {DIGEST} {digest_content(file.data)}"
 
 
 def digest_file_slowly(file: Capture) -> str:
-    """Return the digest that folders without the word DIGEST contain: BLAKE2b over all bytes."""
+    """Return the digest that folders of earlier versions contain: BLAKE2b over all bytes."""
     digest = hashlib.blake2b(digest_size=16)
     for start in range(0, len(file.data), CHUNK_BYTES):
         digest.update(memoryview(file.data[start : start + CHUNK_BYTES]))  # type: ignore[arg-type]
@@ -157,8 +161,8 @@ def digest_file_slowly(file: Capture) -> str:
 def query_fingerprint(plan: Plan) -> str:
     """Return 32 hexadecimal digits that depend on all nodes of a query, including the names of its columns.
 
-    The name of the query, and comments, spaces and upper or lower case of its text have no effect. Functions in Python
-    are identified by name and types: the text of a function may change, as no stored state contains its results only.
+    The name of the query has no effect. Comments, spaces, and upper or lower case in its text have no effect either. A
+    Python function of the user is identified by its name and types, so its code may change.
     """
     return hashlib.blake2b(tree_text(plan.root, _without_code).encode(), digest_size=16).hexdigest()
 
@@ -174,12 +178,12 @@ def _without_code(value: object) -> object:
 
 
 def describe_queries(plans: Sequence[Plan]) -> list[StoredQuery]:
-    """Describe the queries of a run that begins, without their inputs."""
+    """Describe the queries of a new run, without their inputs."""
     return [StoredQuery(number, plan.name, query_fingerprint(plan), plan.sql, ()) for number, plan in enumerate(plans)]
 
 
 def find_changes(folder: Path, plans: Sequence[Plan]) -> QueryChanges | None:
-    """Return how the queries of the run in a folder differ from `plans`, None if there is no run.
+    """Return how `plans` differ from the queries of the run in a folder; None if the folder has no run.
 
     Inputs are not opened. Raises FolderError as `read_identity` does.
     """
@@ -191,7 +195,7 @@ def find_changes(folder: Path, plans: Sequence[Plan]) -> QueryChanges | None:
 
 
 def describe_run(assignment: InputAssignment, part_count: int, block_records: int, is_paced: bool) -> RunIdentity:
-    """Describe a run that begins. Raises InputError for a file that is no capture."""
+    """Describe a new run. Raises InputError for a file that is not a capture."""
     settings = {
         FORMAT: STATE_FORMAT,
         PARTITIONS: part_count,
@@ -213,7 +217,7 @@ def describe_run(assignment: InputAssignment, part_count: int, block_records: in
 
 
 def read_identity(folder: Path) -> RunIdentity | None:
-    """Return the identity of the run in a folder, None for a new folder.
+    """Return the identity of the run in a folder; None for a new folder.
 
     Raises FolderError for a folder of another version, and for a checkpoint without an identity.
     """
@@ -254,10 +258,12 @@ def write_identity(folder: Path, identity: RunIdentity) -> None:
 def continue_identity(
     folder: Path, stored: RunIdentity, new: RunIdentity, next_batch: int, next_offsets: int
 ) -> tuple[RunIdentity, QueryChanges]:
-    """Give the queries and inputs of `new` the IDs of a stored run. Return the identity, and the differences.
+    """Give the queries and inputs of `new` the IDs of the stored run.
 
-    New queries begin with micro-batch `next_batch`, new inputs with the offsets of `next_offsets`. Raises FolderError
-    for a run that must not continue in this folder.
+    Return the combined identity, and the differences.
+
+    New queries begin with micro-batch `next_batch`, and new inputs with micro-batch `next_offsets`, whose offsets are
+    not planned yet. Raises FolderError for a run that must not continue in this folder.
     """
     for key in [*new.settings, *stored.settings]:
         if key not in (PARTITIONS, FORMAT) and stored.settings.get(key) != new.settings.get(key):
@@ -298,7 +304,7 @@ def _names(queries: Sequence[StoredQuery]) -> str:
 
 
 def _match_queries(stored: Sequence[StoredQuery], new: Sequence[StoredQuery]) -> list[StoredQuery | None]:
-    """Return for each new query the stored query with its fingerprint, if possible with its name too."""
+    """Return for each new query the stored query with its fingerprint. Queries with the same name are preferred."""
     matches: list[StoredQuery | None] = [None] * len(new)
     remaining = list(stored)
     for needs_name in (True, False):
@@ -334,7 +340,7 @@ def _compare(
 def _match_inputs(
     folder: Path, stored: RunIdentity, new: RunIdentity, next_offsets: int
 ) -> tuple[tuple[StoredInput, ...], dict[int, int]]:
-    """Return the inputs of the run, those that no query reads included, and the ID of each input of `new`."""
+    """Return all inputs of the run, including those that no query reads, and the ID of each input of `new`."""
     remaining = list(stored.inputs)
     known: list[StoredInput] = []
     next_id = 1 + max((input_.id for input_ in stored.inputs), default=-1)
@@ -358,7 +364,7 @@ def _match_inputs(
 
 
 def _has_content(stored: StoredInput, new: StoredInput) -> bool:
-    """Return whether an input has the content that the folder expects. Folders of earlier versions store BLAKE2b."""
+    """Return whether an input has the content that the folder expects. The folder may contain the earlier digest."""
     if DIGEST not in new.content or DIGEST in stored.content or stored.content == new.content:
         return stored.content == new.content
     return stored.content == digest_file_slowly(open_mapped(Path(new.path), "the stream engine"))
@@ -370,7 +376,7 @@ def apply_identity(assignment: InputAssignment, new: RunIdentity, identity: RunI
     for input_ in identity.inputs:
         ids[input_.binding].append(input_.id)
     input_ids = [ids[input_.binding].pop(0) for input_ in new.inputs]
-    # In the order of the IDs, so that the ports of a query keep their numbers.
+    # The inputs are in the order of their IDs, so that the ports of a query keep their numbers.
     order = sorted(range(len(input_ids)), key=input_ids.__getitem__)
     return replace(
         assignment,

@@ -1,11 +1,11 @@
-"""Temporary folders of a JVM or a demo, removed at their end or at a later start.
+"""Temporary folders of a JVM or of `wiretide demo`. They are removed at the end of the process, or at a later start.
 
     TMPDIR/wiretide-spark-XXXXXXXX/lock    held with flock by the process that started the JVM
     TMPDIR/wiretide-demo-XXXXXXXX/lock     held with flock by the demo
 
-A process that is killed cannot remove its folder, but the kernel releases its lock. So the next start removes each
-folder of this user whose lock is free. A stored process ID is not sufficient, because a later process may have the same
-ID.
+A killed process cannot remove its folder, but the operating system releases its lock. So the next start removes each
+folder of this user whose lock is free. A stored process ID would not be sufficient, because a later process may have
+the same ID.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ScratchFolder:
 
     @classmethod
     def create(cls, prefix: str = PREFIX) -> ScratchFolder:
-        """Remove the folders of `prefix` that no process uses any more, and create a folder for this process."""
+        """Create a folder for this process. First remove the folders with this prefix that no process uses any more."""
         remove_abandoned(Path(tempfile.gettempdir()), prefix)
         path = Path(tempfile.mkdtemp(prefix=prefix))
         lock = os.open(path / "lock.new", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -40,14 +40,14 @@ class ScratchFolder:
         return cls(path, lock)
 
     def remove(self) -> None:
-        """Remove the folder, even if processes that are about to end still use its content."""
+        """Remove the folder, even if processes that are ending still write into it."""
         shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):
             os.close(self.lock)
 
 
 def remove_abandoned(folder: Path, prefix: str = PREFIX) -> list[Path]:
-    """Remove the folders of this user whose process has ended, and return them."""
+    """Remove the folders of this user whose processes have ended. Return the removed folders."""
     removed = []
     for path in folder.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):

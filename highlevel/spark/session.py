@@ -1,7 +1,7 @@
-"""Spark session with measured settings, without console output, on loopback.
+"""Start and end Spark sessions: with settings that were best in measurements, and without output on the console.
 
-The Python workers do the work, and the JVM transports packed rows. So the JVM should use few cores. The optimising
-compiler of the JVM would cost a third of a second per query, for code that runs for milliseconds.
+The Python workers do the work, and the JVM only transports packed rows, so the JVM should use few cores. Its optimising
+compiler is not used: it would take a third of a second per query, for code that runs for milliseconds.
 `docs/internals/spark.md` contains the figures.
 """
 
@@ -44,20 +44,22 @@ from highlevel.spark.settings import (
 
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 _use_counts: dict[SparkContext, int] = {}
-"""Number of users of each session that was started here. Other sessions are never stopped."""
+"""For each session that this module started: how often it is in use. Other sessions are never stopped."""
 
 _jvm_folders: dict[SparkContext, ScratchFolder] = {}
-"""Contexts with a separate JVM that ends with them, and the folder of its temporary files."""
+"""For each context whose JVM this module started: the folder of the JVM's temporary files. The JVM ends with it."""
 
 LONGEST_SOCKET_FOLDER = 107 - len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
-"""Bytes of the folder of a Unix socket, whose whole path has at most 107 bytes; TCP is used if it is longer."""
+"""Maximum length in bytes of the folder of a Unix socket, because its path has at most 107 bytes. For a longer folder
+TCP is used.
+"""
 
 JVM_END_SECONDS = 5.0
-"""Maximum seconds until a JVM has ended after its connections were closed."""
+"""Maximum seconds to wait for the end of a JVM after its connections were closed."""
 
 
 def print_warning(line: str) -> None:
-    """Print a line for the user to standard error."""
+    """Print a line for the user on standard error."""
     print(f"wiretide: {line}", file=sys.stderr, flush=True)
 
 
@@ -71,12 +73,12 @@ def start_session(
 ) -> SparkSession:
     """Start a session, or use the existing session of this process. End it with `close_session`, once for each call.
 
-    `partitions` is the number of partitions of a shuffle. Warnings and traces of the JVM are written to the file `log`,
-    because they are not messages for users. `chosen` are settings that the user gave; they override all others. An
-    existing session keeps its settings. `say` receives a line if the executors of a cluster do not start soon.
+    `partitions` is the number of partitions of a shuffle. The log of the JVM is written to the file `log`, because it
+    is not meant for users. `chosen` are the settings that the user has given; they override all others. An existing
+    session keeps its settings. `say` receives a line if the executors of a cluster do not start soon.
 
-    Raise JavaMissingError, or RunError with the reason if Spark does not start (an unknown master, a cluster without
-    answer or without executors, a wrong setting).
+    Raises JavaMissingError, and RunError with the reason if Spark does not start: for example an unknown master, a
+    cluster that does not answer or has no executors, or a wrong setting.
     """
     active_context = SparkContext._active_spark_context
     if active_context is not None:
@@ -111,7 +113,8 @@ def start_session(
         log_size = log_file.stat().st_size if log_file.exists() else 0
         try:
             with redirect_standard_error(log_file):
-                # If this is interrupted, the JVM has no folder for the file with its port. Then it never ends.
+                # If this were interrupted, the JVM would not find the folder into which it writes its port, and would
+                # never end.
                 with uninterrupted():
                     start_jvm(jvm_settings, folder)
                 check_known(SparkContext._jvm, chosen)
@@ -124,7 +127,7 @@ def start_session(
         finally:
             if spark is None:
                 with uninterrupted():
-                    unfinished_context = SparkContext._active_spark_context  # if the cluster ended during the start
+                    unfinished_context = SparkContext._active_spark_context  # if the cluster failed during the start
                     if unfinished_context is not None:
                         with contextlib.suppress(Py4JError, OSError):
                             unfinished_context.stop()
@@ -152,7 +155,10 @@ def start_session(
 
 
 def start_jvm(conf: SparkConf, folder: Path | None) -> None:
-    """Start the JVM of this process in a working folder, if none runs. None: in the folder of this process."""
+    """Start the JVM of this process with the working folder `folder`; None: that of this process.
+
+    Do nothing if a JVM runs.
+    """
     if SparkContext._gateway is None and folder is not None:
         SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"cwd": folder}))  # type: ignore[no-untyped-call]
     else:
@@ -160,11 +166,12 @@ def start_jvm(conf: SparkConf, folder: Path | None) -> None:
 
 
 def write_launcher(path: Path) -> None:
-    """Write a program that starts the Python of this process.
+    """Write a script that starts the Python executable of this process.
 
-    Executors find the Python of an archive by a path relative to their working folder, such as
-    `./wiretide/bin/python`. Spark uses the same path for the processes that it starts next to the driver, which need
-    the Python of the driver. A link would not do: it would not belong to the virtual environment.
+    Executors find the Python of an archive by a path relative to their working folder, such as `./wiretide/bin/python`.
+    Spark uses the same path for processes that it starts on the driver's machine, which need the Python of the driver.
+    This script is at that path there. A symbolic link would not work, because Python would not find its virtual
+    environment.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n', "utf-8")
@@ -173,7 +180,7 @@ def write_launcher(path: Path) -> None:
 
 @contextmanager
 def redirect_standard_error(path: Path) -> Iterator[None]:
-    """Append standard error of this process and of new child processes to a file while the context is active."""
+    """While the context is active, append the standard error of this process and of new child processes to a file."""
     sys.stderr.flush()
     original_stderr = os.dup(2)
     try:
@@ -186,12 +193,12 @@ def redirect_standard_error(path: Path) -> Iterator[None]:
 
 
 def close_session(spark: SparkSession) -> None:
-    """End one use of a session. The last call stops the session and waits for the end of its JVM and Python workers.
+    """End one use of a session. The last call stops the session, and waits until its JVM and Python workers have ended.
 
-    A session that was not started here is not changed. A JVM that has already ended is no error. Ctrl-C takes effect
-    afterwards.
+    A session that this module did not start is not changed. It is not an error if the JVM has already ended. Ctrl-C
+    takes effect afterwards.
     """
-    context = spark.sparkContext  # reading its application ID would call the JVM
+    context = spark.sparkContext  # do not read its application ID, because that calls the JVM
     with uninterrupted():
         if context not in _use_counts:
             return
@@ -212,10 +219,12 @@ def close_session(spark: SparkSession) -> None:
 def open_finite_session(
     on: str, paths: Sequence[Path], chosen: Mapping[str, str] = NO_SETTINGS
 ) -> Iterator[SparkSession]:
-    """Start a session on the engine `on` (`local`, `local[N]` or the URL of a master) for finite inputs, and end it.
+    """Start a session for finite inputs on `on` (`local`, `local[N]` or the URL of a master).
 
-    `chosen` are settings of Spark that the user gave. Raises InputError for an input that Spark cannot read, before a
-    JVM is started.
+    End it when the context ends.
+
+    `chosen` are the Spark settings that the user has given. Before a JVM is started, raises InputError for an input
+    that Spark cannot read.
     """
     require_java()
     for path in paths:
@@ -228,7 +237,7 @@ def open_finite_session(
 
 
 def _end_own_jvm(context: SparkContext) -> None:
-    """End the JVM that was started for a context, and remove its folder. Other contexts do not change."""
+    """End the JVM that was started for a context, and remove its folder. Do nothing for other contexts."""
     if context in _jvm_folders:
         _end_jvm()
         _jvm_folders.pop(context).remove()
@@ -242,7 +251,7 @@ def _end_all() -> None:
 
 
 def _suppress_end_messages(context: SparkContext) -> None:
-    """Suppress messages of the context's threads and connections when the JVM ends.
+    """Suppress the messages that the threads and connections of a context write when the JVM ends.
 
     `convert_jvm_failures` reports the end of the JVM.
     """
@@ -253,16 +262,18 @@ def _suppress_end_messages(context: SparkContext) -> None:
 
 
 def _is_not_broken_connection(record: logging.LogRecord) -> bool:
-    """Return False for records of broken connections, which py4j writes to the root logger."""
+    """Return False for log records about broken connections, which py4j writes to the root logger."""
     failure = record.exc_info[1] if record.exc_info else None
     expected = Py4JError | OSError | EOFError | KeyboardInterrupt  # py4j logs Ctrl-C while it waits for the JVM
     return not isinstance(failure, expected) or "py4j" not in record.pathname
 
 
 def read_jvm_end(max_seconds: float = 0.0) -> str | None:
-    """Return how the JVM of this process ended, such as "signal 9". Return None if it runs or has another owner.
+    """Return how the JVM of this process ended, such as "signal 9".
 
-    `max_seconds` is the maximum number of seconds to wait for the end.
+    Return None if it runs, or if another process started it.
+
+    `max_seconds` is the maximum time to wait for the end.
     """
     process: Any = getattr(SparkContext._gateway, "proc", None)
     if process is None:
@@ -276,7 +287,7 @@ def read_jvm_end(max_seconds: float = 0.0) -> str | None:
 
 @contextmanager
 def convert_jvm_failures() -> Iterator[None]:
-    """Convert every failure caused by the end of the JVM to a RunError of one line."""
+    """Convert every exception that the end of the JVM has caused to a RunError with one line."""
     try:
         yield
     except (Py4JError, PySparkException, OSError, EOFError) as failure:
@@ -293,7 +304,7 @@ def make_jvm_error(jvm_end: str) -> RunError:
 
 
 def _clear_session(spark: SparkSession) -> None:
-    """Remove pyspark's data of a session whose JVM has ended, so that a new session can start."""
+    """Remove what pyspark stores about a session whose JVM has ended, so that a new session can start."""
     server = spark.sparkContext._accumulatorServer
     if server is not None:
         server.shutdown()
@@ -306,9 +317,9 @@ def _end_jvm() -> None:
     """End the JVM of this process, so that the next session starts a new JVM."""
     gateway: Any = SparkContext._gateway
     if gateway is None or getattr(gateway, "proc", None) is None:
-        return  # no JVM; or spark-submit started this process, and the JVM is the parent
+        return  # there is no JVM, or the JVM is the parent process (spark-submit)
     gateway.shutdown()
     with contextlib.suppress(OSError):
-        gateway.proc.stdin.close()  # the JVM ends when its standard input does
+        gateway.proc.stdin.close()  # the JVM ends when its standard input is closed
     gateway.proc.wait()
     SparkContext._gateway = SparkContext._jvm = None

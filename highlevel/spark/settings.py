@@ -1,8 +1,8 @@
-"""The settings of a session, from Wiretide, from the user's spark-defaults.conf, and from the user's options.
+"""The Spark settings of a session: those of Wiretide, of the user's spark-defaults.conf, and of the user's options.
 
 A later source overrides an earlier one:
 
-1. DEFAULTS: values that were best in measurements.
+1. DEFAULTS: the values that were best in measurements.
 2. The user's spark-defaults.conf.
 3. REQUIRED and LOOPBACK: settings that Wiretide needs; `docs/guide/spark.md` explains the reasons.
 4. `[spark.conf]` of a pipeline file and `--conf`.
@@ -27,7 +27,7 @@ from pyspark.errors import PySparkException
 from highlevel.spark.errors import RunError
 
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
-"""The key of the options for the JVM of the driver."""
+"""Key of the Java options of the driver."""
 
 DEFAULTS = {
     "spark.ui.enabled": "false",
@@ -39,37 +39,39 @@ DEFAULTS = {
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.shuffle.compress": "false",  # shuffled data are already compressed
     "spark.driver.memory": "2g",
-    "spark.driver.maxResultSize": "1g",  # a larger answer raises an error and does not fill the heap
+    "spark.driver.maxResultSize": "1g",  # a larger answer raises an error before it fills the heap
     DRIVER_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-"""Settings that the user's spark-defaults.conf overrides. The options of Java leave out the optimising compiler, and
-select a garbage collector that has no threads."""
+"""Settings that the user's spark-defaults.conf overrides. The Java options switch off the optimising compiler, and
+select a garbage collector without separate threads.
+"""
 
 REQUIRED = {
-    "spark.ui.showConsoleProgress": "false",  # it would write between the rows of an answer
-    "spark.sql.adaptive.enabled": "false",  # each part of the state is exactly one task
+    "spark.ui.showConsoleProgress": "false",  # the progress bar would appear between the rows of an answer
+    "spark.sql.adaptive.enabled": "false",  # each partition of the state needs exactly one task
 }
-"""Settings that spark-defaults.conf does not override."""
+"""Settings that override spark-defaults.conf."""
 
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""Settings of all masters on this machine: no other machine can connect to the driver."""
+"""Settings for a local Spark: other machines cannot connect to the driver."""
 
 PATH_SETTINGS = ("spark.archives", "spark.files", "spark.jars", "spark.submit.pyFiles")
 """Settings that are lists of paths or URLs."""
 
 ENTRY = re.compile(r"((?:\\.|[^\\\s=:])+)(?:\s*[=:]\s*|\s+|$)(.*)")
-"""A key of a file of properties, and its value."""
+"""A key and its value in a file of Java properties."""
 
 REGISTERING_CLASSES = (
     *(f"internal.config.{name}$" for name in ("package", "Python", "UI", "Deploy", "Worker")),
     "sql.internal.SQLConf$",
 )
-"""Objects of Spark that register its keys when they are loaded."""
+"""Objects of Spark that declare the keys of settings when they are loaded."""
 
 SIMILARITY = 0.92
-"""An unknown key that is at least this similar to a known key is an error, because it is probably misspelt. Other
-unknown keys may be those of libraries."""
+"""If an unknown key is at least this similar to a known key, it is an error, because it is probably misspelt. Other
+unknown keys may belong to libraries.
+"""
 
 UNREGISTERED = (
     "spark.yarn.",
@@ -79,13 +81,13 @@ UNREGISTERED = (
     "spark.metrics.",
     "spark.local.",
 )
-"""Prefixes of keys that Spark does not register, or registers only with another master."""
+"""Prefixes of keys that Spark does not declare, or declares only with another master."""
 
 
 def read_spark_defaults(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the settings in the user's spark-defaults.conf; empty without this file. Raises RunError if unreadable.
+    """Return the settings in the user's spark-defaults.conf, if it exists. Raises RunError if it cannot be read.
 
-    The folder is SPARK_CONF_DIR, otherwise `conf` in SPARK_HOME or in the package pyspark.
+    Its folder is SPARK_CONF_DIR; if this is not set, `conf` in SPARK_HOME or in the package pyspark.
     """
     home = environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
     path = Path(environ.get("SPARK_CONF_DIR") or Path(home) / "conf") / "spark-defaults.conf"
@@ -99,7 +101,7 @@ def read_spark_defaults(environ: Mapping[str, str] = os.environ) -> dict[str, st
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    r"""Return the keys of Spark and their values in a text in the format of Java's properties.
+    r"""Return the Spark settings in a text in the format of Java properties.
 
     >>> parse_properties("# ours\nspark.ui.enabled  true\nspark.a=1 \\\n  2\nother: 3\n")
     {'spark.ui.enabled': 'true', 'spark.a': '1 2'}
@@ -113,7 +115,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def choose_python(master: str, chosen: Mapping[str, str]) -> str:
-    """Return the Python of the workers: on this machine the Python of this process, on a cluster the user's choice."""
+    """Return the Python for the workers: that of this process for a local Spark, the user's choice for a cluster."""
     if "spark.pyspark.python" in chosen:
         return chosen["spark.pyspark.python"]
     if master.startswith("local"):
@@ -122,7 +124,7 @@ def choose_python(master: str, chosen: Mapping[str, str]) -> str:
 
 
 def is_relative(python: str) -> bool:
-    """Return True if a path of Python is relative to the working folder of an executor, as in an archive.
+    """Return True if a path of Python is relative to the working folder of an executor, as for an archive.
 
     >>> is_relative("./wiretide/bin/python"), is_relative("/usr/bin/python3"), is_relative("python3")
     (True, False, False)
@@ -131,7 +133,7 @@ def is_relative(python: str) -> bool:
 
 
 def make_absolute(chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of the user with absolute paths, because the JVM starts in another folder."""
+    """Return the user's settings with absolute paths, because the JVM has another working folder."""
 
     def convert(path: str) -> str:
         return path if not path or ":" in path else str(Path(path).absolute())
@@ -143,9 +145,9 @@ def make_absolute(chosen: Mapping[str, str]) -> dict[str, str]:
 
 
 def combine_settings(master: str, partitions: int, scratch: Path | None, chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return all settings of a session that starts with `master`, without those that Spark itself reads.
+    """Return the settings for a new session with `master`, without settings that Spark reads itself.
 
-    `scratch` is the folder of temporary files if a JVM is started. `chosen` are the settings that the user gave.
+    `scratch` is the folder for temporary files of the JVM, if a JVM is started. `chosen` are the user's settings.
     """
     user_settings = read_spark_defaults()
     settings = {key: value for key, value in DEFAULTS.items() if key not in user_settings}
@@ -165,9 +167,9 @@ def combine_settings(master: str, partitions: int, scratch: Path | None, chosen:
 
 
 def check_known(jvm: Any, chosen: Mapping[str, str]) -> None:
-    """Raise RunError for a setting with a value that Spark refuses, and for a key that differs little from a known one.
+    """Raise RunError for a value that Spark refuses, and for an unknown key that is similar to a known one.
 
-    `jvm` is a JVM that has started. An unknown key that is not similar to a known key belongs to a library.
+    `jvm` is a running JVM. Other unknown keys are accepted, because they may belong to libraries.
     """
     if not chosen:
         return
@@ -185,7 +187,7 @@ def check_known(jvm: Any, chosen: Mapping[str, str]) -> None:
             reason = failure.java_exception.getMessage() if isinstance(failure, Py4JJavaError) else str(failure)
             reason = re.sub(r"^\[[\w.]+\] | SQLSTATE: \w+$", "", str(reason).splitlines()[0])
             raise RunError(f"{key}={value}: {reason}") from None
-        except Py4JError:  # a Spark with other classes
+        except Py4JError:  # this version of Spark has other classes
             continue
         candidates = [known for known in known_keys(jvm) if known.count(".") == key.count(".")]
         similar = difflib.get_close_matches(key, candidates, 1, SIMILARITY)
@@ -194,7 +196,7 @@ def check_known(jvm: Any, chosen: Mapping[str, str]) -> None:
 
 
 def known_keys(jvm: Any) -> list[str]:
-    """Return all keys that this Spark knows before a session starts."""
+    """Return all keys of settings that this Spark declares before a session starts."""
     entries = getattr(jvm, "org.apache.spark.internal.config.ConfigEntry$")
     keys = getattr(entries, "MODULE$").knownConfigs().keySet()
     return [str(key) for key in keys]

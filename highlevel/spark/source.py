@@ -1,10 +1,10 @@
-"""The stream source of Spark: captures and spools as micro-batches of packed partials.
+"""A streaming source for Spark: captures and spools, read as micro-batches of packed partials.
 
-Spark asks a planning process for the available offsets and their division into tasks. It logs the answer before the
-first task runs, so a failed micro-batch is read again exactly. The planning process scans each file once and keeps the
-index; a restart scans again. The offset of a capture is its number of read blocks, UNREAD before the first watermark.
-The offset of a spool is the number of its next segment. Segments may be deleted when Spark reports that its checkpoint
-contains their results.
+Spark asks a planning process for the end offsets of the next micro-batch, and how to divide it into tasks. Spark stores
+the answer before the first task runs, so a failed micro-batch can be repeated exactly. The planning process scans each
+file once and remembers the index of its blocks; after a restart it scans again. The offset of a capture is the number
+of blocks that have been read, or UNREAD before its first watermark. The offset of a spool is the number of its next
+segment. Segments may be deleted when Spark reports that its checkpoint contains their results.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from lowlevel.punctuation import BEGINNING
 
 FORMAT = "wiretide_captures"
 MAX_BYTES = 32 << 20
-"""Bytes of segments of one spool in a micro-batch. The partials need about three times this memory."""
+"""Maximum bytes of the segments of one spool in a micro-batch. Their partials need about three times this memory."""
 
 PACED_BLOCKS = 64
 """Minimum number of blocks of a file in a paced replay.
 
-Otherwise a short file would have no watermark before its end.
+With fewer blocks, a short file would have no watermark before its end.
 """
 
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """Parameters of the source. The data of a micro-batch are divided into at most `task_count` tasks.
+    """The parameters of the source. A micro-batch is divided into at most `task_count` tasks.
 
-    A micro-batch takes up to `max_blocks` blocks of a capture, and `max_bytes` bytes of a spool. `measure`: measure the
-    leaves of the only query.
+    A micro-batch contains at most `max_blocks` blocks of each capture and `max_bytes` bytes of each spool. `measure`:
+    measure the leaves of the query; then there is only one.
     """
 
     assignment: InputAssignment
@@ -75,7 +75,7 @@ InputRange = BlockRange | SpoolRange | TableRange
 
 
 class RangePartition(InputPartition):
-    """Input of a task: parts of one or several inputs."""
+    """What a task reads: parts of one or several inputs."""
 
     def __init__(self, input_ranges: Sequence[InputRange]) -> None:
         """The task reads `input_ranges` one after another."""
@@ -83,10 +83,11 @@ class RangePartition(InputPartition):
 
 
 class CaptureSource(DataSource):
-    """Data source for Spark; `open_stream` makes a subclass with the `spec` of one stream.
+    """Data source for Spark. `open_stream` makes a subclass with the `spec` of one stream.
 
-    Spark ships the class to its own processes. So the spec is never a file. A plan may contain functions of users,
-    which only pickle can store; another user could change the pickle file and run any code.
+    Spark sends the class, and with it the spec, to its own processes, so the spec is never written to a file. A file
+    would not be safe: a plan may contain Python functions of the user, which only pickle can store, and whoever can
+    change a pickle file can run any code.
     """
 
     spec: StreamSpec
@@ -101,13 +102,13 @@ class CaptureSource(DataSource):
         return SPARK_SCHEMA
 
     def streamReader(self, schema: StructType) -> CaptureReader:  # noqa: N802
-        """Make the reader."""
+        """Make the reader of the stream."""
         return CaptureReader(self.spec)
 
 
 @dataclass(frozen=True)
 class IndexedCapture:
-    """Properties of an input for the planner: its record format, its length in bytes, its index, and its times."""
+    """What the planner knows about a capture: its record format, length in bytes, index of blocks, and times."""
 
     file_format: FileFormat
     size: int
@@ -116,19 +117,19 @@ class IndexedCapture:
 
 
 class CaptureReader(DataSourceStreamReader):
-    """Plan micro-batches. `read` runs in the tasks and uses only its partition and the spec."""
+    """Plans micro-batches. Only `read` runs in the tasks; it uses only its partition and the spec."""
 
     def __init__(self, spec: StreamSpec) -> None:
-        """Create a reader without scanning, because tasks create readers too."""
+        """Create a reader. Captures are scanned later, because tasks create readers too."""
         self.spec = spec
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the indexes."""
+        """Return the state for pickle, without the indexes."""
         return {"spec": self.spec}
 
     @cached_property
     def files(self) -> dict[int, IndexedCapture]:
-        """Format, length and index of each capture, by the number of the input. Each core scans captures."""
+        """The scanned captures, by the number of the input. They are scanned in parallel on all cores."""
         inputs = self.spec.assignment.inputs
         numbers = [number for number, input_ in enumerate(inputs) if input_.is_capture]
         files = [open_mapped(inputs[number].path, "the stream engine") for number in numbers]
@@ -155,7 +156,7 @@ class CaptureReader(DataSourceStreamReader):
 
     @cached_property
     def admission(self) -> BlockSelector:
-        """Selection of the next blocks of captures, and of the next batches of tables."""
+        """Selects the next blocks of captures, and the next batches of tables."""
         return BlockSelector([self.indexes[number] for number in self.indexes], self.spec.max_blocks, self.spec.speed)
 
     @cached_property
@@ -170,9 +171,9 @@ class CaptureReader(DataSourceStreamReader):
         return self._add_new_inputs({})
 
     def _add_new_inputs(self, offsets: dict[str, int]) -> dict[str, int]:
-        """Return offsets with the first position of each input that they lack: of inputs that a new query reads.
+        """Return `offsets`, completed by the first positions of missing inputs: those that only a new query reads.
 
-        The first position of a spool does not change before the offsets contain it and are committed.
+        The first position of a spool stays the same until offsets that contain it are committed.
         """
         return offsets | {
             key: self.spools[number].first_position() if number in self.spools else UNREAD
@@ -185,7 +186,7 @@ class CaptureReader(DataSourceStreamReader):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """Return the end offsets of the next micro-batch. Inputs that no query reads any more keep their offsets."""
+        """Return the end offsets of the next micro-batch. Inputs that no query reads keep their offsets."""
         keys, now = self._keys(), time.monotonic_ns()
         start = self._add_new_inputs(start)
         block_positions = self.admission.select_blocks([start[keys[number]] for number in self.indexes], now)
@@ -201,7 +202,7 @@ class CaptureReader(DataSourceStreamReader):
         return start | {key: end_positions[number] for number, key in enumerate(keys)}
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
-        """Return the end offsets of the available data, for progress reports."""
+        """Return the end offsets of all available data, for Spark's progress reports."""
         keys, now = self._keys(), time.monotonic_ns()
         end_positions = {keys[number]: len(index.blocks) for number, index in self.indexes.items()}
         for number, spool in self.spools.items():
@@ -214,15 +215,15 @@ class CaptureReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Divide the data between two offsets into tasks.
 
-        A task costs time of its own, and a core without a task waits. So there is one task per core, which reads parts
-        of several captures. The ranges of other inputs are given to the tasks in turn.
+        Starting a task takes time, and a core without a task is idle. So there is one task per core, which reads parts
+        of several captures. Ranges of spools and tables are distributed over the tasks one after another.
         """
         start = self._add_new_inputs(start)
         keys, task_count = self._keys(), self.spec.task_count
         positions = {
             number: (start[key], end[key])
             for number, key in enumerate(keys)
-            if end.get(key, start[key]) != start[key]  # no end: planned before a query read the input
+            if end.get(key, start[key]) != start[key]  # a missing end: planned when no query read the input
         }
         tasks: list[list[InputRange]] = [[] for _ in range(task_count)]
         for task, block_range in self._block_ranges({n: positions[n] for n in positions if n in self.files}):
@@ -242,7 +243,7 @@ class CaptureReader(DataSourceStreamReader):
         return self.tables[number].ranges(number, max(start, 0), end, range_count)
 
     def _block_ranges(self, positions: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, BlockRange]]:
-        """Yield the number of a task and a block range, for the captures between two positions each."""
+        """Yield (number of a task, block range) for the blocks of captures between the two `positions` of each."""
         block_counts = [end - max(start, 0) for start, end in positions.values()]
         divided = divide_blocks(block_counts, self.spec.task_count)
         for (number, (start, _)), input_ranges in zip(positions.items(), divided, strict=True):
@@ -277,7 +278,7 @@ class CaptureReader(DataSourceStreamReader):
         return read_block_range(spec.assignment, input_range, spec.slots, spec.block_records, measure=spec.measure)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Release the segments of spools before `end`, because the checkpoint contains their results."""
+        """Allow the deletion of segments before `end`, because the checkpoint contains their results."""
         keys = self._keys()
         for number, spool in self.spools.items():
             if keys[number] in end:
@@ -291,7 +292,7 @@ class CaptureReader(DataSourceStreamReader):
 
 
 def index_file(file: Capture, spec: StreamSpec, input_number: int) -> IndexedCapture:
-    """Scan the file of an input into blocks of at most `block_records` records; into more for a paced replay."""
+    """Scan the capture of an input, into blocks of at most `block_records` records; smaller ones for a paced replay."""
     index = scan(file, spec.block_records)
     if spec.speed is not None and 0 < index.records < PACED_BLOCKS * spec.block_records:
         index = scan(file, max(1, index.records // PACED_BLOCKS))
@@ -302,8 +303,8 @@ def index_file(file: Capture, spec: StreamSpec, input_number: int) -> IndexedCap
 
 
 def open_stream(spark: SparkSession, spec: StreamSpec) -> Any:
-    """Return the streaming DataFrame of packed rows of a spec."""
-    # The spec is not an option: Spark matches options against a recursive pattern, and a long option overflows its
-    # stack.
+    """Return the streaming DataFrame with the packed rows of the inputs of `spec`."""
+    # The spec cannot be an option of the source: Spark matches options against a recursive pattern, and a long text
+    # overflows the stack.
     spark.dataSource.register(type("BoundCaptureSource", (CaptureSource,), {"spec": spec}))
     return spark.readStream.format(FORMAT).load()

@@ -1,14 +1,14 @@
-"""Selection of the segments of the next micro-batch, and their division into tasks. No I/O.
+"""Select the segments of the next micro-batch, and divide them into tasks. No I/O.
 
-The position of a spool is the number of the next segment to read. All segments before it were read or lost. The
+The position of a spool is the number of the next segment to read: all segments before it were read or are lost. The
 numbers of waiting segments may have gaps, because the writer of a full spool drops segments.
 
     position 7    waiting  8 9 10      the next micro-batch reads to position 9, 10 or 11; segment 7 is lost
 
-Spools advance together: the spool whose last selected segment is the oldest advances by one segment at a time. So after
-a standstill all spools advance through the same time, and few windows are open. The selection ends when the next spool
-has its maximum number of bytes. A spool without waiting segments delays no other spool, because its link is idle or its
-node is down.
+Spools advance together: segments are selected one at a time, always from the spool whose last selected segment is the
+oldest. So if the reader was stopped for a while, it then reads all spools through the same times, and few windows are
+open. The selection ends when the next spool has reached its maximum number of bytes. A spool without waiting segments,
+because its link is idle or its node is stopped, does not delay the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lowlevel.punctuation import BEGINNING
 
 @dataclass(frozen=True, slots=True)
 class WaitingSegment:
-    """Segment in a spool: its number, its length in bytes, and the time of its writing in ns (0 if damaged)."""
+    """A segment in a spool: its number, its length in bytes, and the time in ns when it was written (0 if damaged)."""
 
     number: int
     bytes: int
@@ -34,8 +34,8 @@ def select_segments(positions: Sequence[int], spools: Sequence[Sequence[WaitingS
     """Return the end position of each spool in the next micro-batch.
 
     `positions[i]` is the position of spool i, and `spools[i]` its waiting segments in the order of their numbers. The
-    selection ends when a spool with at least `max_bytes` selected is next. So the last segment of a spool may exceed
-    the limit, and at least one segment is selected.
+    selection ends when the next segment would come from a spool of which at least `max_bytes` are selected. So the last
+    segment of a spool may exceed the limit, and at least one segment is selected.
     """
     end_positions = list(positions)
     selected_bytes = [0] * len(positions)
@@ -61,7 +61,7 @@ def select_segments(positions: Sequence[int], spools: Sequence[Sequence[WaitingS
 
 @dataclass(frozen=True, slots=True)
 class SegmentRange:
-    """Segments with numbers in `[first, end)`, which one task reads. Numbers without a segment are lost."""
+    """The segments with numbers in `[first, end)`, which one task reads. A number without a file is a lost segment."""
 
     first: int
     end: int
@@ -70,9 +70,10 @@ class SegmentRange:
 def split_segments(
     start_position: int, end_position: int, existing_numbers: Iterable[int], task_count: int
 ) -> list[SegmentRange]:
-    """Divide the segments between two positions into up to `task_count` similar runs, without gaps.
+    """Divide the segments between two positions into at most `task_count` contiguous ranges of similar length.
 
-    `existing_numbers` are the numbers of the existing segments, ascending. Lost segments belong to the previous run.
+    `existing_numbers` are the numbers of the existing segments, ascending. Lost segments belong to the range before
+    them.
     """
     numbers = [number for number in existing_numbers if start_position <= number < end_position]
     task_count = max(1, min(task_count, len(numbers)))

@@ -1,4 +1,4 @@
-"""Plans the reading of one spool: its waiting segments, the segments of a micro-batch, and the deletable segments."""
+"""Plan how one spool is read: which segments wait, which ones a micro-batch reads, and which ones may be deleted."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.segment import read_trailer
 
 LISTING_LIFETIME = 200_000_000
-"""Nanoseconds for which a folder listing is valid, because Spark polls more often than segments arrive."""
+"""Nanoseconds for which the list of a folder is reused, because Spark polls more often than segments arrive."""
 
 
 class SpoolPlanner:
-    """Planner for the spool in `folder`, which may be created later. Not thread safe.
+    """Plans the reading of the spool in `folder`, which need not exist yet. Not thread safe.
 
-    Input `input_number` of the run reads it.
+    The spool is input `input_number` of the run.
     """
 
     def __init__(self, input_number: int, folder: Path) -> None:
-        """Create a planner without reading the folder."""
+        """Create a planner. The folder is not read yet."""
         self.input_number = input_number
         self.folder = folder
         self._reader: SpoolReader | None = None
@@ -32,21 +32,21 @@ class SpoolPlanner:
 
     @property
     def reader(self) -> SpoolReader | None:
-        """Reader, which remembers verified segments; None before the folder exists."""
+        """The reader, which remembers the segments that it has verified; None while the folder does not exist."""
         if self._reader is None and self.folder.is_dir():
             self._reader = SpoolReader(self.folder)
         return self._reader
 
     def first_position(self) -> int:
-        """Return the first position of a new run: after the segments that another run committed."""
+        """Return the first position of a new run: after the segments that an earlier run has committed."""
         return 0 if self.reader is None else self.reader.committed + 1
 
     def list_waiting(self, position: int, now: int) -> list[WaitingSegment]:
         """Return the segments from `position` on, including damaged segments.
 
-        The list is at most LISTING_LIFETIME older than `now` (any clock, ns).
+        The list is at most LISTING_LIFETIME older than `now`, a time of any clock in ns.
 
-        Raises SpoolError if the spool was started again from its beginning since `position` was reached.
+        Raises SpoolError if the spool was deleted and started again after it was read up to `position`.
         """
         if self.reader is None:
             return []
@@ -75,7 +75,7 @@ class SpoolPlanner:
         return [segment for segment in self._waiting if segment.number >= position]
 
     def discard_listing(self) -> None:
-        """Discard the listing, so that the next call reads the folder."""
+        """Forget the list, so that the next call reads the folder."""
         self._listing_time = None
 
     def _read_waiting_segment(self, segment_number: int) -> WaitingSegment | None:
@@ -84,15 +84,15 @@ class SpoolPlanner:
             trailer = read_trailer(path)
             return WaitingSegment(segment_number, path.stat().st_size, 0 if trailer is None else trailer.last)
         except FileNotFoundError:
-            return None  # the full spool has dropped it since the listing
+            return None  # the full spool has dropped it since it was listed
 
     def plan_ranges(self, start_position: int, end_position: int, task_count: int) -> list[SpoolRange]:
         """Divide the segments between two positions into tasks.
 
-        The first task receives the number of partials that are known to be lost.
+        The first range also contains the number of partials that are known to be lost.
 
-        First the spool records that results will contain the segments before `end_position`. Raises SpoolError if the
-        folder has disappeared.
+        Before it returns, the spool stores that results may contain the segments before `end_position`. Raises
+        SpoolError if the folder has disappeared.
         """
         reader = self.reader or SpoolReader(self.folder)
         reader.record_plan(end_position - 1)  # before results can contain any of these segments
@@ -105,13 +105,13 @@ class SpoolPlanner:
         ]
 
     def commit(self, position: int) -> None:
-        """Delete all segments before `position`. Earlier commits have deleted their segments already."""
+        """Delete all segments before `position`."""
         if self.reader is not None and position - 1 > self.reader.committed:
             self.reader.commit(position - 1)
 
 
 def report_earlier_runs(inputs: Iterable[Input]) -> Iterator[str]:
-    """Yield a message for each spool of which another run has read the first segments."""
+    """Yield a message for each spool whose first segments another run has already read."""
     for input_ in inputs:
         position = SpoolPlanner(0, input_.path).first_position() if input_.spool else 0
         if position:

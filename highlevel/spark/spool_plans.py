@@ -1,9 +1,9 @@
-"""Match the plans of a node with the queries that read its spool.
+"""Find, for each query that reads a spool, the plan of the node that writes the spool.
 
-Plans are identified by fingerprint. A name is not sufficient: the pipeline file may have changed, and partials of
-another plan would be merged without an error. Two queries may have the same fingerprint, because HAVING and the select
-list are not part of it. Then the node writes their partials twice, and a query reads *one* of the plans: the plan with
-its own name, otherwise the first.
+Plans are identified by their fingerprints. Names are not sufficient: the pipeline file may have changed, and then
+partials of another plan would be merged without an error. Several plans may have the same fingerprint, because HAVING
+and the select list are not part of it. Then the node writes their partials once for each of them, and a query reads
+*one* of these plans: the one with its own name, otherwise the first.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ class SpoolQuery:
 
 
 OfferedPlan = tuple[str, str]
-"""A plan that the node was started with: its name and its fingerprint."""
+"""A plan with which the node was started: (name, fingerprint)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanMatches:
-    """Numbers of queries: those that read each plan, and those without a plan (`missing_queries`)."""
+    """The numbers of the queries that read each plan, and of those that have no plan (`missing_queries`)."""
 
     queries_by_plan: Mapping[OfferedPlan, tuple[int, ...]]
     missing_queries: tuple[int, ...]
 
 
 def match_plans(queries: Mapping[int, SpoolQuery], offered_plans: Sequence[OfferedPlan]) -> PlanMatches:
-    """Match queries, by their number, with the plans of a segment."""
+    """Match queries, given by their numbers, with the plans of a segment."""
     queries_by_plan: dict[OfferedPlan, tuple[int, ...]] = {}
     missing_queries = []
     for query_number, query in queries.items():
@@ -48,7 +48,10 @@ def match_plans(queries: Mapping[int, SpoolQuery], offered_plans: Sequence[Offer
 
 
 def describe_missing_plan(spool: str, query: SpoolQuery, offered_plans: Sequence[OfferedPlan]) -> str:
-    """Return a message about a query without partials in a spool: the plans of the node, and the next step."""
+    """Return a message about a query whose partials are not in a spool.
+
+    It names the plans of the node and the remedy.
+    """
     plans = ", ".join(f"{name} ({fingerprint})" for name, fingerprint in offered_plans) or "none"
     has_name = any(name == query.name for name, _ in offered_plans)
     problem = f"has another query by the name of {query.name}" if has_name else f"has no query {query.name}"

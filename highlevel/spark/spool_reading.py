@@ -1,10 +1,10 @@
-"""Tasks of the stream source for a spool: convert a range of segments to packed partials, watermarks and counters.
+"""The tasks of the stream source for spools: read segments, and return packed partials, watermarks and counters.
 
-The node has already run the low level. The items of a plan are sent to the queries with this low-level plan
-(`highlevel.spark.spool_plans`), in the same form as for captures. Watermarks are taken unchanged from the segments.
-After a restart of the node they may decrease; the union of links ignores this.
+The node has already run the low level. The items of each plan are sent to the queries with this low-level plan
+(`highlevel.spark.spool_plans`), in the same form as for captures. Watermarks are those of the segments. After a restart
+of the node they may be smaller than before; the union of links ignores such watermarks.
 
-A lost segment (dropped by a full spool, or damaged) is counted and reported. Reading continues, because the next
+A lost segment (damaged, or dropped by a full spool) is counted and reported. Reading continues, because the next
 segment does not depend on it.
 """
 
@@ -50,9 +50,9 @@ from lowlevel.spool.segment import Segment
 
 @dataclass(frozen=True)
 class SpoolRange:
-    """Range of segments of the spool that is input `input_number`.
+    """A range of segments of the spool that is input `input_number`.
 
-    `partials_lost` is the number of partials in lost segments, as far as the spool knows it.
+    `partials_lost` is the number of partials in lost segments, as far as it is known.
     """
 
     input_number: int
@@ -61,7 +61,10 @@ class SpoolRange:
 
 
 def read_spool_range(assignment: InputAssignment, spool_range: SpoolRange) -> Iterator[pa.RecordBatch]:
-    """Read a range of segments and yield its rows as one batch. Raise SpoolError if the spool is of another link."""
+    """Read a range of segments and yield its rows as one batch.
+
+    Raise SpoolError if the spool belongs to another link.
+    """
     yield pack_output(assignment, _SpoolRangeReader(assignment, spool_range).read())
 
 
@@ -125,7 +128,7 @@ class _SpoolRangeReader:
     def _add_segment(self, segment: Segment) -> None:
         """Add the items of a segment to the output of the queries.
 
-        If the spool ends with this segment, all queries receive END, also the queries that are unknown to the node.
+        If the spool ends with this segment, all queries receive END, even those that the node does not know.
         """
         link = self.input.link
         matches = match_plans(self.queries, segment.plans)
@@ -171,7 +174,7 @@ class _SpoolRangeReader:
             self.newest_time = pane_start if self.newest_time is None else max(self.newest_time, pane_start)
 
     def _add_sampled_ranges(self, query: int, ranges: Iterable[tuple[int, int]]) -> None:
-        """Record times, as ranges, in which the node did not process all packets."""
+        """Record the ranges of time in which the node did not process all packets."""
         self.sampled_ranges[query] = merge_ranges(self.sampled_ranges.get(query, []), list(ranges))
         warning = f"{self.input.path}: some results are estimates: its node sampled, as spool or ring was filling"
         self.warnings[warning] = None

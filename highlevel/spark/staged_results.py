@@ -1,15 +1,15 @@
-"""Results that tasks write themselves, so that the memory of the driver does not depend on their number.
+"""Large results are written by the tasks, so that the memory of the driver does not depend on the number of rows.
 
-    task of a partition                                       driver
-    rows of a query ──► up to `rows`: sent to the driver  ──► file of the driver
-                    └─► more: written to staged/<batch>/  ──► renamed into the folder of results
+    task of a partition                                          driver
+    rows of a query ──► at most `rows`: sent to the driver   ──► file of the driver
+                    └─► more: written to staged/<batch>/     ──► renamed into the folder of results
                         the largest `rows` are sent,
-                        the rest is added up by window
+                        the others are added up by window
 
-A task that was given up may still write. Its files stay in `staged/<batch>` and are removed, because only the driver
-renames, once for each file, after all tasks of the micro-batch have ended. A file of a partition continues the newest
-file of this partition, as the driver continues its own (`highlevel.spark.result_files`). So the path of a file, and its
-content up to this micro-batch, do not depend on the number of attempts.
+If Spark has given up an attempt of a task, this attempt may still write. This does no harm: attempts only write into
+`staged/<batch>`. After the last task of the micro-batch has ended, the driver renames the files of the successful
+attempts, and the others are removed. Each partition appends to its own newest file, and so does the driver
+(`highlevel.spark.result_files`). So the path of a file and its content do not depend on the number of attempts.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from lowlevel.punctuation import END
 
 
 def stored_form(plan: Plan, results: pa.Table, sampled: Ranges | None) -> pa.Table:
-    """Return results in the form of their file.
+    """Return results in the schema of their file.
 
-    `sampled`: the times whose windows contain estimates; None if the query reads no spool.
+    `sampled`: the estimated times (`estimates.py`); None if the query reads no spool.
     """
     columns = plan.root.columns
     if sampled is not None:
@@ -61,7 +61,7 @@ def stored_form(plan: Plan, results: pa.Table, sampled: Ranges | None) -> pa.Tab
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A file in the folder of a micro-batch that replaces `path`. Its rows from `start` belong to the micro-batch."""
+    """A file in `staged/<batch>` that will replace `path`. Its rows from `start` on belong to the micro-batch."""
 
     name: str
     path: str
@@ -71,9 +71,10 @@ class StagedFile:
 
 @dataclass(frozen=True)
 class ResultWriter:
-    """Writes the results of one micro-batch in tasks. Picklable.
+    """Writes the results of one micro-batch in its tasks. Picklable.
 
-    `limits`: by query; other queries send all rows. `sampled`: the known times of estimates, by query with spools.
+    `limits`: the limits of queries; queries without a limit send all rows to the driver. `sampled`: for queries that
+    read spools, the estimated times that are known before the micro-batch.
     """
 
     output: Path
@@ -83,9 +84,10 @@ class ResultWriter:
     sampled: Mapping[str, Ranges]
 
     def write(self, plan: Plan, part: int, rows: pa.Table) -> tuple[pa.Table, pa.Table | None, list[StagedFile]]:
-        """Write the rows of a query in a partition if they are many.
+        """Write the rows of a query in a partition, if there are more than its limit.
 
-        Return the rows for the driver, the others added up by window, and the files. Without files the driver writes.
+        Return the rows for the driver, the other rows added up by window, and the files. If there are no files, the
+        driver writes the rows.
         """
         limit = self.limits.get(plan.name)
         if limit is None or rows.num_rows <= limit.rows:
@@ -112,11 +114,11 @@ def commit_files(
     sampled: Mapping[str, Ranges],
     keep: int | None = None,
 ) -> None:
-    """Rename the staged files of all queries into the folder of results. Raises FolderError for a missing file.
+    """Move the staged files of all queries into the folder of results. Raises FolderError for a missing file.
 
-    `files` and `sampled`, the times of estimates after the micro-batch, are by query. If a query has new times, its
-    windows are marked first, because the tasks did not know these times. With `keep` (ns) old files are deleted, as
-    `write_results` does.
+    `files`: the files of each query. `sampled`: the estimated times of each query after the micro-batch. If the
+    micro-batch has added estimated times, windows are marked first, because the tasks did not know these times. With
+    `keep` (ns) old files are deleted, as in `write_results`.
     """
     for query, staged in files.items():
         for file in staged:
@@ -133,7 +135,10 @@ def commit_files(
 
 
 def _mark_again(path: Path, start: int, sampled: Ranges) -> None:
-    """Mark the windows of rows from `start` that contain estimates. Only a row group is in memory."""
+    """Mark the windows that contain estimates, in the rows from `start` on.
+
+    Only one row group at a time is in memory.
+    """
     file = pq.ParquetFile(path)
     if ESTIMATED not in file.schema_arrow.names:
         return
@@ -151,14 +156,14 @@ def _mark_again(path: Path, start: int, sampled: Ranges) -> None:
 
 
 def remove_staged(staged: Path) -> None:
-    """Remove the staged files of all micro-batches, also of tasks that were given up."""
+    """Remove the staged files of all micro-batches, including those of attempts that Spark has given up."""
     for folder in staged.glob("[0-9]*"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenResults:
-    """The results of a query that tasks have written: their partitions, files, and rows that were not sent."""
+    """What tasks have written of one query: the partitions, the files, and the rows that were not sent, added up."""
 
     parts: set[int]
     files: list[StagedFile]
@@ -166,13 +171,13 @@ class WrittenResults:
 
 
 def encode_written(part: int, files: Sequence[StagedFile], rest: pa.Table | None) -> dict[str, Any]:
-    """Return what a task has written as JSON, a part of its counters. The table of the rest has a row per window."""
+    """Return what a task has written, as JSON for its counters. `rest` is a table with a row for each window."""
     packed = None if rest is None else base64.b64encode(pack(rest)).decode()
     return {"part": part, "files": [[file.name, file.path, file.start, file.rows] for file in files], "rest": packed}
 
 
 def decode_written(task_counts: Iterable[Mapping[str, Any]]) -> dict[int, WrittenResults]:
-    """Return what tasks have written from their counters, by the number of the query."""
+    """Return, by the number of the query, what tasks have written. It is part of their counters."""
     written: dict[int, WrittenResults] = {}
     for counts in task_counts:
         if "written" in counts:

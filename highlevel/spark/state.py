@@ -1,25 +1,26 @@
-"""State of the operators as files, one version per micro-batch.
+"""The state of the operators, stored as files: one version for each micro-batch.
 
-    state/<part>/<batch id>.json          manifest: for each key its tables, each with its files, and its packs
+    state/<part>/<batch id>.json          manifest: for each key the files of its tables and packs
     state/<part>/<key>-<table>-<batch id>.arrow
     state/<part>/<key>-pack<n>-<batch id>.arrow
 
 A key is a fragment of a query: the ID of the query, a dot, and the number of the fragment.
 
-Version n depends only on version n - 1. Files are written under temporary names and renamed, the manifest last, so a
-reader sees the complete version or none. A repeated micro-batch n reads version n - 1 and writes the same
-version n. The last KEPT_VERSIONS versions are kept.
+Files are written under temporary names and then renamed, the manifest last, so a reader sees a complete version or
+none. Version n depends only on version n - 1, so if micro-batch n is repeated, it writes the same version n. The last
+KEPT_VERSIONS versions are kept.
 
-**Changes.** A table consists of chunks. Chunks that did not change are not written again: the new manifest names the
-old files, and one new file contains the other chunks. So a table that grows or changes by some rows costs these rows,
-if its operator returns the old rows as the same chunks (`highlevel.groups.merge_buffer`). The operator decides when
-chunks are merged.
+**Changes.** A table consists of chunks. Chunks that did not change are not written again: the new manifest names their
+old files, and one new file contains the other chunks. So if some rows of a table change, only these rows are written,
+provided that the operator returns the old rows as the same chunks (`highlevel.groups.merge_buffer`). The operator
+decides when chunks are merged.
 
 Small tables, and small new chunks of large tables, are combined (`Pack`) and written with every version, because
-comparing them would cost more. A small pack is part of the manifest, so that an idle operator costs one small file.
+comparing them would take longer. A small pack is part of the manifest, so that an idle operator writes only one small
+file.
 
 Every byte is verified when a version is read: a manifest has a checksum, and contains the length and the checksum of
-each file (`highlevel.spark.checked_files`). Damaged state is a FolderError, never a wrong result.
+each file (`highlevel.spark.checked_files`). So damaged state raises FolderError and never causes a wrong result.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from highlevel.spark.errors import FolderError
 from highlevel.spark.packing import pack, unpack
 
 # Packs: small tables of one query with the same columns are combined to one table.
-#
-# A long window that slides by seconds has thousands of panes of a few rows. If each table were a separate message, its
-# schema would be longer than its rows, and each column would cost some calls. A pack has one schema for all its tables.
+# A long window that slides by seconds has thousands of panes with a few rows each. If each table were stored
+# separately, its schema would be longer than its rows, and each column would need some calls. A pack has one schema for
+# all its tables.
 
 
 @dataclass
@@ -56,17 +57,20 @@ class Pack:
 
     @property
     def row_counts(self) -> list[int]:
-        """Number of rows of each table."""
+        """The number of rows of each table."""
         return [table.num_rows for table in self.tables]
 
     @property
     def table(self) -> pa.Table:
-        """All rows as one table in one piece."""
+        """All rows as one table, in one chunk."""
         return self.tables[0] if len(self.tables) == 1 else pa.concat_tables(self.tables).combine_chunks()
 
 
 def pack_tables(tables: Mapping[str, pa.Table]) -> list[Pack]:
-    """Put tables of the same schema, its metadata included, into one pack each."""
+    """Return one pack for each schema, with all tables of this schema.
+
+    Schemas with different metadata are different.
+    """
     packs: list[Pack] = []
     for name, table in tables.items():
         pack = next(
@@ -92,32 +96,34 @@ def split_pack(table: pa.Table, names: list[str], row_counts: list[int]) -> Iter
 
 
 KEPT_VERSIONS = 3
-"""Number of kept versions: Spark may repeat the last micro-batch, and one more version is kept for inspections."""
+"""Number of versions that are kept: Spark may repeat the last micro-batch, which needs two. One more is for
+inspections.
+"""
 
 MAX_PACKED_BYTES = 4096
-"""Maximum bytes of a table that is packed, and of a pack in the manifest."""
+"""Maximum bytes of a table that is packed, and of a pack that is stored in the manifest."""
 
 Tables = Mapping[str, pa.Table]
 
 FileEntry = dict[str, Any]
-"""A file in a manifest: its name, its length in bytes and its checksum."""
+"""An entry for a file in a manifest: its name, its length in bytes and its checksum."""
 
 
 class PartState:
     """The state of one operator partition of a run."""
 
     def __init__(self, folder: Path, part: int) -> None:
-        """The state of partition `part` is below `folder`."""
+        """`folder` is the folder of the state of all partitions."""
         self.folder = folder / str(part)
         self.loaded_files: dict[tuple[str, str], list[tuple[FileEntry, tuple[int, ...]]]] = {}
-        """The files of each loaded table, each with the addresses of its values."""
+        """For each loaded table: its files, each with the memory addresses of its values."""
 
     def load(self, batch_id: int, keys: Mapping[str, bool]) -> dict[str, dict[str, pa.Table]]:
-        """Return the tables of each key after micro-batch `batch_id`, none before the first.
+        """Return the tables of each key after micro-batch `batch_id`. Before the first micro-batch there are none.
 
-        `keys` contains whether the query of a key is new after `batch_id`, so that it has no tables yet. Tables of
-        other keys are ignored, because their queries were removed. Raises FolderError if the version is missing or
-        damaged.
+        The value of a key in `keys` is True if its query begins after `batch_id`, so that it has no tables yet. Tables
+        of keys that are not in `keys` are ignored, because their queries were removed. Raises FolderError if the
+        version is missing or damaged.
         """
         stored_keys = [key for key, is_new in keys.items() if not is_new]
         if batch_id < 0 or not stored_keys:
@@ -143,7 +149,7 @@ class PartState:
     def _read_query(self, key: str, entry: dict[str, Any]) -> dict[str, pa.Table]:
         tables: dict[str, pa.Table] = {}
         for name, file_entries in entry["files"].items():
-            # Before format 8 a table had one file.
+            # In format 7 a table has one file.
             entries = [file_entries] if isinstance(file_entries, dict) else file_entries
             parts = [pa.ipc.open_file(self._map_file(file_entry)).read_all() for file_entry in entries]
             self.loaded_files[key, name] = list(zip(entries, map(value_addresses, parts), strict=True))
@@ -164,7 +170,7 @@ class PartState:
         return tables
 
     def _map_file(self, file_entry: FileEntry) -> pa.Buffer:
-        """Map a file of a table and verify it."""
+        """Map a file of a table into memory, and verify it."""
         path = self.folder / file_entry["name"]
         if path.stat().st_size == 0:  # an empty file cannot be mapped
             verify(path, b"", file_entry["bytes"], file_entry["checksum"])
@@ -174,7 +180,7 @@ class PartState:
         return content
 
     def save(self, batch_id: int, snapshots: Mapping[str, Tables]) -> None:
-        """Write version `batch_id`, then remove the files that no kept version needs."""
+        """Write version `batch_id`. Then remove the files that none of the kept versions needs."""
         make_private_folder(self.folder)
         manifest = {key: self._write_query(batch_id, key, tables) for key, tables in snapshots.items()}
         write_document(self._manifest_path(batch_id), manifest)
@@ -204,7 +210,7 @@ class PartState:
         return {"files": file_entries, "packs": pack_entries}
 
     def _divide_table(self, key: str, name: str, table: pa.Table) -> tuple[list[FileEntry], pa.Table | None]:
-        """Return the loaded files whose rows the table begins with, and the rows after them, None if there are none."""
+        """Return the loaded files that contain the unchanged beginning of a table, and the rows after it, or None."""
         batches = table.to_batches()
         kept_entries = []
         start = 0
@@ -232,8 +238,8 @@ class PartState:
     def _remove_old(self, batch_id: int) -> None:
         """Remove versions that are too old, and files that no kept version names.
 
-        A damaged version cannot be restored, so its files are removed too. Files of later versions stay: this task may
-        be a late one, that Spark has given up, while another task already writes the next version.
+        Files of damaged versions are removed too, because these versions cannot be restored. Files of later versions
+        are not removed: Spark may have given up this task, and another task may already write the next version.
         """
         kept_names: set[str] = set()
         for path in self.folder.glob("*.json"):
@@ -266,7 +272,7 @@ def _file_names(manifest: Mapping[str, dict[str, Any]]) -> set[str]:
 
 
 def value_addresses(table: pa.Table) -> tuple[int, ...]:
-    """Return the memory addresses and lengths of a table's values, which identify an unchanged table."""
+    """Return the memory addresses and lengths of a table's values. If they are equal, the table has not changed."""
     addresses = [table.num_rows]
     for column in table.columns:
         for chunk in column.chunks:

@@ -1,17 +1,17 @@
-"""Change of the number of operator partitions at a restart: the state of open windows is divided among the partitions.
+"""Change the number of operator partitions at a restart: divide the state of open windows among the new partitions.
 
     state/        of N partitions    ──►  state/        of M partitions
-    state of N/   kept until run.json names M
+    state of N/   the old state, kept until run.json contains M
 
-Rows of a table belong to the partition of their group (`highlevel.spark.operator_part`), with N partitions and with M.
-Watermarks are equal in all partitions, because every partition receives all of them.
+Each row of a table is moved to the new partition of its group (`highlevel.spark.operator_part`). Watermarks are copied:
+they are equal in all partitions, because every partition receives all of them.
 
-This is possible for queries whose only state is that of sliding windows or sessions over partials of links, so their
-tables contain the columns of the group. Other operators are refused by name: their tables may contain positions in
-another table, or a limit for each partition.
+This is possible if the only state of a query is that of sliding windows or sessions over partials of links, because
+these tables contain the columns of the group. For other operators an error is raised: their tables may contain
+positions in another table, or a limit for each partition.
 
-A crash between two steps is no loss. `run.json` is replaced last. If it names N partitions, `state of N` is put back at
-the next start; if it names another number, `state of N` is deleted.
+A crash between two steps loses nothing, because `run.json` is replaced last. At the next start, `state of N` is put
+back if `run.json` still contains N, and deleted otherwise.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from highlevel.spark.state import PartState
 from lowlevel.expressions.tree import Column
 
 DIVISIBLE = (SlidingAggregate, SessionAggregate)
-"""Window operators whose state can be divided."""
+"""The operators whose state can be divided."""
 
 WATERMARK_TABLES = ("meld", CLOSED, LOW)
-"""Tables with watermarks, equal in all partitions."""
+"""Names of tables with watermarks, which are equal in all partitions."""
 
 SESSION_TABLES = (OPEN, EMITTED)
-"""Tables of sessions. A partition has both, or none; one of them may be empty."""
+"""Names of the tables of sessions. A partition has both of them or none. One of them may be empty."""
 
 Tables = dict[str, pa.Table]
 """The tables of one query in one partition, by name."""
 
 
 def old_state_folder(folder: Path, partitions: int) -> Path:
-    """Return the folder that keeps the old state, of `partitions` partitions, until the change is finished."""
+    """Return the folder for the old state, which has `partitions` partitions, until the change is finished."""
     return folder / f"state of {partitions}"
 
 
 def finish_division(folder: Path, partitions: int) -> None:
-    """Finish or undo a change that a crash has interrupted. `run.json` names `partitions`."""
+    """Finish or undo a change that a crash has interrupted. `partitions` is the number in `run.json`."""
     for path in folder.glob("state of *"):
         if path == old_state_folder(folder, partitions):
             shutil.rmtree(folder / "state", ignore_errors=True)
@@ -65,14 +65,14 @@ def finish_division(folder: Path, partitions: int) -> None:
 
 
 def divide_state(folder: Path, assignment: InputAssignment, old_partition_count: int, batch_id: int) -> None:
-    """Divide the state of open windows among the partitions of `assignment`.
+    """Divide the state after micro-batch `batch_id` among the partitions of `assignment`.
 
-    It is the state that `old_partition_count` partitions had after micro-batch `batch_id`.
+    The state has `old_partition_count` partitions.
 
-    Afterwards the caller replaces `run.json` and calls `finish_division`. Raises FolderError if a query has a state
-    that cannot be divided; then nothing is changed.
+    Afterwards the caller must replace `run.json` and call `finish_division`. Raises FolderError, and changes nothing,
+    if a query has a state that cannot be divided.
     """
-    # A query that is new has no state, so it can have any operator.
+    # A new query has no state, so it may have any operator.
     queries = [query for query, first in enumerate(assignment.first_batches) if first <= batch_id]
     keys = {query: _find_keys(assignment, query, old_partition_count) for query in queries}
     if batch_id < 0:
@@ -94,7 +94,7 @@ def divide_state(folder: Path, assignment: InputAssignment, old_partition_count:
 
 
 Keys = Mapping[str, Sequence[str]]
-"""The columns that determine the partition of rows, by the position of the operator that stores them."""
+"""For each operator with state, by its position: the columns that determine the partition of its rows."""
 
 
 def _find_keys(assignment: InputAssignment, query_number: int, old_partition_count: int) -> Keys:

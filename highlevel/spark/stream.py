@@ -1,19 +1,19 @@
-"""A run of the stream engine, from captures and spools to final results. A restart neither loses nor repeats rows.
+"""A run of the stream engine, from captures and spools to final results. After a restart no row is lost or repeated.
 
-    folder/run.json      identity of the run
+    folder/run.json      queries and inputs of the run
     folder/lock          locked by the process of the run
     folder/inputs        decompressed captures
     folder/checkpoint    written by Spark: planned offsets and committed micro-batches
-    folder/state         the operators, by partition and batch id
-    folder/totals        counters, by batch id
-    folder/output        results, by query, date and batch id
-    folder/staged        results of tasks whose micro-batch is not finished
-    folder/quarantine    damaged segments of spools, and the places of all damages
-    folder/watched       copies of watchlists and settings
+    folder/state         state of the operators, by partition and batch ID
+    folder/totals        counters, by batch ID
+    folder/output        results, by query and date
+    folder/staged        results that tasks have written in an unfinished micro-batch
+    folder/quarantine    list of damaged parts of inputs, and copies of damaged segments
+    folder/watched       copies of files with watchlists and settings
 
 Exactly once: Spark writes the offsets of micro-batch n to its log before a task runs, and commits n after all tasks.
-Tasks depend only on these offsets, operators on the tasks and the state of n - 1. Every output file has n in its name.
-So any repetition of n, after any interruption, gives the same files.
+Tasks depend only on these offsets, and operators only on the tasks and on the state after n - 1. Every output file
+contains the IDs of its micro-batches. So if n is repeated after any interruption, the files are the same.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ from lowlevel.node.node import TABLE_SLOTS
 OnBatch = Callable[[int, dict[str, pa.Table], Samples], None]
 """Called with the batch ID, the new final rows of each query, and the sums of all counters.
 
-After a crash it may be called again with the last batch ID and the same rows. Of a query with a RowLimit a partition
-sends at most this number of rows; the rest is in `StreamRun.rests`.
+After a crash it may be called again with the last batch ID and the same rows. If a query has a RowLimit, each partition
+sends at most this number of rows; `StreamRun.rests` contains the others, added up.
 """
 
 PACED_BLOCK_RECORDS = 1024
@@ -75,13 +75,14 @@ MAX_BLOCKS = 256
 class StreamRun:
     """One run of any number of queries over captures and spools.
 
-    Start it once. To continue, call `stop` and create a new object.
+    Start it once. To continue after `stop`, create a new object.
 
-    Results are deleted `keep_results` ns after the end of their window, None for never. `partitions` is the number of
-    operator partitions. `slots` is the size of each low-level table. `speed` is in capture seconds per wall second,
-    None for maximum speed. A micro-batch reads up to `max_blocks` blocks of `block_records` records of each capture,
-    and `max_bytes` bytes of each spool. Captures are finite. A spool ends when its node closes it; the run waits for a
-    missing spool. Memory: the partials of one micro-batch and the open windows, by partition.
+    `keep_results`: results are deleted this many ns after the end of their window, None: never. `partitions` is the
+    number of operator partitions, and `slots` the size of each low-level table. `speed` is in seconds of capture per
+    wall second, None: as fast as possible. A micro-batch reads at most `max_blocks` blocks of `block_records` records
+    of each capture, and `max_bytes` bytes of each spool. Captures are finite. A spool ends when its node closes it; the
+    run waits for a spool that does not exist yet. Each partition needs memory for the partials of one micro-batch and
+    for its open windows.
     """
 
     def __init__(
@@ -104,14 +105,14 @@ class StreamRun:
         on_restart: Callable[[], None] = lambda: None,
         measure: bool = False,
     ) -> None:
-        """Check the options without opening an input.
+        """Check the options. Inputs are not opened yet.
 
         `spark` is a session, or a function that starts one after all other checks. `say` receives messages for the
-        user: progress before a start, and warnings about spools, each once. `on_restart` is called before each restart.
-        `row_limits`: by query, the result rows that `on_batch` needs; of other queries it receives all rows. Changes
-        have no limit. By default every other query has one, if nothing receives rows.
-        With `measure` the nodes of the only query are measured (`measurements`), and the counters of a leaf have its
-        name in the plan in place of the query.
+        user: progress before the start, and warnings about spools, each once. `on_restart` is called before each
+        restart. `row_limits` contains the maximum number of rows that `on_batch` needs of a query; it receives all rows
+        of a query without a limit, and always all changes. Without `on_batch`, every query has the default limit,
+        except queries with changes. With `measure` there is only one query: its nodes are measured (`measurements`),
+        and the counters of a leaf are labelled with the name of the leaf instead of the query.
         """
         options = {"partitions": partitions, "max_blocks": max_blocks, "speed": speed, "max_bytes": max_bytes}
         options["keep_results"] = keep_results
@@ -153,17 +154,19 @@ class StreamRun:
             plan.name: limits[plan.name] for plan in plans if plan.name in limits and not plan.has_changes
         }
         self.rests: dict[str, pa.Table] = {}
-        """Of the last micro-batch: the rows that the driver has not received, added up by window, by query."""
+        """For each query, the rows of the last micro-batch that the driver has not received, added up by window."""
         self.written_files: dict[str, list[Path]] = {}
-        """Of the last micro-batch: the files that contain its rows, by query."""
+        """For each query, the files that contain the rows of the last micro-batch."""
         self._repeats_batch = True
         self.totals = Totals()
         self.changes = QueryChanges()
-        """Differences between the queries of the folder and of this object; known after `prepare`."""
+        """Differences between the queries in the folder and the queries of this object. `prepare` sets it."""
         self.continued_batch = -1
-        """Last micro-batch with totals at the start. It may be repeated."""
+        """The newest micro-batch with totals when this object was prepared, or -1. It may be repeated."""
         self.next_batch = 0
-        """The micro-batch with which the run continues; known after `prepare`. An earlier process may have begun it."""
+        """The micro-batch with which the run continues. `prepare` sets it. An earlier process may have begun this
+        micro-batch.
+        """
         self._query: StreamingQuery | None = None
         self._locks = Locks()
         self._printed_warnings: set[str] = set()
@@ -179,12 +182,12 @@ class StreamRun:
 
     @property
     def samples(self) -> Samples:
-        """All counters after the last micro-batch, and the restarts of this object."""
+        """All counters after the last micro-batch, and the number of restarts of this object."""
         return self._add_restarts(self.totals.samples)
 
     @property
     def measurements(self) -> list[Measurement]:
-        """Figures of each node of the measured query, over the micro-batches of this object."""
+        """The figures of each node of the measured query, over the micro-batches of this object."""
         measurements = [Measurement() for _ in self.assignment.plans[0].nodes]
         for measured, _ in self._measured_batches.values():
             for measurement, later in zip(measurements, measured, strict=True):
@@ -193,12 +196,12 @@ class StreamRun:
 
     @property
     def task_seconds(self) -> list[float]:
-        """Seconds of each task of the low level in a measured run."""
+        """The seconds of each task of the low level, in a measured run."""
         return [seconds for _, task_seconds in self._measured_batches.values() for seconds in task_seconds]
 
     @property
     def figures(self) -> Samples:
-        """Figures of the query on Spark, which change between micro-batches too. `wait` reads them."""
+        """Figures of the Spark query. They also change between micro-batches. `wait` reads them."""
         return self._figures.samples
 
     def _add_restarts(self, samples: Samples) -> Samples:
@@ -208,16 +211,16 @@ class StreamRun:
 
     @property
     def spark(self) -> SparkSession | None:
-        """Session, or None before it is started."""
+        """The session, or None before it is started."""
         return self._session if isinstance(self._session, SparkSession) else None
 
     def prepare(self) -> None:
-        """Check everything that can be wrong without Spark, and lock the folder and the spools.
+        """Check everything that can be checked without Spark, and lock the folder and the spools.
 
         Raises InputError for an input, FolderError for a folder that is damaged, in use, or of another run.
         """
         for input_ in self.assignment.inputs:
-            # Before the folder is created.
+            # Inputs are checked before the folder is created.
             if input_.table is not None:
                 input_.table.check()
             elif not input_.spool:
@@ -247,7 +250,10 @@ class StreamRun:
         self.assignment = replace(start.assignment, plans=self._copies.bind(start.assignment.plans))
 
     def start(self) -> None:
-        """Start or continue, after `prepare` if necessary. Raise RunError, or an error of `prepare`."""
+        """Start or continue the run; first call `prepare` if that was not done.
+
+        Raises RunError, or an error of `prepare`.
+        """
         if not self._is_prepared:
             self.prepare()
         try:
@@ -270,7 +276,7 @@ class StreamRun:
             for line in report_earlier_runs(self.assignment.inputs):
                 self.say(f"warning: {line}")
         for leaf in leaves_of(self.assignment.plans):
-            # The node that writes a spool compiles the kernels for its link.
+            # For a spool, kernels are compiled by the node that writes it.
             if any(input_.feeds(leaf) and input_.is_capture for input_ in self.assignment.inputs):
                 compile_kernels(leaf.low.kind)
         spec = StreamSpec(
@@ -295,19 +301,19 @@ class StreamRun:
         self._query = self._start_query(spark, spec)
 
     def _start_query(self, spark: SparkSession, spec: StreamSpec) -> StreamingQuery:
-        """Start the query from its checkpoint. Try again if Spark fails to start a process."""
+        """Start the query from its checkpoint. Try again if Spark cannot start a process."""
         self._repeats_batch = True
         while True:
             try:
                 writer = open_stream(spark, spec).writeStream.foreachBatch(self._on_micro_batch)
-                # With its scheme, because `spark.hadoop.fs.defaultFS` may name another file system than that of the
-                # state. Spark does not decode %XX, so this is not `Path.as_uri`.
+                # The path has the scheme `file:`, because `spark.hadoop.fs.defaultFS` may name another file system.
+                # `Path.as_uri` is not used, because Spark does not decode %XX.
                 return writer.option("checkpointLocation", f"file:{self.folder / 'checkpoint'}").start()
             except PySparkException as failure:
                 self._wait_for_restart(make_report(failure))
 
     def _wait_for_restart(self, report: str) -> None:
-        """Wait before a restart, or raise the reason of the failure if no restart is possible."""
+        """Wait before a restart. Raise the reason of the failure if no restart is possible."""
         delay = self._restarts.next_delay(report)
         if delay is None:
             raise self._restarts.make_final_error(report) from None
@@ -315,7 +321,7 @@ class StreamRun:
         time.sleep(delay)
 
     def _on_micro_batch(self, rows: DataFrame, batch_id: int) -> None:
-        """Process one micro-batch. All its files have its ID."""
+        """Process one micro-batch. Remember a failure for `wait`."""
         with self._batch_lock:
             try:
                 self._process_batch(rows, batch_id)
@@ -344,13 +350,13 @@ class StreamRun:
 
     @property
     def finished(self) -> bool:
-        """Return True if every input has been read to its end and all results are written."""
+        """Return True if every input has been read to its end and all results have been written."""
         return self._ended.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait at most `timeout` seconds for the end of all inputs. Return True if it is committed.
+        """Wait at most `timeout` seconds for the end of all inputs. Return True if the last micro-batch is committed.
 
-        Raise the reason of a failure: InputError, FolderError, RunError, or an error of `on_batch`.
+        If the run has failed, raise the reason: InputError, FolderError, RunError, or an error of `on_batch`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with convert_jvm_failures():
@@ -361,7 +367,7 @@ class StreamRun:
                     self._restart()
                 if deadline is not None and time.monotonic() >= deadline:
                     return False
-            while True:  # all rows are written: wait for the commit of the last micro-batch
+            while True:  # all rows are written; wait for the commit of the last micro-batch
                 try:
                     self._running_query().processAllAvailable()
                 except PySparkException:
@@ -378,18 +384,18 @@ class StreamRun:
         self._figures.read(self._session.sparkContext, query, self.assignment, progress, is_final=is_final)
 
     def _is_running(self) -> bool:
-        """Return whether the query runs. Raises RunError if the JVM has ended."""
+        """Return whether the query is running. Raises RunError if the JVM has ended."""
         jvm_end = read_jvm_end()
         if jvm_end is not None:
             raise make_jvm_error(jvm_end)
         return bool(self._running_query().isActive)
 
     def _restart(self) -> None:
-        """Restart a query that has ended from its checkpoint, or raise the reason of the failure."""
+        """Restart a failed query from its checkpoint. Raise the reason of the failure if no restart is possible."""
         query = self._running_query()
         failure = query.exception()
         cause, self._failure = self._failure, None
-        if isinstance(cause, OSError) and cause.filename is not None:  # such as a full disk
+        if isinstance(cause, OSError) and cause.filename is not None:  # for example a full disk
             raise RunError(f"{cause.filename}: {cause.strerror}") from cause
         if cause is not None and not isinstance(cause, PySparkException | Py4JError):
             raise cause
@@ -403,10 +409,10 @@ class StreamRun:
         self._start(self._session)
 
     def stop(self) -> None:
-        """Stop after the running micro-batch. The folder can be continued. A second call has no effect.
+        """Stop after the current micro-batch. A later run can continue in the folder. A second call has no effect.
 
-        A JVM that has ended is no error. This method waits for the function of a running micro-batch, because an
-        interpreter that ends while it reads from Spark aborts.
+        It is not an error if the JVM has already ended. This method waits until the function of the current micro-batch
+        returns, because an interpreter that ends while it reads from Spark crashes.
         """
         if self._query is not None:
             query, self._query = self._query, None

@@ -1,11 +1,11 @@
-"""Files with a schema on Spark: their index for the planner, and the tasks that read them.
+"""Inputs with a schema, such as Parquet files, on Spark: an index for the planner, and the tasks that read them.
 
-    planner    one pass over the time columns ──► first row, bounds and watermark of each batch
-    task       rows of some batches ──► one arrival for each batch, with the watermark after it
+    planner    reads the time columns once     ──► first row, bounds and watermark of each batch
+    task       reads the rows of some batches  ──► one arrival for each batch, with the watermark after it
 
-The batches are those of the inline engine (`highlevel.inline.table_files`), and operators process them in the order of
-the watermarks before them. So late rows are the same on all engines. The stream engine divides a stream between
-batches, and a task begins at the first row of its batches. The batch engine reads a stream in one task.
+The batches are the same as in the inline engine (`highlevel.inline.table_files`), and operators process them in the
+order of the watermarks before them. So the same rows are late on all engines. The stream engine divides an input
+between batches, and a task begins at the first row of its batches. The batch engine reads an input in one task.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from lowlevel.punctuation import BEGINNING, END
 
 @dataclass(frozen=True)
 class TableRange:
-    """Batches of one input: the complete input of a task.
+    """A range of batches of one input, with everything that the task needs to read it.
 
-    `first_batch` is the number of the first batch, `start` its first row, and `batch_count` the number of batches of
-    the input. `rows` is the number of rows of the range. `newest` contains the largest value of each time column before
-    the first batch, in ns.
+    `first_batch` is the number of the first batch, `start` the position of its first row, and `batch_count` the number
+    of batches of the whole input. `rows` is the number of rows in the range. `newest` contains the largest value of
+    each time column before the first batch, in ns.
     """
 
     input_number: int
@@ -50,9 +50,9 @@ class TableRange:
 
 @dataclass(frozen=True)
 class IndexedTable:
-    """The batches of an input for the planner: `index` for the admission, and the first row and newest times of each.
+    """What the planner knows about the batches of an input: their index, first rows, and newest times.
 
-    The watermarks of the index are those of the first time column, so that inputs advance together.
+    The watermarks of `index` are those of the first time column. They let inputs advance together.
     """
 
     index: Index
@@ -69,7 +69,7 @@ class IndexedTable:
 
 
 def index_table(stream: FileStream) -> IndexedTable:
-    """Read the time columns of a stream."""
+    """Read the time columns of an input, and return its index."""
     starts: list[Position] = []
     newest: list[dict[str, int]] = []
     blocks: list[Block] = []
@@ -83,7 +83,7 @@ def index_table(stream: FileStream) -> IndexedTable:
         smallest, largest = summary.bounds.get(time, (0, 0))
         watermark = BEGINNING if band is None else so_far[time] - band
         blocks.append(Block(number, number + 1, summary.rows, smallest, largest, watermark))
-    if not blocks:  # one batch without rows, whose watermark is the end
+    if not blocks:  # an empty input has one batch without rows, whose watermark is END
         starts, newest, blocks = [Position()], [so_far], [Block(0, 1, 0, 0, 0, END)]
     blocks[-1] = replace(blocks[-1], watermark=END)
     return IndexedTable(Index(blocks, None, is_exact=False), starts, newest)
@@ -92,7 +92,7 @@ def index_table(stream: FileStream) -> IndexedTable:
 def read_table_range(assignment: InputAssignment, table_range: TableRange) -> Iterator[pa.RecordBatch]:
     """Run one task of the stream engine: yield the rows of each batch, then the counters.
 
-    Raises InputError if the range does not have its rows, because a file has changed since it was indexed.
+    Raises InputError if the range has another number of rows than when it was indexed, because a file has changed.
     """
     stream = _stream_of(assignment, table_range.input_number)
     newest = dict(table_range.newest)
@@ -123,7 +123,7 @@ def read_table_range(assignment: InputAssignment, table_range: TableRange) -> It
 
 
 def read_table(assignment: InputAssignment, input_number: int) -> Iterator[list[ArrivalRow]]:
-    """Yield the rows of all batches of an input, then its end, for the batch engine."""
+    """Yield the rows of all batches of an input, and then its end, for the batch engine."""
     stream = _stream_of(assignment, input_number)
     newest = dict.fromkeys(stream.times, BEGINNING)
     count = 0
@@ -135,7 +135,7 @@ def read_table(assignment: InputAssignment, input_number: int) -> Iterator[list[
 
 
 def digest_table(stream: FileStream) -> str:
-    """Return a digest of the files of a stream and of its columns, which decide how the files are read."""
+    """Return a digest of the files of an input, and of its columns, because they decide how the files are read."""
     digest = hashlib.blake2b(repr(stream.declared).encode(), digest_size=16)
     for path in stream.paths:
         with path.open("rb") as file:
@@ -154,7 +154,10 @@ def _stream_of(assignment: InputAssignment, input_number: int) -> FileStream:
 def _arrivals(
     assignment: InputAssignment, input_number: int, number: int, rows: pa.RecordBatch, newest: dict[str, int]
 ) -> list[ArrivalRow]:
-    """Return batch `number` for the leaves of an input, each with its watermark. Add its times to `newest`."""
+    """Return the rows of batch `number` for each leaf, with their watermark.
+
+    Update `newest` with the times of the batch.
+    """
     stream = _stream_of(assignment, input_number)
     for time in newest:
         newest[time] = max(newest[time], pc.max(rows[time]).as_py())

@@ -1,14 +1,14 @@
-"""The time index of a capture: byte ranges with their smallest and largest time, in a cache.
+"""The time index of a capture: byte ranges with their smallest and largest times, stored in a cache.
 
-    ~/.cache/wiretide/times/<digest of path, size and time of change>/<start>.json      {"end": …, "pieces": [[…], …]}
+    ~/.cache/wiretide/times/<digest of path, size, change time>/<start>.json      {"end": …, "pieces": [[…], …]}
 
-A task that has read its byte range writes the times of its pieces. The start of its range may be a guess
-(`capture.files.split`). So an index is used only if its files form a chain: the first begins at the first record, each
-other one at the end of the one before, and the last one ends at the end of the capture. Then every piece begins and
-ends at a record boundary, by induction.
+A task that has read its byte range writes one file with the times of the pieces of this range. The start of the range
+may be a wrong guess (`capture.files.split`). So the index is used only if its files form a chain: the first one begins
+at the first record, each other one begins at the end of the one before, and the last one ends at the end of the
+capture. Then every piece begins and ends at a record boundary, by induction.
 
-An index only saves time. If it is incomplete, damaged, or in a folder that cannot be used, the capture is read whole.
-Only classic pcap files have an index: the records of a pcapng file depend on the blocks before them.
+The index only saves time: if it is incomplete, damaged, or in a folder that cannot be read, the whole capture is read.
+Only classic pcap files have an index, because the records of a pcapng file depend on the blocks before them.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.errors import FolderError
 
 PIECE_BYTES = 8 << 20
-"""Minimum bytes of a piece, except the last one of a range: an index has about a ten-thousandth of the capture."""
+"""Minimum bytes of a piece, except the last one of a range. The index has about 1/10,000 of the size of the capture."""
 
 
 MIN_INDEXED_BYTES = 32 << 20
-"""Minimum size of a capture with an index. A smaller one is read in less time than a task takes to start."""
+"""Minimum size of a capture with an index. Reading a smaller one takes less time than starting a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Whole records in the bytes `[start, end)`, with times from `least` to `most`, ns."""
+    """The records in the bytes `[start, end)`, with times from `least` to `most` in ns."""
 
     start: int
     end: int
@@ -45,28 +45,28 @@ class Piece:
 
 
 def index_folder(path: Path) -> Path:
-    """Return the folder of the index of a capture. It is another one after the capture has changed.
+    """Return the folder of the index of a capture. After the capture has changed, it is a different folder.
 
-    `XDG_CACHE_HOME` names another folder in place of `~/.cache`. Raises OSError for a file that does not exist.
+    If `XDG_CACHE_HOME` is set, it replaces `~/.cache`. Raises OSError for a file that does not exist.
     """
     status = path.stat()
     identity = f"{path.absolute()}\0{status.st_size}\0{status.st_mtime_ns}"
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # no HOME and no such user, as in some containers: a folder that cannot be made
+    except RuntimeError:  # no HOME and no such user, as in some containers: return a folder that cannot be created
         cache = Path(os.devnull)
     return cache / "wiretide" / "times" / hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
 
 
 class PieceCollector:
-    """The pieces of one task."""
+    """Collects the pieces of one task."""
 
     def __init__(self) -> None:
-        """Begin without a piece."""
+        """Create a collector without pieces."""
         self.pieces: list[Piece] = []
 
     def add(self, block: Block) -> None:
-        """Add the next block of a walk."""
+        """Add the next block that the task has read."""
         piece = Piece(block.start, block.end, block.min_ts, block.max_ts)
         if self.pieces and self.pieces[-1].end - self.pieces[-1].start < PIECE_BYTES:
             last = self.pieces.pop()
@@ -74,16 +74,19 @@ class PieceCollector:
         self.pieces.append(piece)
 
     def write(self, folder: Path, walked: ByteRange) -> None:
-        """Write the pieces of a walk without damage. Do nothing if there are none, or the folder cannot be written."""
+        """Write the pieces of the range `walked`, which has no damage.
+
+        Do nothing if there are none, or if writing fails.
+        """
         if not self.pieces:
-            return  # the record of the guess belongs to the next range, which writes a file of this name
+            return  # the guessed record belongs to the next range, which writes a file with this name
         numbers = [[piece.start, piece.end, piece.least, piece.most] for piece in self.pieces]
         with contextlib.suppress(OSError, UnsafeFolderError):
             write_document(folder / f"{walked.start}.json", {"end": walked.end, "pieces": numbers})
 
 
 def read_index(folder: Path, first_record: int, size: int) -> list[Piece] | None:
-    """Return the pieces of a whole capture of `size` bytes in their order, None if the index is not complete."""
+    """Return the pieces of a whole capture of `size` bytes in their order; None if the index is not complete."""
     pieces: list[Piece] = []
     position = first_record
     try:

@@ -1,8 +1,8 @@
-"""The counters of a run over all its micro-batches. They are stored by batch ID, so a restart counts each row once.
+"""The counters of a run over all its micro-batches. They are stored by batch ID, so that restarts count no row twice.
 
-The counters of a micro-batch arrive with its rows, once, even if a task was repeated. The totals after micro-batch n
-are the totals after n - 1 plus the counters of n. Each version is one file, written like state. Counters are added;
-gauges have the values of the last micro-batch. A window of several partitions is counted once.
+The totals after micro-batch n are the totals after n - 1 plus the counters of n. The counters of a micro-batch arrive
+with its rows, exactly once, even if a task was repeated. Each version is one file, written like state. Counters are
+added; gauges have the values of the last micro-batch. A window that several partitions have is counted once.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from lowlevel.punctuation import BEGINNING, END
 class Totals:
     """Counters and progress after some micro-batch.
 
-    Inputs have their IDs, queries their names; `query_ids` are the IDs of the names. `newest_times` is the largest
-    packet time of each input in ns, for a spool the start of its newest pane. `progress` contains for each started
-    input its position and its size, in blocks or segments. While a node writes a spool, the size of the spool is larger
-    than its position. `warnings` are the warnings of the last micro-batch's tasks. `watermarks` contains the watermark
-    of each query in ns: results that end at or below the watermark are final. The memory of tables is counted for the
-    last micro-batch's tasks, because each task has separate tables. `offsets` is the checksum of the offsets of the
-    micro-batch. `sampled_ranges` contains for each query the times at which a node sampled the packets. `damages` are
-    the newest damages of inputs, at most MAX_DAMAGES (`highlevel.spark.quarantine`).
+    Inputs are identified by their IDs, and queries by their names; `query_ids` contains the ID of each name.
+    `newest_times` is the largest packet time of each input in ns; for a spool, the start of its newest pane. `progress`
+    contains (position, size) of each started input, in blocks or segments. While a node writes a spool, its size is
+    larger than its position. `warnings` are the warnings of the tasks of the last micro-batch. `watermarks` contains
+    the watermark of each query in ns: results that end at or below the watermark are final. The memory of tables in
+    `samples` is that of the last micro-batch's tasks, because each task has separate tables. `offsets` is the checksum
+    of the offsets of the micro-batch. `sampled_ranges` contains, for each query, the times at which a node sampled
+    packets. `damages` are the newest damages of inputs, at most MAX_DAMAGES (`highlevel.spark.quarantine`).
     """
 
     samples: Samples = field(default_factory=Samples)
@@ -64,7 +64,10 @@ class Totals:
         return self.ended_inputs.issuperset(input_ids)
 
     def rename_queries(self, names: Mapping[int, str]) -> None:
-        """Give the queries their present names, by their IDs. Values of queries without a present name are removed."""
+        """Replace names of queries by the `names` that their IDs have now.
+
+        Values of queries without a name are removed.
+        """
         renamed = {old: names.get(number) for old, number in self.query_ids.items()}
         if all(old == new for old, new in renamed.items()):
             return
@@ -97,12 +100,12 @@ class Totals:
         batch_id: int = 0,
     ) -> None:
         """Add the counters of one micro-batch, from the tasks of the source and of the operators."""
-        table_bytes = Samples()  # of this micro-batch, because each task has separate tables
+        table_bytes = Samples()  # only of this micro-batch, because each task has separate tables
         self.warnings = []
         self.query_ids = {
             plan.name: number for plan, number in zip(assignment.plans, assignment.query_ids, strict=True)
         }
-        # Sorted, because the last task of an input determines its gauges.
+        # The counters are sorted, because the last task of an input determines its gauges.
         for counts in sorted(map(json.loads, task_counters), key=lambda counts: (counts["input"], counts["done"])):
             self.warnings += [line for line in counts["warnings"] if line not in self.warnings]
             for path, place, reason, link in counts["damages"]:
@@ -136,7 +139,7 @@ class Totals:
         add_counts(self.samples, name, partition_counts)
         bounds = [(input_number, bound) for counts in partition_counts for input_number, bound in counts["bounds"]]
         watermarks = [counts["watermark"] for counts in partition_counts if counts["watermark"] is not None]
-        if watermarks:  # strict; equal in all partitions
+        if watermarks:  # they are strict, and equal in all partitions
             watermark = min(watermarks)
             self.watermarks[name] = watermark if watermark == END else watermark - 1
         self._add_progress(assignment, query, bounds)
@@ -152,18 +155,18 @@ class Totals:
 
 
 class TotalsFiles:
-    """Totals by batch ID, one JSON file each. The last KEEP files are kept."""
+    """The files of totals: one JSON file for each batch ID. The last KEEP files are kept."""
 
     def __init__(self, folder: Path) -> None:
-        """The files are in `folder`."""
+        """`folder` is the folder of the files."""
         self.folder = folder
 
     def last_batch_id(self) -> int:
-        """Last batch ID with totals, or -1."""
+        """Return the newest batch ID with totals, or -1."""
         return max((int(path.stem) for path in self.folder.glob("*.json")), default=-1)
 
     def load(self, batch_id: int) -> Totals:
-        """Return the totals after micro-batch `batch_id`, empty before the first.
+        """Return the totals after micro-batch `batch_id`. Before the first micro-batch they are empty.
 
         Raises FolderError if they are missing or damaged.
         """

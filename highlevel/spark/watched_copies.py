@@ -1,11 +1,11 @@
-"""Watchlists and settings of a run: copies in its folder, which change only between micro-batches.
+"""Copies of the files with watchlists and settings, in the folder of a run. They change only between micro-batches.
 
     folder/watched/<digest>-limits.toml    the last valid version of a file; the digest is that of its path
-    folder/watched/batch                   the micro-batch that uses these versions
+    folder/watched/batch                   the newest micro-batch that uses these versions
 
-Tasks read the copies, so all tasks of a micro-batch use one version. A repeated micro-batch uses the version of its
-first attempt, because the copies are made before its first task, and `batch` is written after them. A version that is
-invalid or missing is not copied: the run continues with the last valid one.
+Tasks read the copies, so all tasks of a micro-batch use the same version. The copies are made before the first task of
+a micro-batch, and then `batch` is written. So a repeated micro-batch uses the version of its first attempt. If a new
+version is invalid, or the file is missing, the run continues with the last valid version.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ FOLDER = "watched"
 
 
 class WatchedCopies:
-    """The copies of the files of some plans. `say` receives a line for each new version, and for each refused one."""
+    """The copies of the files that some plans read.
+
+    `say` receives a line for each version that is accepted or refused.
+    """
 
     def __init__(self, plans: Sequence[Plan], folder: Path, say: Callable[[str], None]) -> None:
         """`folder` is the folder of the run."""
@@ -43,7 +46,7 @@ class WatchedCopies:
         self._seen: dict[str, Identity | None] = {}
 
     def open(self) -> None:
-        """Copy the files that have no valid copy. Raises InputError for a file that is missing or invalid."""
+        """Copy the files that have no valid copy yet. Raises InputError for a file that is missing or invalid."""
         if not self._files:
             return
         make_private_folder(self._folder)
@@ -53,7 +56,7 @@ class WatchedCopies:
                 replace_file(copy, self._read(path))
 
     def bind(self, plans: Iterable[Plan]) -> tuple[Plan, ...]:
-        """Return plans that read the copies. They are equal to `plans`."""
+        """Return plans that read the copies. They compare equal to `plans`."""
         if not self._files:
             return tuple(plans)
         return replace_watched_files(tuple(plans), lambda file: replace(file, read_from=str(self._copy_of(file.path))))
@@ -88,7 +91,10 @@ class WatchedCopies:
             self._say(f"{path}: the new {noun} is used from this micro-batch on")
 
     def _read(self, path: str) -> bytes:
-        """Return the bytes of a file. Raises InputError if it cannot be read, is invalid, or changes meanwhile."""
+        """Return the bytes of a file.
+
+        Raises InputError if it cannot be read, is invalid, or changes while it is read.
+        """
         file = self._files[path][0]
         try:
             data = read_version(Path(path))
@@ -105,7 +111,7 @@ class WatchedCopies:
             read_contents(data, watched.form)
 
     def _is_valid(self, path: str, data: bytes) -> bool:
-        """Return whether the present queries accept a copy: their settings may have other bounds than before."""
+        """Return whether the queries accept a copy. They may have changed, and with them the bounds of settings."""
         try:
             self._check(path, data)
         except WatchlistError:
@@ -118,7 +124,10 @@ class WatchedCopies:
 
 
 def read_copy(copy: Path) -> bytes:
-    """Return the bytes of a copy. Raises FolderError if it cannot be read: another version would change the results."""
+    """Return the bytes of a copy.
+
+    Raises FolderError if it cannot be read, because another version would change results.
+    """
     try:
         return copy.read_bytes()
     except OSError as error:
