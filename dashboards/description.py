@@ -1,7 +1,7 @@
-"""The description of a query: the columns of its answer, and the lateness of rows, from which times for WAIT follow.
+"""Describe a query: the columns of its answer, and the lateness of its rows, with suitable times for WAIT.
 
-The first rows of the inputs are counted by a query that answers at once, so they are read as a live query reads them.
-The lateness is measured by the watermarks of the links (`lowlevel.watermarks.lateness`).
+A query that counts rows reads the first rows of the inputs, as a live query would read them. Meanwhile the watermarks
+of the links measure the lateness (`lowlevel.watermarks.lateness`).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from lowlevel.watermarks.lateness import Lateness
 from queries.gsql import compile_query
 
 MEASURED_ROWS = 1_000_000
-"""Number of rows after which the measurement ends."""
+"""The measurement ends after this number of rows."""
 
 SHARES = (0.95, 0.99, 0.999, 1.0)
 """Shares of the late rows for which a WAIT is printed."""
 
 SUGGESTED_SHARE = 0.99
-"""The share of the late rows that need no correction with the suggested WAIT."""
+"""The share of the late rows that cause no correction with the suggested WAIT."""
 
 COUNTING = "SELECT count(*) AS rows FROM {kind} [RANGE 1 second] WITH CONSISTENCY (WAIT 0, REMEMBER 1 day) EMIT CHANGES"
-"""A query that counts the rows of a kind. REMEMBER is long: rows of hours ago are late, and not from the past."""
+"""The query that counts rows. REMEMBER is long, so that rows from hours ago count as late, not as wrong."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def describe_columns(plan: Plan) -> str:
 
 
 def counting_plans(plan: Plan) -> list[Plan]:
-    """Return a query that counts the rows for each kind of rows that `plan` reads."""
+    """Return one counting query for each kind of rows that `plan` reads."""
     kinds = dict.fromkeys(leaf.low.kind for leaf in plan.leaves)
     return [compile_query(COUNTING.format(kind=kind), kind) for kind in kinds]
 
@@ -70,9 +70,9 @@ def start_counting(plan: Plan, inputs: Sequence[Input]) -> Iterator[Answer[tuple
 def measure(
     plan: Plan, inputs: Sequence[Input], counting: Answer[tuple[int, pa.RecordBatch]], limit: int = MEASURED_ROWS
 ) -> tuple[list[LinkLateness], bool]:
-    """Read rows until there are `limit`, the inputs end, or the user stops live inputs.
+    """Read rows until `limit` rows were read, the inputs end, or the user stops live inputs.
 
-    Return the lateness of each link and kind of rows that `plan` reads, and whether rows are left.
+    Return the lateness of each link and kind of rows that `plan` reads, and whether some rows were not read.
     """
     rows, complete = 0, True
     for _, changes in counting.batches:
@@ -98,7 +98,7 @@ def leaves_of_kind(plan: Plan, kind: str) -> list[Leaf]:
 
 
 def describe_lateness(links: Sequence[LinkLateness], *, complete: bool) -> str:
-    """Return a table of lateness by link, and the clause with the suggested WAIT and REMEMBER."""
+    """Return a table of the lateness of each link, and a clause with the suggested WAIT and REMEMBER."""
     rows = []
     for link in links:
         late, share = link.lateness.late_rows, 100 * link.lateness.late_rows / max(1, link.rows)
@@ -111,7 +111,7 @@ def describe_lateness(links: Sequence[LinkLateness], *, complete: bool) -> str:
 
 
 def suggestion(links: Sequence[LinkLateness]) -> str:
-    """Return the clause with a WAIT for SUGGESTED_SHARE of the late rows, and a REMEMBER for all rows."""
+    """Return a clause with a WAIT that suffices for SUGGESTED_SHARE of the late rows, and a REMEMBER for all rows."""
     if not any(link.rows for link in links):
         return "There are no rows, so no times for WAIT and REMEMBER."
     late = [link.lateness for link in links if link.lateness.late_rows]

@@ -1,12 +1,12 @@
-"""The packets of an answer as a capture (`wiretide query --packets-to`).
+"""Write the packets that an answer comes from into a capture (`wiretide query --packets-to`).
 
     the query ───────────────────► rows                     one pass over the captures
     the query for its packets ───► identities of packets
     identities ──► records of the captures with them ──► pcap or pcapng       a second pass
 
 An identity consists of the time, the link and the headers of a packet (`queries.plans.evidence`). So the second pass
-needs no position from the first one, and reads compressed files too. Records that are equal in all of this are all
-copied.
+does not need positions from the first pass, and can read compressed files too. If several records have the same
+identity, all of them are copied.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from queries.pipeline.input_options import Slack
 from queries.plans.evidence import EXPECTED, IDENTITY
 
 MAX_PACKETS = 10_000_000
-"""Packets that are collected, at most: their identities are in memory."""
+"""Maximum number of packets that are collected, because their identities are stored in memory."""
 
 
 class Evidence:
-    """The identities of packets, and the captures in which they are."""
+    """The identities of packets, and the captures that contain the packets."""
 
     def __init__(self, path: Path, plans: Sequence[Plan], inputs: Sequence[Input], layer: str) -> None:
-        """Collect the rows of the second of `plans`, the query for the packets of the first, over `inputs`.
+        """Prepare the collection. `plans`: the query, and the query for its packets. `inputs`: their captures.
 
         Raises InputError for a wrong path, and for a query whose rows do not come from single packets.
         """
@@ -70,7 +70,7 @@ class Evidence:
 
     @contextlib.contextmanager
     def answer(self, slots: int | None, threads: int | None, slack: Slack | None) -> Iterator[Answer[pa.RecordBatch]]:
-        """Answer the first query, and collect packets. The arguments are those of `dashboards.answer.answer`."""
+        """Answer the query, and collect packets. The arguments are those of `dashboards.answer.answer`."""
         with answer_all(self._plans, self._inputs, slots, threads, slack) as both:
             yield Answer(self._split(both.batches), both.samples, both.readings, both.run, both.remedy)
 

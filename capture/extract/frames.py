@@ -1,4 +1,4 @@
-"""The frames of chosen records of a block: their bytes, and the link type and name of their interface."""
+"""Read the frames of selected records of a block, with the link type and the name of their interface."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from capture.files.pcapng import ENHANCED_PACKET, PACKET, SIMPLE_PACKET, PcapngF
 from capture.lazy_dataclasses import dataclass
 
 FRAME_OFFSETS = {ENHANCED_PACKET: 28, PACKET: 28, SIMPLE_PACKET: 12}
-"""Offset of the frame in each packet block of pcapng."""
+"""Offset of the frame in each type of packet block of pcapng."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A captured frame. `interface` is the name of its interface in the file, or its number."""
+    """A captured frame. `interface` is the name of its interface in the file; the number, if it has no name."""
 
     content: bytes
     link_type: int
@@ -30,10 +30,10 @@ class Frame:
 def frames_of(
     capture: AnyCapture, block: Block, records: Sequence[int], lengths: npt.NDArray[np.int64]
 ) -> Iterator[Frame]:
-    """Yield the frames of records of a block, in rising order of their numbers in the block.
+    """Yield the frames of the records of a block with the numbers `records`, which are in ascending order.
 
-    `lengths`: the captured bytes of each record of the block. Raises TypeError for a capture of other records than
-    packets, such as datagrams with flows.
+    `lengths`: the number of captured bytes of each record of the block. Raises TypeError if the records of the capture
+    are not packets, but for example datagrams with flows.
     """
     file_format, data = capture.format, capture.data
     if not isinstance(file_format, PcapFormat | PcapngFormat):
@@ -53,7 +53,7 @@ def frames_of(
 
 
 def _packet_block(data: npt.NDArray[np.uint8], start: int, section: int) -> tuple[int, int]:
-    """Return the offset of the frame of the first packet block from `start` on, and its interface in the file."""
+    """Return the offset of the frame in the first packet block from `start` on, and the number of its interface."""
     order = "big" if section & 1 else "little"
 
     def number(offset: int, width: int = 4) -> int:

@@ -1,7 +1,7 @@
-"""Write frames as a pcap or pcapng file, with times in ns. The file appears when it is complete.
+"""Write frames as a pcap or pcapng file, with times in ns. The file appears only when it is complete.
 
-A pcapng file has an interface for each link, interface and link type of its frames. A classic pcap file has one link
-type only.
+A pcapng file has an interface for each combination of link, interface and link type of its frames. A classic pcap file
+can contain only one link type.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from capture.generate.pcap_file import complete_file, file_header, write_all
 from capture.units import SECOND
 
 SUFFIXES = (".pcap", ".pcapng")
-"""Formats, by the suffix of the file."""
+"""Suffixes of file names, which select the format."""
 
 END_OF_OPTIONS, IF_NAME, IF_TSRESOL, NANOSECONDS = 0, 2, 9, 9
-"""Codes of options of an interface, and the resolution of 10^-9 s."""
+"""Codes of options in an interface description, and the code of the resolution 10^-9 s."""
 
 UNKNOWN_LENGTH = 2**64 - 1
-"""Length of a section that is not stated."""
+"""The value in a section header that means: the length of the section is not stated."""
 
 BUFFER_BYTES = 1 << 20
-"""Bytes that are collected before they are written."""
+"""Number of bytes that are collected in memory before they are written."""
 
 
 class PacketFile:
@@ -47,7 +47,7 @@ class PacketFile:
             self._add_block(SECTION, struct.pack("<IHHQ", LITTLE_ENDIAN, 1, 0, UNKNOWN_LENGTH))
 
     def add(self, link: str, frame: Frame, time: int, length: int) -> None:
-        """Append a frame of `length` bytes on the wire, captured at `time` (ns).
+        """Append a frame that was captured at `time` (ns) and had `length` bytes on the wire.
 
         Raises InputError for a second link type in a classic pcap file.
         """
@@ -64,7 +64,7 @@ class PacketFile:
             self.flush()
 
     def _interface(self, link: str, frame: Frame) -> int:
-        """Return the number of the interface of a frame. Describe it if it is new."""
+        """Return the number of a frame's interface. If it is new, write its description first."""
         name = link if frame.interface == "0" else f"{link}/{frame.interface}"
         key = (name, frame.link_type) if self._is_pcapng else ("", frame.link_type)
         if key not in self._interfaces:
@@ -94,7 +94,7 @@ class PacketFile:
         self._buffer += struct.pack("<I", kind) + length + body + length
 
     def finish(self) -> None:
-        """Write all bytes. A classic file without frames has the link type of Ethernet."""
+        """Write all bytes. A classic pcap file without frames gets the link type Ethernet."""
         if not self._is_pcapng and not self._interfaces:
             self._buffer += file_header("ns", "<", MAX_CAPTURED_BYTES, 1)
         self.flush()
@@ -107,7 +107,7 @@ class PacketFile:
 
 @contextmanager
 def packet_file(path: Path) -> Iterator[PacketFile]:
-    """Open a file of frames, which appears at `path` at the end of the block. After an exception it does not appear.
+    """Open a file of frames. It appears at `path` when the context ends, unless there was an exception.
 
     Raises ValueError if `path` exists and is not a regular file.
     """

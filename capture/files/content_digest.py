@@ -1,12 +1,12 @@
-"""A digest of all bytes of a capture, at the speed of memory. It shows that a capture has changed, by accident.
+"""A digest of all bytes of a capture, at the speed of memory. It detects accidental changes of a capture.
 
     bytes ──► segments of 64 MiB, on all cores ──► four sums each ──► BLAKE2b of all sums
 
-A segment is read as words of 64 bits. Word i changes sum i mod 4: `s = rotate(s + word * A) * B`. Each step is a
-bijection, of the sum for a given word, and of the word for a given sum. So two captures of one length that differ in
-one word of a segment never have equal sums. Captures that differ in several words have equal sums with a probability of
-about 2^-64, as long as nobody constructs them: the digest is no protection against an attacker. BLAKE2b over all bytes
-took five times the processor time, which was half of the time of a replay.
+A segment is read as words of 64 bits. Word i is added to sum i mod 4: `s = rotate(s + word * A) * B`. Each step is a
+bijection of the sum for a given word, and of the word for a given sum. So two captures of equal length that differ in
+one word of a segment never have equal sums. Captures that differ in several words by accident have equal sums with a
+probability of about 2^-64. An attacker can construct captures with equal sums, so the digest is no protection against
+attacks. BLAKE2b over all bytes took five times the processor time, which was half of the time of a replay.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEGMENT_BYTES = 64 << 20
 """Bytes of a segment. The digest depends on this number."""
 
 SUMS = 4
-"""Sums of a segment. A core computes them in parallel."""
+"""Number of sums of a segment. They are independent, so a core computes them in parallel."""
 
 
 @kernel("i64(u64*, i64, u64*)")
@@ -57,7 +57,7 @@ def digest_content(data: npt.NDArray[np.uint8]) -> str:
 
 
 def _add_segment(segment: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """Return the sums of a segment. Zeros follow its last byte up to a multiple of SUMS words."""
+    """Return the sums of a segment. It is padded with zeros to a multiple of SUMS words."""
     sums = np.zeros(SUMS, np.uint64)
     whole = len(segment) // (8 * SUMS) * SUMS
     add_words(segment[: 8 * whole].view(np.uint64), whole, sums)

@@ -1,7 +1,7 @@
-"""Packets of attacks in stages: sequences of packets of several hosts, which row patterns find.
+"""Generate attacks in stages: sequences of packets between several hosts, which row patterns can find.
 
-A stage begins at a share of the attack's interval. A step is one contact, such as a probed port, and takes the time
-`1 / rate`. All packets are IPv4 TCP. They are in time order, have no disorder and no VLAN tags.
+The figure shows the stages of each attack; the fractions are parts of its interval. A step is one contact, such as a
+probed port, and takes `1 / rate` seconds. All packets are IPv4 TCP, in the order of time, without VLAN tags.
 
     scan-and-call-back  | probes of ports ........ | large packet | call back |
                         0                         1/2            3/4         7/8
@@ -30,7 +30,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 
 HOST, SERVER, DATABASE = (SCANNER + offset for offset in range(1, 4))
-"""Addresses 198.19.0.3 to 198.19.0.5: a host, a server of ssh and HTTP, a database."""
+"""Addresses 198.19.0.3 to 198.19.0.5: a host, a server with ssh and HTTP, a database server."""
 
 OUTSIDE = (198 << 24) | (51 << 16) | (100 << 8) | 66
 """Address of a server outside 198.19.0.0/24: 198.51.100.66 (RFC 5737)."""
@@ -44,7 +44,7 @@ WHOLE_FRAME = 65535
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """A packet: time in ns from the start of the capture, both ends as (address, port), flags, wire length in bytes."""
+    """A packet: time in ns since the start of the capture, (address, port) of both ends, flags, length in bytes."""
 
     time: int
     source: tuple[int, int]
@@ -57,9 +57,9 @@ Stages = Iterator[Packet]
 
 
 def staged_frames(attack: Attack, number: int, seed: int, link_type: int, byte_order: str) -> list[tuple[int, bytes]]:
-    """Return the packets of attack `number` of a profile in time order: time from the start of the capture, and bytes.
+    """Return the packets of attack `number` of a profile in the order of time, as (time since the start, bytes).
 
-    All packets are in `[attack.start, attack.end)`.
+    All times are in `[attack.start, attack.end)`.
     """
     chance = Random(f"{seed}/{number}/{attack.kind}")
     packets = sorted(_STAGES[attack.kind](attack, chance), key=lambda packet: packet.time)
@@ -82,7 +82,7 @@ def staged_frames(attack: Attack, number: int, seed: int, link_type: int, byte_o
 
 
 def _steps(attack: Attack, begin: float, end: float) -> Iterator[tuple[int, int]]:
-    """Yield the time of each step and its length, in ns, in a part of the attack (shares of its interval)."""
+    """Yield (time, length) of each step in ns. `begin` and `end` are fractions of the attack's interval."""
     length = attack.end - attack.start
     first, last = (attack.start + int(share * length) for share in (begin, end))
     step = int(SECOND / attack.rate)

@@ -1,4 +1,4 @@
-"""`wiretide translate`: a detection rule of another system as a query."""
+"""`wiretide translate`: translate a detection rule of another system to a query."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import typer
 
 
 class Language(StrEnum):
-    """Languages of rules."""
+    """The languages of rules."""
 
     EQL = "eql"
     SIGMA = "sigma"
 
 
 class Rows(StrEnum):
-    """Kinds of rows over which rules can be translated."""
+    """The kinds of rows that translated queries can read."""
 
     PACKETS = "packets"
     FLOWS = "flows"
@@ -32,13 +32,13 @@ def translate(
     ] = None,
     rows: Annotated[Rows, typer.Option(help="The rows that the query reads: packets or flows.")] = Rows.PACKETS,
 ) -> None:
-    """Print a rule of EQL, or a correlation of Sigma, as a query in SQL.
+    """Translate an EQL rule or a Sigma correlation to an SQL query, and print it.
 
     \b
     wiretide translate rule.eql > rule.gsql
     wiretide query capture.pcap rule.gsql
 
-    `wiretide query capture.pcap rule.eql` does both over packets.
+    `wiretide query capture.pcap rule.eql` does both, over packets.
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     from queries.query_text import EQL_SUFFIX, SIGMA_SUFFIXES
 

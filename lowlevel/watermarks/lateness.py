@@ -1,10 +1,10 @@
-"""Lateness of rows: the distance of a row to the newest time before it on its link, counted by steps.
+"""Count late rows by their lateness: the difference to the newest time before them on their link.
 
-A row is *late* if an earlier row of the same link has a larger time. A query that waits longer than the lateness of a
-row needs no correction for it, and a query that remembers longer does not lose it.
+A row is *late* if an earlier row of the same link has a larger time. If WAIT of a query is longer than the lateness of
+a row, the row causes no correction. If REMEMBER is longer, the row is not lost.
 
-Steps have the preferred numbers of ISO 3 (R20): 20 for each power of ten, so that 1, 2 and 5 are bounds of steps, and
-a bound is at most 15 % larger than the one before. The memory is fixed: 1.8 KB for a link.
+Lateness is counted in steps, a histogram. Their bounds are the preferred numbers of ISO 3 (R20): 20 for each power of
+ten, including 1, 2 and 5. A bound is at most 15 % larger than the one before. A histogram needs 1.8 KB for a link.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ BOUNDS: Times = np.array([10 * number * 10**power for power in range(11) for num
 """Bounds of the steps in ns, from 1 µs to 25 hours. Step i contains lateness above bound i - 1, up to bound i."""
 
 LARGEST = len(BOUNDS) + 1
-"""The word after the steps: the largest lateness in ns. The last step has no bound."""
+"""Index of the largest lateness in ns, in the words after the steps. The last step has no upper bound."""
 
 BUCKETS = (*(digit * 10**power for power in range(6, 12) for digit in (1, 2, 5)), 1000 * SECOND)
-"""Bounds in ns of the buckets of metrics, from 1 ms to 1000 s. They are bounds of steps."""
+"""Bounds in ns of the buckets of the metric, from 1 ms to 1000 s. Each is also a bound of a step."""
 
 
 CELL_BITS = 5
-"""Bits of the mantissa in the number of a cell. A cell is a range of lateness that contains at most one bound."""
+"""Number of mantissa bits in the index of a cell. A cell is a range of lateness that contains at most one bound."""
 
 _CELLS = np.arange(64 << CELL_BITS)
 _SMALLEST = np.floor(2.0 ** (_CELLS >> CELL_BITS) * (1 + (_CELLS % (1 << CELL_BITS)) / (1 << CELL_BITS)))
 
 STEPS: Times = np.searchsorted(BOUNDS, _SMALLEST)
-"""For each cell the step of its smallest lateness."""
+"""For each cell, the step of the smallest lateness in the cell."""
 
 LIMITS: Times = np.append(BOUNDS, np.iinfo(np.int64).max)
-"""The last lateness of each step."""
+"""The largest lateness of each step."""
 
 
 @helper
 def count_lateness(amount, limits, steps, words):  # type: ignore[no-untyped-def]
-    """Count one late row, without a branch that could be predicted wrongly. A helper of kernels."""
+    """Count one late row. There is no branch, because the processor could not predict it. A helper of kernels."""
     bits = np.float64(amount).view(np.int64)
     step = steps[(bits >> (52 - CELL_BITS)) - (1023 << CELL_BITS)]
     step += limits[step] < amount
@@ -55,9 +55,9 @@ def count_lateness(amount, limits, steps, words):  # type: ignore[no-untyped-def
 
 @kernel("i64(i64*, i64, i64, i64*, i64*, i64*)")
 def count_late_rows(times, row_count, newest, limits, steps, words):  # type: ignore[no-untyped-def]
-    """Count the late ones of `row_count` rows in order, after rows up to `newest`. Return the new newest time.
+    """Count the late rows among `row_count` rows. `newest` is the newest time before them. Return the new newest time.
 
-    A row in order costs 0.5 ns, a late one 1.2 ns.
+    A row in order takes 0.5 ns, a late row 1.2 ns.
     """
     for row in range(row_count):
         time = times[row]
@@ -72,12 +72,12 @@ class Lateness:
     """The late rows of one kind on one link, by steps. Not thread safe, but another thread may read it."""
 
     def __init__(self) -> None:
-        """Begin without rows."""
+        """Create a histogram without rows."""
         self.words: Times = np.zeros(len(BOUNDS) + 2, np.int64)
-        """The rows of each step, and the largest lateness."""
+        """The number of rows of each step, and the largest lateness."""
 
     def add_rows(self, times: Times, newest: int) -> None:
-        """Add rows in order. `newest`: the newest time before them, ns."""
+        """Add rows in the order of arrival. `newest`: the newest time before them, ns."""
         count_late_rows(times, len(times), newest, LIMITS, STEPS, self.words)
 
     def add(self, amounts: Times) -> None:
@@ -86,7 +86,7 @@ class Lateness:
         self.words[LARGEST] = max(self.largest, int(amounts.max(initial=0)))
 
     def merge(self, other: Lateness) -> None:
-        """Add the rows of another part of the link."""
+        """Add the late rows of another part of the link."""
         self.words[:LARGEST] += other.words[:LARGEST]
         self.words[LARGEST] = max(self.largest, other.largest)
 

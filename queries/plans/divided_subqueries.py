@@ -1,4 +1,4 @@
-"""A correlated sub-query, divided for a join: keys, conditions, window, and the query that the join reads.
+"""Divide a correlated sub-query for a join: into keys, conditions, a window, and the query that the join reads.
 
     (SELECT max(q.len) FROM packets q [RANGE 1 minute] WHERE q.srcIP = p.destIP AND q.ttl > 9 AND p.len > 99)
 
@@ -7,8 +7,8 @@
     p.len > 99              a condition on only the query around it: a part of ON
     [RANGE 1 minute]        the window of the join
 
-Rows of both queries can meet only in one window, so that the state of the join is bounded. The window is a tumbling
-window that both queries name, or it follows from an equality of times: `q.window_end = p.window_end` is a window of
+Rows of both queries can match only within one window, so that the state of the join is limited. This is a tumbling
+window that both queries state, or it follows from an equality of times: `q.window_end = p.window_end` is a window of
 length 0, `q.time/60 = p.time/60` is a tumbling window of a minute.
 """
 
@@ -33,7 +33,7 @@ from queries.text.lexer import Kind
 from queries.text.tree import Expression, FromItem, Query, SelectItem, Window, Word
 
 ROW_TIME = "row time"
-"""The time column of a sub-query in the join. Names with a blank cannot be names that a user writes without quotes."""
+"""The name of a sub-query's time column in the join. It contains a blank, so it differs from all unquoted names."""
 
 JOINS = "a SEMI, ANTI or LEFT JOIN, which may have any window and condition"
 
@@ -42,7 +42,7 @@ RelationOf = Callable[[tree.Table], Relation]
 
 @dataclass(frozen=True)
 class JoinWindow:
-    """The window of a join: `length` ns from `origin`, tumbling, or equal times if `length` is 0.
+    """The tumbling window of a join: `length` ns from `origin`; equal times if `length` is 0.
 
     `outer_time` is the time column of the outer query.
     """
@@ -52,7 +52,7 @@ class JoinWindow:
     outer_time: str
 
     def clause(self, time: str, start: int) -> Window:
-        """Return the clause of an item with this time column."""
+        """Return the window clause of an item whose time column is `time`."""
         number = str(self.length)
         length = tree.Length(number, "ns", start, start, tumbling=self.length > 0)
         parameters = [tree.Parameter("RANGE", Word("RANGE", start), length, start), time_parameter(time, start)]
@@ -64,7 +64,7 @@ class JoinWindow:
 
 @dataclass(frozen=True)
 class Equality:
-    """An equality of an expression over the sub-query and one over the outer query."""
+    """An equality between an expression over the sub-query and an expression over the outer query."""
 
     inner: Expression
     outer: Expression
@@ -75,9 +75,9 @@ class Equality:
 class SubQuery:
     """The parts of a sub-query.
 
-    `equalities`: equalities with the outer query, without the equality `times`, which is the window. `own`: conditions
-    on its rows. `about_outer`: conditions on the outer query. `time`: its time column, in units of `unit` ns in
-    `times`. `window`: the window of the join.
+    `equalities`: equalities with the outer query, except `times`, the equality that makes the window. `own`: conditions
+    on the rows of the sub-query. `about_outer`: conditions on only the outer query. `time`: the time column of the
+    sub-query; `times` compares it in units of `unit` ns. `window`: the window of the join.
     """
 
     query: Query
@@ -93,12 +93,12 @@ class SubQuery:
 
     @property
     def is_timed(self) -> bool:
-        """True if it has no window clause, so that an equality of times is the window of the join."""
+        """True if the sub-query has no window clause, so that an equality of times makes the window of the join."""
         return self.query.window is None and self.query.call is None
 
     @property
     def where(self) -> tree.Condition | None:
-        """The condition on its rows."""
+        """The condition on the rows of the sub-query."""
         if not self.own:
             return None
         assert self.query.where is not None
@@ -106,14 +106,14 @@ class SubQuery:
 
     @property
     def window_of_rows(self) -> Window | None:
-        """The window of its rows, if a sub-query within it has one too. Other rows have no window."""
+        """The window of the rows, if it is needed because a nested sub-query also has it; otherwise None."""
         names = item_names(self.query)
         nested = (node for node in parts_of(tuple(self.own), skip=Query) if isinstance(node, Query))
         correlated = any(node.window is not None and is_correlated(node, names) for node in nested)
         return self.query.window if correlated else None
 
     def read(self, values: tuple[Expression, ...]) -> Query:
-        """Return the query that the join reads."""
+        """Return the query that becomes an item of the join."""
         return self._groups(values) if has_groups(self.query) else self.rows(values)
 
     def rows(self, values: tuple[Expression, ...]) -> Query:
@@ -125,7 +125,7 @@ class SubQuery:
     def _groups(self, values: tuple[Expression, ...]) -> Query:
         """Return the groups of a sub-query for each key and time.
 
-        The items of its select list stay before them, because GROUP BY and HAVING may name them.
+        The items of its select list remain first, because GROUP BY and HAVING may refer to them.
         """
         query, start = self.query, self.start
         window, call, group_by = query.window, query.call, list(query.group_by)
@@ -160,7 +160,7 @@ class SubQuery:
         return Query(query.sql, query.keyword, select, (FromItem(tree.Subquery(groups), start),))
 
     def _items(self, values: tuple[Expression, ...]) -> list[SelectItem]:
-        """Return the keys and values as items of SELECT."""
+        """Return items of SELECT for the keys and the values."""
         keys = [named_item(each.inner, f"key {number}", each.start) for number, each in enumerate(self.equalities, 1)]
         return keys + [named_item(each, f"value {number}", each.start) for number, each in enumerate(values, 1)]
 
@@ -169,7 +169,7 @@ class SubQueryDivider:
     """Divides the correlated sub-queries of one query."""
 
     def __init__(self, outer: Query, names: frozenset[str], relation_of: RelationOf) -> None:
-        """`names`: the names of the items of the outer query."""
+        """`names`: the names of the items in FROM of the outer query."""
         self._outer = outer
         self._sql = outer.sql
         self._names = names
@@ -177,7 +177,7 @@ class SubQueryDivider:
         self.outer_relation = relation_of(outer.tables[0].table)
 
     def divide(self, query: Query, start: int) -> SubQuery:
-        """Divide WHERE of a sub-query, and find the window of the join."""
+        """Divide the WHERE of a sub-query, and find the window of the join."""
         self._check_inner(query, start)
         names = self._names - item_names(query)
         subquery = SubQuery(query, start, self._relation_of(query.tables[0].table))
@@ -194,7 +194,7 @@ class SubQueryDivider:
         return subquery
 
     def _check_inner(self, query: Query, start: int) -> None:
-        """Raise QueryError for clauses of a sub-query that need all its rows."""
+        """Raise QueryError for clauses that need all rows of the sub-query."""
         if len(query.tables) > 1:
             raise self._error(
                 "a correlated sub-query over a join", start, "a query of WITH that joins, which the sub-query reads"
@@ -223,7 +223,7 @@ class SubQueryDivider:
         expected = f"an equality of one side of each, such as q.srcIP = p.srcIP; or {JOINS}"
         start = min(name.start for name in names_of(condition, names))
         raise self._error(
-            "a condition over both a sub-query and the query around it that is no equality", start, expected
+            "a condition over both a sub-query and the query around it that is not an equality", start, expected
         )
 
     def _window_of_clauses(self, subquery: SubQuery) -> JoinWindow:
@@ -269,24 +269,24 @@ class SubQueryDivider:
 
 
 def is_one_row(query: Query) -> bool:
-    """Return whether a sub-query has aggregates without GROUP BY: one row, also over no rows."""
+    """Return whether a sub-query has aggregates without GROUP BY. Then it always returns one row."""
     return has_groups(query) and not query.group_by and query.call is None and query.grouping_sets is None
 
 
 def _same_origin(kind: AnyWindow) -> AnyWindow:
-    """Return a window with the smallest origin that makes the same windows."""
+    """Return the same windows with the smallest possible origin."""
     return replace(kind, origin=kind.origin % kind.slide) if isinstance(kind, SlidingWindow) else kind
 
 
 def _sides(expression: Expression, names: frozenset[str]) -> tuple[bool, bool]:
-    """Return whether an expression has columns of the outer query, and whether it has others."""
+    """Return whether an expression contains columns of the outer query, and whether it contains others."""
     outer = {id(name) for name in names_of(expression, names)}
     parts = parts_of(expression, skip=Query)
     return bool(outer), any(isinstance(node, tree.Name | Query) and id(node) not in outer for node in parts)
 
 
 def _time_in_units(expression: Expression, relation: Relation) -> tuple[str, int] | None:
-    """Return the time column of `ts`, `time`, `ts/n` or `time/n`, and the unit in ns; None for other expressions."""
+    """Return the time column in `ts`, `time`, `ts/n` or `time/n`, and the unit in ns; None for other expressions."""
     match expression:
         case tree.Name(word=word):
             column = next((time for time in relation.times if time.lower() == word.text.lower()), None)
@@ -312,12 +312,12 @@ def conjuncts(expression: Expression) -> Iterator[Expression]:
 
 
 def conjoin(conditions: list[Expression]) -> Expression:
-    """Return the operands with AND between them."""
+    """Return the conjunction of the conditions."""
     return conditions[0] if len(conditions) == 1 else tree.Operation(Op.AND, tuple(conditions), conditions[0].start)
 
 
 def quoted_column(name: str, start: int, table: str | None = None) -> tree.Name:
-    """Return the name of a column, which may contain blanks."""
+    """Return an expression that names a column, whose name may contain blanks."""
     return tree.Name(Word(name, start, quoted=True), None if table is None else Word(table, start, quoted=True))
 
 

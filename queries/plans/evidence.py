@@ -1,12 +1,12 @@
-"""The packets of an answer: a query for the packets that the rows of another query come from.
+"""Make a query for the packets from which the rows of another query come.
 
     SELECT port FROM (SELECT ts, destPort FROM packets) MATCH_RECOGNIZE (… ONE ROW PER MATCH …) WHERE port > 1024
       ▼
     SELECT "packet ts", … FROM (SELECT ts, destPort, ts AS "packet ts", … FROM packets)
     MATCH_RECOGNIZE (… ALL ROWS PER MATCH …) WHERE port > 1024
 
-The columns that identify a packet are added to each select list. With ONE ROW PER MATCH all measures become FINAL, so
-that a condition on them is true for all rows of a match or for none.
+The columns that identify a packet are added to each select list. ONE ROW PER MATCH becomes ALL ROWS PER MATCH, with
+FINAL measures, so that a condition on measures is true for all rows of a match or for none.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ IDENTITY = (
     "fragment_offset", "ttl", "tcp_flags", "tcp_seq", "tcp_ack", "tcp_window", "icmp_type", "icmp_code", "vlan",
     "srcMAC", "destMAC",
 )  # fmt: skip
-"""Columns that identify a packet. Packets with equal values have equal headers and times."""
+"""The columns that identify a packet. Packets with equal values have equal headers and times."""
 
 PREFIX = "packet "
-"""Beginning of the names of these columns in sub-queries."""
+"""Prefix of the names of these columns in sub-queries."""
 
 EXPECTED = "rows of packets with WHERE, of sub-queries with such rows, or of MATCH_RECOGNIZE over them"
 
 
 def packets_of(query: tree.Query) -> tree.Query:
-    """Return the query for the packets of another query, with the columns IDENTITY in their order.
+    """Return the query for the packets of `query`. Its columns are those of IDENTITY, in this order.
 
     Raises QueryError for a query whose rows do not come from single packets.
     """
@@ -46,7 +46,7 @@ def _item(name: str, source: str, alias: str) -> SelectItem:
 
 
 def _traced(query: tree.Query) -> tuple[tree.Query, dict[str, str]]:
-    """Return a query with traced tables, and the columns of these that contain IDENTITY."""
+    """Return a query whose tables have the columns of IDENTITY, and the names of these columns."""
     _check(query)
     (item,) = query.tables
     table, names = _traced_table(query.sql, item.table)
@@ -54,7 +54,7 @@ def _traced(query: tree.Query) -> tuple[tree.Query, dict[str, str]]:
 
 
 def _traced_table(sql: str, table: tree.Table) -> tuple[tree.Table, dict[str, str]]:
-    """Return a table with the columns of IDENTITY, and their names in it."""
+    """Return a table that has the columns of IDENTITY, and their names in it."""
     match table:
         case tree.Stream() | tree.Union() if tree.streams_of(table) is not None:
             return table, {name: name for name in IDENTITY}
@@ -86,7 +86,7 @@ def _without_exclusions(pattern: tree.RowPattern) -> tree.RowPattern:
 
 
 def _check(query: tree.Query) -> None:
-    """Raise QueryError for a clause that makes one row of several, or leaves rows out by their order."""
+    """Raise QueryError for a clause that combines rows, or leaves rows out depending on their order."""
     windows = [query.window, query.call, *(item.window for item in query.tables)]
     clauses: dict[str, object] = {
         "JOIN": len(query.tables) > 1,

@@ -1,16 +1,17 @@
-"""EQL rules as queries: an event is a WHERE, a sequence is MATCH_RECOGNIZE, a missing event is an ANTI JOIN.
+"""Translate EQL rules: an event becomes a WHERE, a sequence MATCH_RECOGNIZE, a missing event an ANTI JOIN.
 
-Elastic's engine keeps at most one open sequence in each state, for each key: a sequence that reaches a state replaces
-the one that is there. The row pattern computes the same matches. For the sequence that begins at a row, in the state
-`k` (k events have matched), `h` is the state of the nearest later sequence of the key, and `h < k`:
+Elastic's engine stores at most one open sequence in each state, for each key: a sequence that reaches a state replaces
+the sequence in this state. The row pattern computes the same matches. Consider a sequence in the state `k` (k events
+have matched). `h` is the state of the next later sequence with the same key, so `h < k`:
 
     the row is event k+1                     the sequence goes on to k+1
     the row is event h+1, and h+1 < k        the later sequence follows: h := h+1
     the row is event h+1, and h+1 = k        the later sequence replaces this one, which ends without a match
     the row is the event of UNTIL            all sequences end
 
-A later sequence begins as soon as a row is event 1, so `h = 0` needs no memory. In the pattern, rows that move only the
-later sequence are of the variable Fk, and rows that move both are of Gk. So h is the number of these rows.
+A later sequence begins at any row that is event 1, so nothing is stored for `h = 0`. In the pattern, rows that move
+only the later sequence have the variable Fk, and rows that move both sequences have Gk. So h is the number of these
+rows.
 
     PATTERN (E1 (O1)* (E2 | G2) (O2 | F2)* E3)     for three events
 """
@@ -25,10 +26,10 @@ from queries.translation.fields import SHOWN, FieldNames
 from queries.translation.tree import Condition, Junction, Truth
 
 LINE = 98
-"""Largest number of characters of a line with a list."""
+"""Maximum number of characters of a line with a list."""
 
 MAX_EVENTS = 100
-"""Largest number of events of a sequence."""
+"""Maximum number of events of a sequence."""
 
 
 def eql_to_sql(text: str, kind: str = "packets") -> str:
@@ -45,7 +46,7 @@ def _event_query(condition: Condition, names: FieldNames) -> str:
 
 
 class _Sequence:
-    """A sequence: its events, and the missing events before the first, between them, and after the last."""
+    """A sequence: its events, and the missing events before the first, between events, and after the last one."""
 
     def __init__(self, rule: EqlRule, names: FieldNames) -> None:
         self._rule = rule
@@ -146,7 +147,7 @@ class _Sequence:
         )
 
     def _event_rows(self, items: Sequence[Item], name: str) -> str:
-        """Return a query of the time and keys of the rows of items."""
+        """Return a query for the times and keys of the rows of `items`."""
         return " UNION ALL ".join(
             f"SELECT ts{self._key_columns(item)} FROM {self._names.kind} WHERE {self._selected([item])}"
             for item in items
@@ -156,7 +157,7 @@ class _Sequence:
         return "".join(f", {self._names.column(key)} AS key{number}" for number, key in enumerate(item.keys, 1))
 
     def _selected(self, items: Sequence[Item]) -> str:
-        """Return the condition of rows that one of the items needs. Rows without a key are in no sequence."""
+        """Return the condition that selects the rows of the items. Rows without a key are not part of a sequence."""
         condition = Junction("OR", tuple(item.condition for item in items)) if len(items) > 1 else items[0].condition
         text = "" if condition == Truth(True) else self._names.condition(condition)
         keys = [f"{self._names.column(key)} IS NOT NULL" for key in items[0].keys]
@@ -164,7 +165,7 @@ class _Sequence:
         return " AND ".join(dict.fromkeys(parts)) or "TRUE"
 
     def _marked_rows(self, items: Sequence[Item], marks: Sequence[str]) -> str:
-        """Return a query of the rows of all items, with a column for each item: 1 if the row is its event, else 0."""
+        """Return a query for the rows of all items, with a column for each item: 1 if the row is this event, else 0."""
         columns = {item.position: self._key_columns(item) for item in items}
         shown = ", ".join(self._shown)
         if len(set(columns.values())) == 1:
@@ -174,8 +175,8 @@ class _Sequence:
                 f"SELECT {shown}{self._key_columns(items[0])},\n             {lines}\n      FROM {self._names.kind}"
                 f"\n      WHERE {self._selected(items)}"
             )
-        # Events have different keys: a row is repeated for each event that it is. The order of columns puts the row of
-        # a later event first, as the later event of a sequence is looked for first.
+        # Events have different keys, so a row is repeated for each event that it matches. ORDER BY puts the row of the
+        # later event first, because a sequence looks for its later event first.
         parts = []
         for item, mark in zip(items, marks, strict=True):
             cases = [self._mark(item, mark) if each == mark else f"0 AS {each}" for each in marks]
@@ -190,7 +191,7 @@ class _Sequence:
         return f"1 AS {mark}" if condition == "TRUE" else f"CASE WHEN {condition} THEN 1 ELSE 0 END AS {mark}"
 
     def _pattern(self, marks: Sequence[str]) -> tuple[str, list[str], list[list[str]]]:
-        """Return the pattern, its conditions, and the variables of each event."""
+        """Return the pattern, the definitions of its variables, and the variables of each event."""
         count = len(self._events)
         end = " AND u = 0" if "u" in marks else ""
         missing = "".join(f" AND {mark} = 0" for mark in marks if mark.startswith("n"))
@@ -222,7 +223,10 @@ class _Sequence:
         return " ".join(parts), define, variables
 
     def _moves(self, movers: Sequence[str], state: int, tested: str = "") -> str:
-        """Return the condition that the later sequence moves; `tested` is the variable of the row, if it is a mover."""
+        """Return the condition that the later sequence moves.
+
+        `tested` is the variable of the row, if it is in `movers`.
+        """
         if state == 1:
             return "q1 = 1"
         later = _later_state(movers, tested)
@@ -230,13 +234,16 @@ class _Sequence:
 
 
 def _later_state(movers: Sequence[str], tested: str) -> str:
-    """Return the state of the later sequence before the row. Counts include the row that is tested."""
+    """Return the state of the later sequence before the row.
+
+    The row itself is subtracted, because counts include it.
+    """
     counts = " + ".join(f"count({each}.*)" for each in movers) or "0"
     return f"({counts} - 1)" if tested else f"({counts})"
 
 
 def _wrapped(parts: Iterable[str], indent: int = 13) -> str:
-    """Join the parts of a list; a line begins with `indent` blanks and has at most LINE characters."""
+    """Join the parts of a list, in lines of at most LINE characters that begin with `indent` blanks."""
     lines = [""]
     for part in parts:
         if lines[-1] and indent + len(lines[-1]) + len(part) > LINE:

@@ -45,10 +45,10 @@ _COMPARISONS = {"==": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">=
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 _CATEGORIES = ("network", "any")
 MAX_RUNS = 100
-"""Largest number of repetitions of an item."""
+"""Maximum number of repetitions of an item."""
 
 _NESTED = 100
-"""Largest depth of parentheses."""
+"""Maximum nesting depth of parentheses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class _Parser:
         return int(found[1]) * _UNITS[found[2]]
 
     def _item(self, keys: tuple[FieldName, ...]) -> list[Item]:
-        """Parse an item; with `runs` it is repeated."""
+        """Parse an item. With `runs`, the item is returned several times."""
         position, is_missing = self._next.position, self._next.text == "!["
         if not (self._take("[") or self._take("![")):
             raise self._error(f"got {self._shown}", "'['")

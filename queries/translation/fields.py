@@ -1,6 +1,6 @@
-"""Names of fields in rules, and conditions over them as conditions of GSQL.
+"""Translate the names of fields in rules to columns, and conditions over them to SQL conditions.
 
-ECS is the schema of Elastic; Zeek names are those of its connection log. A field may also have the name of a column.
+Fields may have names of ECS (Elastic's schema), of Zeek's connection log, or of Wiretide's columns.
 """
 
 from __future__ import annotations
@@ -49,28 +49,28 @@ _OF_KIND = {
     },
     "packets": {"source.bytes": "len"},
 }  # fmt: skip
-"""Fields whose column depends on the kind of rows."""
+"""The columns of fields that have different columns for packets and flows."""
 
 PROTOCOLS = {"icmp": 1, "igmp": 2, "tcp": 6, "udp": 17, "gre": 47, "esp": 50, "ipv6-icmp": 58, "icmp6": 58, "sctp": 132}
-"""Values of `network.transport` and `proto`."""
+"""The protocol numbers of the values of `network.transport` and `proto`."""
 
 VERSIONS = {"ipv4": 4, "ipv6": 6}
-"""Values of `network.type`."""
+"""The IP versions of the values of `network.type`."""
 
 KINDS = ("packets", "flows")
-"""Kinds of rows over which rules can be translated."""
+"""The kinds of rows that translated queries can read."""
 
 
 SHOWN = {
     "packets": ("ts", "srcIP", "srcPort", "destIP", "destPort"),
     "flows": ("ts", "srcIP", "srcPort", "destIP", "destPort", "packets", "bytes"),
 }
-"""Columns of an event in the result of a rule, by kind of rows."""
+"""The columns of an event in the results of a rule, by kind of rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldNames:
-    """The columns of one kind of rows for the fields of a rule. `text` is the rule, for errors."""
+    """Finds the columns for the fields of a rule, for one kind of rows. `text` is the rule, for error messages."""
 
     kind: str
     text: str
@@ -90,7 +90,7 @@ class FieldNames:
         return spec.name
 
     def condition(self, tree: Condition) -> str:
-        """Return a condition of GSQL, which may be NULL."""
+        """Return an SQL condition, whose value may be NULL."""
         match tree:
             case Truth(value):
                 return "TRUE" if value else "FALSE"
@@ -131,7 +131,7 @@ class FieldNames:
         return parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
 
     def _like(self, column: str, field: FieldName, value: Constant) -> str:
-        """Return a comparison with a pattern. Columns of packets and flows that are no text allow only whole values."""
+        """Return a comparison with a pattern. If the column is not a text, only `*` or a whole value is possible."""
         text = value.value
         spec = row_kind_of(self.kind).find(column)
         if not isinstance(text, str) or not set(text) & set("*?"):
@@ -160,7 +160,7 @@ class FieldNames:
                 return f"({self._operand(left, None)} {operator} {self._operand(right, None)})"
 
     def _literal(self, constant: Constant, field: FieldName | None) -> str:
-        """Return a value as a literal; names of protocols and versions become numbers."""
+        """Return a value as an SQL literal. Names of protocols and IP versions become numbers."""
         value = constant.value
         column = None if field is None else self.column(field)
         if isinstance(value, str) and column in ("protocol", "ip_version"):

@@ -1,13 +1,13 @@
-"""Correlation rules of Sigma (specification 2.1) as queries.
+"""Translate Sigma correlation rules (specification 2.1) to queries.
 
-A file has several YAML documents: rules with `detection`, and one correlation that refers to them.
+A file contains several YAML documents: rules with `detection`, and one correlation that refers to these rules.
 
     event_count, value_count    GROUP BY in windows of the length `timespan`
     temporal                    MATCH_RECOGNIZE: all rules in any order within `timespan`
     temporal_ordered            MATCH_RECOGNIZE: the rules in their order within `timespan`
 
-A detection is a condition over named selections. A selection is a map of `field|modifiers: values`; all of its fields
-must match. A list of values, and a list of maps, are alternatives.
+A detection is a condition over named selections. A selection is a map of `field|modifiers: values`, and all its fields
+must match. If there is a list of values, or a list of maps, one of them must match.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ _KINDS = ("event_count", "value_count", "temporal", "temporal_ordered")
 _MODIFIERS = ("cidr", "all", "exists", *_NUMERIC)
 _TOKEN = re.compile(r"\s*(?:(\()|(\))|([\w*-]+))")
 MAX_TEMPORAL = 6
-"""Largest number of rules in a temporal correlation: its pattern has an alternative for each order."""
+"""Maximum number of rules in a temporal correlation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """A correlation: its kind, the conditions of its rules by name, the fields of its groups, and its condition.
+    """A correlation: its kind, the conditions of its rules by their names, the fields of its groups, and its condition.
 
-    `timespan`: an SQL duration. `condition`: pairs of an SQL comparison and a number. `counted`: field of value_count.
+    `timespan`: an SQL duration. `condition`: pairs (SQL comparison operator, number). `counted`: the field of
+    value_count.
     """
 
     kind: str
@@ -48,9 +49,9 @@ class Correlation:
 
 
 def sigma_to_sql(text: str, kind: str = "packets") -> str:
-    """Return a correlation, or a single rule, as a query over `packets` or `flows`.
+    """Translate a correlation, or a single rule, to a query over `packets` or `flows`.
 
-    Raises QueryError for text that is no rule, and for parts that cannot be translated.
+    Raises QueryError for a text that is not a rule, and for parts that cannot be translated.
     """
     rules = _Rules(text)
     names = FieldNames(kind, text)
@@ -113,12 +114,12 @@ class _Rules:
             self._aliases[str(document["id"])] = name
 
     def error(self, word: str, problem: str, expected: str, *, last: bool = False) -> QueryError:
-        """Return an error at the place of a word of the text."""
+        """Return an error at the position of a word in the text."""
         found = self.text.rfind(word) if last else self.text.find(word)
         return QueryError(problem, self.text, max(found, 0), expected)
 
     def position(self, word: str) -> int:
-        """Return the place of a word; 0 if it is not in the text as it is."""
+        """Return the position of a word; 0 if the text does not contain it literally."""
         return max(self.text.find(word), 0)
 
     def parse_correlation(self) -> Correlation:
@@ -243,7 +244,7 @@ class _Detection:
         return selection
 
     def _named(self) -> list[Condition]:
-        """Return the selections with the next name, which may be `them` or contain `*`."""
+        """Return the selections that the next name selects. It may be `them`, or contain `*`."""
         name = self._next
         self._at += 1
         if name == "them":

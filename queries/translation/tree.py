@@ -1,6 +1,6 @@
-"""Conditions of rules: comparisons of a field with values, joined by AND, OR and NOT.
+"""The conditions of rules: comparisons of fields with values, combined by AND, OR and NOT.
 
-Each part has its position in the text of the rule, so that an error about a part shows its place.
+Each part has its position in the text of the rule, for error messages.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Negation:
-    """NOT. A condition without a value counts as false, so its negation is true."""
+    """NOT. A condition that is NULL counts as false, so its negation is true."""
 
     part: Condition
 

@@ -1,11 +1,11 @@
-"""BoundedFrames: the rows of OVER whose values a change can affect, if every frame has a bounded distance.
+"""BoundedFrames: the rows of OVER whose values a change can affect, if all frames are bounded.
 
     rows by time    ──┬── used ──┬──── changed ────┬── affected ──┬──►
                    r rows, or a ns before     r rows, or a ns after
 
-A row of ROWS n PRECEDING and of lag is affected by a change if at most n rows are between them, and a row of RANGE a
-PRECEDING if at most a is between their times. So the values of rows between the first change and the last affected row
-are computed again, from these rows and those that their frames contain.
+With ROWS n PRECEDING and lag, a change affects a row if it is at most n rows before the row. With RANGE a PRECEDING, it
+affects a row if it is at most the time a before the row. So the rows from the first change to the last affected row are
+computed again, from these rows and the rows that their frames contain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Times = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Times, all included: rows from `first` to `last` are computed again, from rows from `used` on."""
+    """The rows from the time `first` to `last`, both included, are computed again, from all rows since `used`."""
 
     used: int
     first: int
@@ -32,13 +32,16 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class BoundedFrames:
-    """The largest distance of all functions: `rows`, and `time` in the unit of the time column."""
+    """The largest distances of all functions: in `rows`, and in `time`, in the unit of the time column."""
 
     rows: int
     time: int
 
     def find_span(self, times: Times, first: int, last: int) -> Span:
-        """Return the span of changes between the times `first` and `last`. `times`: those of the rows after them."""
+        """Return the span for changes between the times `first` and `last`.
+
+        `times`: those of all rows after the changes.
+        """
         if not self.rows:
             return Span(max(BEGINNING, first - self.time), first, min(END, last + self.time))
         before, after = times[times < first], times[times > last]
@@ -51,9 +54,9 @@ class BoundedFrames:
 
 
 def bounded_frames(body: Node) -> BoundedFrames | None:
-    """Return the distances of OVER; None for other nodes, and if a frame is not bounded.
+    """Return the distances of an OVER node; None for other nodes, and if a frame is not bounded.
 
-    A number of rows is no distance in time if other partitions have rows between them.
+    A number of rows cannot be used if there are partitions, because rows of other partitions are between its rows.
     """
     if not isinstance(body, Over) or body.final_by is None:
         return None
@@ -72,7 +75,7 @@ def bounded_frames(body: Node) -> BoundedFrames | None:
 
 
 def _first(function: RowFunction) -> int:
-    """Return the first row or value of the frame, relative to the row. `Over.final_by` has checked that it is bound."""
+    """Return the start of the frame, relative to the row. `Over.final_by` has checked that the frame is bounded."""
     if function.kind is RowFunctionKind.LAG:
         return -function.distance
     assert function.frame.first is not None

@@ -1,10 +1,10 @@
-"""InstantRanks and ChangingInstantRanks: the ranks of the rows that are true at each instant, or the first of them.
+"""InstantRanks and ChangingInstantRanks: at each instant, rank the rows that are true, or keep the first ones.
 
     rows with lifetimes, or open-ended snapshots ──► ranking ──► results that have ended, or their changes
 
-Ranks at an instant are certain when no row can begin before it any more. So with a watermark t all results that end
-before t are final. Without EMIT CHANGES they are returned then. With EMIT CHANGES a result is returned when a row
-begins WAIT after its end, and corrected by later rows.
+The ranks at an instant are final when no row can begin before the instant any more. So after a watermark t, all results
+that end before t are final. Without EMIT CHANGES they are returned then. With EMIT CHANGES a result is returned when a
+row has begun at least WAIT after its end, and later rows correct it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 WAITING, TIMES = "waiting", "times"
-"""Tables of a snapshot: changes of rows that are not ranked yet, and the newest start and the watermark."""
+"""Names of tables in a snapshot: changes of rows that are not ranked yet; the newest start and the watermark."""
 
 
 class InstantRanksOperator:
     """Stores rows until the watermark, and returns the results that are final."""
 
     def __init__(self, node: InstantRanks) -> None:
-        """Store no rows yet."""
+        """Create an operator without rows."""
         lifetime, source = node.lifetime, node.input
         self._lifetime = lifetime
         self._width = bound_count(source)
@@ -51,23 +51,23 @@ class InstantRanksOperator:
         self._visible = [column.name for column in node.columns if column.name not in (WEIGHT, FINAL)]
         self._waiting: list[pa.Table] = []
         self.clock = BEGINNING
-        """The newest start of a row."""
+        """The newest start of all rows."""
         self.watermark = BEGINNING
         """No row begins before this time any more."""
         self.late = 0
         self.outside = 0
-        """Rows without a lifetime."""
+        """Number of rows without a lifetime."""
         self.received = 0
         self.results = 0
 
     @property
     def rows_held(self) -> int:
-        """Rows that wait, and rows and results that can still change."""
+        """Number of rows that wait, and of rows and results that can still change."""
         return self._ranking.num_rows + sum(rows.num_rows for rows in self._waiting)
 
     @property
     def bytes(self) -> int:
-        """Bytes of these rows."""
+        """The memory of these rows in bytes."""
         return self._ranking.bytes + sum(rows.nbytes for rows in self._waiting)
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
@@ -126,7 +126,7 @@ class InstantRanksOperator:
             yield from self._returned(changed.select(self._visible), net)
 
     def _returned(self, rows: pa.Table, weights: np.ndarray) -> Iterator[GraphItem]:
-        """Return results. None is withdrawn, because they are final."""
+        """Return results. They are final, so no result is withdrawn."""
         copies = rows if (weights == 1).all() else pc.take(rows, array_of(np.repeat(np.arange(len(weights)), weights)))
         self.results += copies.num_rows
         yield from copies.combine_chunks().to_batches()
@@ -149,7 +149,7 @@ class ChangingInstantRanksOperator(InstantRanksOperator):
     """Ranks rows when they arrive, and corrects the results that a later row changes."""
 
     def __init__(self, node: ChangingInstantRanks) -> None:
-        """Store no rows yet."""
+        """Create an operator without rows."""
         super().__init__(node)
         self._wait = node.consistency.wait
         self._open_ended = node.open_ended

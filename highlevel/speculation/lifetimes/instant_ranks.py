@@ -1,16 +1,16 @@
-"""InstantRanking: the rows that are true at an instant, with their ranks, or only the first ones (LIMIT).
+"""InstantRanking: the ranks of the rows that are true at each instant, or only the first rows (LIMIT).
 
     rows     a  5 ├──────────────┤              limit 1     a ├────┤         ├─┤
              b  7      ├──────────┤                         b      ├─────────┤
              time 0    4          15 17                       0    4         15 17
 
-A result is a row in a period in which its rank is constant. Rows that are equal and begin at the same time are copies
-of one row: a period ends when their number within the limit changes. So results depend on the rows only, not on the
-order in which they arrive.
+A result is a row, for a period in which its rank is constant. Equal rows that begin at the same time are copies of one
+row: a period also ends when the number of copies within the limit changes. So results do not depend on the order in
+which rows arrive.
 
-A change of the rows cannot affect results before the first instant at which other rows are true. So the periods that
-end before this instant remain. All later starts and ends are processed again (`kernels.rank_sweep`): rows in order cost
-O(log n) for each start and end, late rows cost the starts and ends after them.
+A change of the rows does not affect results before the first instant at which other rows are true. So periods that end
+before this instant remain. All later starts and ends are processed again (`kernels.rank_sweep`), each in O(log n). So
+for rows in order, only new starts and ends are processed; for a late row, also all starts and ends after it.
 """
 
 from __future__ import annotations
@@ -52,22 +52,23 @@ FUNCTIONS = {
     RowFunctionKind.RANK: RANK,
     RowFunctionKind.DENSE_RANK: DENSE_RANK,
 }
-"""The functions of ranks at an instant."""
+"""The kernel's codes of rank functions."""
 
 NO_LIMIT = 2**62
 
 MIN_ROOM = 4_096
 
 IDENTITIES, LIFETIMES, PERIODS, TIME = "identities", "lifetimes", "periods", "ranked until"
-"""Tables of a snapshot: the different rows, their ends, the periods of results, and the time before which both are
-certain."""
+"""Names of tables in a snapshot: the different rows, their ends, the periods of results, and the time before which ends
+and periods are final.
+"""
 
 
 class InstantRanking:
-    """Ranks of rows with the columns `window_start` and `window_end` (NULL: no end). Not thread safe."""
+    """Ranks rows with the columns `window_start` and `window_end` (NULL: no end). Not thread safe."""
 
     def __init__(self, schema: pa.Schema, ranks: Ranks) -> None:
-        """Store no rows yet."""
+        """Create a ranking without rows."""
         self._schema = schema
         self._ranks = ranks
         identity = [field for field in schema if field.name not in (WINDOW_START, WINDOW_END)]
@@ -76,26 +77,26 @@ class InstantRanking:
         self._limits = (NO_RANK if ranks.function is None else FUNCTIONS[ranks.function], first, last)
         self._keys = Keys(self._identity.types)
         self._lifetimes = np.empty((0, 3), np.int64)
-        """Row, end and number of copies."""
+        """Words: number of the row, end, number of copies."""
         self._periods = np.empty((0, 6), np.int64)
-        """Row, start, end, rank, number of copies, and 1 if the period has been returned."""
+        """Words: number of the row, start, end, rank, number of copies, and 1 if the period has been returned."""
         self._certain = BEGINNING
         self.results_schema = schema if ranks.function is None else schema.append(pa.field(ranks.name, pa.int64()))
 
     @property
     def num_rows(self) -> int:
-        """Number of rows and results that can still change."""
+        """The number of rows and results that can still change."""
         return len(self._lifetimes) + len(self._periods)
 
     @property
     def bytes(self) -> int:
-        """Memory of rows and results."""
+        """The memory of rows and results in bytes."""
         return self._keys.bytes + self._lifetimes.nbytes + self._periods.nbytes
 
     def update(self, rows: pa.Table, weights: Words, due: int = END) -> tuple[pa.Table, Words]:
-        """Add changes of rows. Return the changes of the results that end before `due`; END: of all results.
+        """Add changes of rows. Return the changes of those results that end before `due`; END: of all results.
 
-        A row may be withdrawn before it is added. It is true as often as the sum of its weights states.
+        The sum of the weights of a row is its number of copies. A row may be withdrawn before it is added.
         """
         since = self._add(rows, weights)
         withdrawn = self._periods[:0]
@@ -170,7 +171,7 @@ class InstantRanking:
         return _joined(np.concatenate([earlier, later[later[:, 2] > later[:, 1]]]))
 
     def _single_rows(self, periods: Words) -> Words:
-        """Return a period for each copy if copies have different numbers."""
+        """Return one period for each copy, if the function gives copies different numbers."""
         if self._ranks.function is not RowFunctionKind.ROW_NUMBER:
             return periods
         copies = periods[:, 4]
@@ -181,7 +182,7 @@ class InstantRanking:
         return single
 
     def _ranked(self, rows: pa.Table) -> tuple[RankedRows, Words]:
-        """Return the memory of the kernel without copies, and the row of each position."""
+        """Return the kernel's memory, in which no row is true yet, and the row at each position."""
         ranks, size = self._ranks, rows.num_rows
         named = {*ranks.partition, *(key.column for key in ranks.keys)}
         others = [SortKey(name) for name in self._identity.names[1:] if name not in named]
@@ -202,7 +203,10 @@ class InstantRanking:
         return RankedRows(*memory, members, old, stamps, bounds, sizes, totals, least, changed), order
 
     def _open(self, ranked: RankedRows, positions: Words, periods: Words, since: int) -> Words:
-        """Set the members before the instant `since`. Return the positions of those that are not true any more."""
+        """Set the members as they are just before `since`.
+
+        Return the positions of those that are not members any more.
+        """
         ranked.since[positions] = since
         np.add.at(ranked.shown, positions, periods[:, 4])
         ranked.ranks[:] = NO_LIMIT
@@ -217,7 +221,7 @@ class InstantRanking:
         return gone
 
     def _results(self, withdrawn: Words, added: Words) -> tuple[pa.Table, Words]:
-        """Return the difference of periods as results with weights, withdrawn ones first, in the order of ends."""
+        """Return the difference of periods as results with weights, in the order of ends, withdrawn results first."""
         parts = [
             np.concatenate([part[:, :4], sign * part[:, 4:5]], axis=1) for sign, part in ((-1, withdrawn), (1, added))
         ]
@@ -233,7 +237,7 @@ class InstantRanking:
         return table, np.ascontiguousarray(changes[:, 4])
 
     def forget_before(self, time: int) -> None:
-        """Forget what ends before `time`: no later change is about an earlier instant."""
+        """Forget rows and periods that end before `time`, because no later change affects an earlier instant."""
         self._certain = max(self._certain, time)
         self._lifetimes, self._periods = (
             words[:0] if time == END else words[words[:, column] >= time]
@@ -249,7 +253,7 @@ class InstantRanking:
                 numbered[:, 0] = np.searchsorted(used, numbered[:, 0])
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return the rows, the periods, and the time before which they are certain."""
+        """Return the rows, the periods, and the time before which they are final."""
         used = np.unique(np.append(self._lifetimes[:, 0], self._periods[:, 0]))
         tables = {IDENTITIES: pa.table(self._keys.columns(used), schema=self._identity)}
         for name, words in ((LIFETIMES, self._lifetimes), (PERIODS, self._periods)):
@@ -268,7 +272,7 @@ class InstantRanking:
 
 
 def _joined(periods: Words) -> Words:
-    """Return periods in which one period replaces those of a row that follow each other without a difference."""
+    """Merge successive periods of a row that have equal values."""
     order = np.lexsort(periods[:, [1, 4, 3, 0]].T)
     ordered = periods[order]
     equal = (ordered[1:, [0, 3, 4]] == ordered[:-1, [0, 3, 4]]).all(axis=1) & (ordered[1:, 1] == ordered[:-1, 2])
@@ -279,7 +283,7 @@ def _joined(periods: Words) -> Words:
 
 
 def _added_up(rows: Words) -> Words:
-    """Return the different rows with the sums of their last words, in order, without rows whose sum is 0."""
+    """Return the different rows in order, with the sums of their last words. Rows whose sum is 0 are left out."""
     if not len(rows):
         return rows
     order = np.lexsort(rows[:, -2::-1].T)

@@ -1,13 +1,13 @@
-"""The kernel of ranks at each instant: it passes over the starts and ends of rows in the order of time.
+"""The kernel of ranks at each instant: it processes the starts and ends of rows in the order of time.
 
     position   0   1   2   3   4   5        the rows in the order of their ranks, one partition after the other
     count      1   0   2   0   1   1        copies that are true now
     shown      1   0   1   0   0   0        copies within the limit: LIMIT 2
     members    0   2                        positions with copies within the limit
 
-At each instant only partitions with a change are computed again, from the first changed position on. A partition whose
-limit is reached by rows before this position has no change. A tree of partial sums (Fenwick 1994) finds the next row
-that is true. So an instant costs O(log n) for each start and end, and for each member that it computes again.
+At each instant only partitions with a change are computed again, from the first changed position on. If rows before
+this position already reach the limit, nothing changes in the partition. A tree of partial sums (Fenwick 1994) finds the
+next row that is true. So an instant takes O(log n) for each start and end, and for each member that is computed again.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ from typing import NamedTuple
 from capture.native import Integer, Integers, helper, kernel, outlined
 
 NO_RANK, ROW_NUMBER, RANK, DENSE_RANK = range(4)
-"""What is computed for a member: nothing, the number of its row, its rank, or its rank without gaps."""
+"""What is computed for a member: nothing, its row number, its rank, or its rank without gaps."""
 
 POSITION, SINCE, UNTIL, RANK_OF, COPIES, PERIOD_WORDS = range(6)
-"""Words of a period: the times in which a position has the same rank and number of copies within the limit."""
+"""Words of a period, in which a position has a constant rank and a constant number of copies within the limit."""
 
 UNCHANGED = -1
-"""The first changed position of a partition without changes."""
+"""The value of the first changed position, for a partition without changes."""
 
 
 class RankedRows(NamedTuple):
-    """Rows by their position, and partitions. `bounds`: the first position of each partition, and the last bound.
+    """The rows by their positions, and the partitions.
 
-    `peers`: the first position with equal keys. `since` and `ranks` belong to copies within the limit (`shown`).
-    `tree`: partial sums of `count`. `members`, from the first position of a partition on: its members, `sizes` of them
-    with `totals` copies. `old` and `stamps` are memory for one instant.
+    `bounds`: the first position of each partition, and the last bound.
+
+    `peers`: the first position with equal keys. `since` and `ranks`: start of the period and rank of the copies within
+    the limit (`shown`). `tree`: partial sums of `count`. `members`: from the first position of a partition on, the
+    positions of its members; their number is in `sizes`, the number of their copies in `totals`. `old` and `stamps` are
+    memory for one instant.
     """
 
     count: Integers
@@ -52,7 +55,7 @@ class RankedRows(NamedTuple):
 
 
 class RankLimits(NamedTuple):
-    """Which copies are members: those of rank `[first, last)` from 0 on, with the value of a function.
+    """Which copies are members: the copies `[first, last)`, counted from 0. `function`: what is computed for them.
 
     `size`: the number of positions.
     """
@@ -72,7 +75,7 @@ class Instants(NamedTuple):
 
 
 class Periods(NamedTuple):
-    """The output: `count[0]` periods of at most `room`. `count[1]` numbers the computations."""
+    """The output: `count[0]` periods, at most `room`. `count[1]` is the number of the last computation."""
 
     words: Integers
     room: Integer
@@ -92,7 +95,7 @@ def copies_before(rows: RankedRows, position):  # type: ignore[no-untyped-def]
 
 @helper
 def position_of_copy(rows: RankedRows, number, size):  # type: ignore[no-untyped-def]
-    """Return the position of a copy, numbered from 0 on; `size` if there are fewer copies."""
+    """Return the position of copy `number`, counted from 0; `size` if there are fewer copies."""
     step = 1
     while 2 * step <= size:
         step *= 2
@@ -122,7 +125,7 @@ def write_period(rows: RankedRows, output: Periods, position, until):  # type: i
 
 @helper
 def first_member_from(rows: RankedRows, begin, size, position):  # type: ignore[no-untyped-def]
-    """Return the number of members of a partition before a position."""
+    """Return the number of members of a partition that are before a position."""
     low, high = 0, size
     while low < high:
         middle = (low + high) // 2
@@ -135,7 +138,7 @@ def first_member_from(rows: RankedRows, begin, size, position):  # type: ignore[
 
 @outlined
 def rank_partition(rows: RankedRows, limits: RankLimits, partition, time, output: Periods):  # type: ignore[no-untyped-def]
-    """Compute the members of a partition again. Write the periods that end."""
+    """Compute the members of a partition again, and write the periods that end."""
     begin, end = rows.bounds[partition], rows.bounds[partition + 1]
     size, first_changed = rows.sizes[partition], rows.least[partition]
     is_full = rows.totals[partition] == limits.last - limits.first
@@ -189,9 +192,9 @@ def rank_partition(rows: RankedRows, limits: RankLimits, partition, time, output
 
 @kernel("i64(RankedRows, RankLimits, Instants, i64, i64, Periods)")
 def sweep_instants(rows: RankedRows, limits: RankLimits, instants: Instants, begin, end, output: Periods):  # type: ignore[no-untyped-def]
-    """Process the starts and ends `[begin, end)`. Return the one reached, fewer than `end` without room for periods.
+    """Process the starts and ends `[begin, end)`. Return the next one to process; less than `end` if there is no room.
 
-    One instant needs room for a period of each position.
+    One instant needs room for one period of each position.
     """
     size = limits.size
     at = begin
