@@ -107,7 +107,7 @@ def test_a_thousand_slow_clients_and_500_scrapes_harm_nobody() -> None:
             assert counts["connections_total"] >= 1500
             # On a busy machine the time of a slow client ends before the others arrive. Then its place is free again.
             refused = counts['connections_refused_total{cause="connections"}']
-            ended = counts['requests_rejected_total{cause="deadline"}']
+            ended = counts.get('requests_rejected_total{cause="deadline"}', 0)
             assert refused + ended >= 1000 - MAX_CONNECTIONS
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
