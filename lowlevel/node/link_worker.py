@@ -18,6 +18,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from threading import Event
 
+import numpy as np
+
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS, TRUNCATIONS, Block
 from capture.files.capture import AnyCapture, Capture
@@ -48,6 +50,7 @@ from lowlevel.spool.folder import SpoolFullError
 from lowlevel.spool.limits import WhenFull
 from lowlevel.spool.segment import LinkCounts
 from lowlevel.spool.writer import SpoolWriter
+from lowlevel.watermarks.lateness import Lateness
 
 COUNTER_INTERVAL = SECOND // 4
 """Time in ns between two updates of the counters for other threads, and of the free space in the spool."""
@@ -102,6 +105,8 @@ class LinkWorker:
 
         Raises InputError if the spool contains a part of another input.
         """
+        # This loads the kernel of late rows. Later the process may have no file descriptor to open its file.
+        Lateness().add_rows(np.empty(0, np.int64), BEGINNING)
         self.capture = capture
         self.node = node
         node.holds_provisional = True

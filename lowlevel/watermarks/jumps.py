@@ -157,8 +157,6 @@ class JumpGuard:
         self.lateness = Lateness()
         """The late rows, without rows from the past."""
         self._accepted = np.empty(0, np.int64)
-        # This loads the kernel of `_process_fast`. Later a node may have no file descriptor to open its file.
-        self.lateness.add_rows(self._accepted, BEGINNING)
 
     def process(self, times: Times, watermark: int, arrivals: Times | None = None) -> None:
         """Process the times of a batch of rows in order, with their arrivals if known.

@@ -74,7 +74,7 @@ WRONG = [
         "SELECT count(*) FROM M «CLEANING WHEN count$(*) > 1 CLEANING BY TRUE",
         "without groups",
     ),
-    ("SELECT count(*) FROM M GROUP BY srcIP SUPERGROUP «destIP", "no group", "items of GROUP BY"),
+    ("SELECT count(*) FROM M GROUP BY srcIP SUPERGROUP «destIP", "not a group", "items of GROUP BY"),
     ("SELECT count(*) FROM M GROUP BY srcIP SUPERGROUP« ", "got the end of the query"),
     ("SELECT count(*) FROM M GROUP BY srcIP «CLEANING WHEN count$(*) > 1", "without CLEANING BY", "both clauses"),
     ("SELECT count(*) FROM M GROUP BY srcIP «CLEANING BY count(*) > 1", "without CLEANING WHEN", "both clauses"),
