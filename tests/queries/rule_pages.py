@@ -1,6 +1,6 @@
 """Pairs of plans before and after a rule of the planner, in Markdown, one section for each pair.
 
-    ## Grouping sets are a union              the name of the rule, as in docs/internals/rules.md
+    ## Grouping sets become a union           the name of the rule, as in docs/internals/rules.md
 
     A sentence.
 
@@ -29,8 +29,8 @@ RENDERERS: dict[str, Render] = {"conditions": condition_text, "counts": counting
 """How the pages print plans; other pages print the nodes of one query."""
 
 SWITCHES: dict[str, Switch] = {
-    "Conditions on links belong to the leaf": plan_rules.keep_conditions_above_links,
-    "Conditions on a union belong to its parts": plan_rules.keep_conditions_above_unions,
+    "Conditions on links are evaluated by the leaf": plan_rules.keep_conditions_above_links,
+    "Conditions on a union are evaluated in its parts": plan_rules.keep_conditions_above_unions,
     "Only the needed columns leave the low level": plan_rules.pass_on_all_columns,
     "WHERE is evaluated before a join": plan_rules.keep_where_above_joins,
     "ON is evaluated before a join": plan_rules.keep_on_in_pairs,

@@ -219,8 +219,8 @@ def draw_equal_queries(random: Random) -> list[str]:
 
 
 QUERIES: dict[str, Draw] = {
-    "Conditions on links belong to the leaf": draw_rows,
-    "Conditions on a union belong to its parts": draw_unions,
+    "Conditions on links are evaluated by the leaf": draw_rows,
+    "Conditions on a union are evaluated in its parts": draw_unions,
     "Only the needed columns leave the low level": draw_rows,
     "WHERE is evaluated before a join": draw_joins,
     "ON is evaluated before a join": draw_joins,
