@@ -26,6 +26,7 @@ from highlevel.metrics import (
     PUNCTUATION_LAG,
     RESULT_ROWS,
     SPARK_RESTARTS,
+    SPOOL_LATENESS,
     SPOOL_PARTIALS_READ,
     SPOOL_SEGMENTS_LOST,
     SPOOL_SEGMENTS_READ,
@@ -108,6 +109,7 @@ NODE_ROWS: Rows = {
         MetricPanel("Age of the oldest unread segment", (SPOOL_OLDEST_AGE,), ("link",), "s", ((60.0, YELLOW),)),
         MetricPanel("Segments read", (SPOOL_SEGMENTS_READ,), ("link",), "ops"),
         MetricPanel("Partials read", (SPOOL_PARTIALS_READ,), ("query", "link"), "rps"),
+        MetricPanel("Lateness of late rows (99 %)", (SPOOL_LATENESS,), ("link",), "s"),
     ),
 }
 """Panels of pipelines with a node, which captures links and writes spools."""

@@ -27,6 +27,7 @@ class SpoolInspection:
     * `uncommitted`: rows that the reader has not committed.
     * `first`, `last`: when the first and the last item were written (ns); 0 if unknown.
     * `lows`: the last watermark of each plan, by the plan's name.
+    * `lateness`: a time in ns that the lateness of 99 % of the late rows does not exceed; 0 without late rows.
     """
 
     folder: Path
@@ -45,6 +46,7 @@ class SpoolInspection:
     ended: bool
     lows: dict[str, int]
     shed: int
+    lateness: int
 
     def lines(self) -> Iterator[str]:
         """Return the summary as lines of text."""
@@ -63,6 +65,8 @@ class SpoolInspection:
             yield f"  promised   {name}: {_watermark_text(watermark)}"
         if self.segments:
             yield f"  writer     start {self.epoch + 1}, {self.shed:,} partials shed ever"
+        if self.lateness:
+            yield f"  lateness   {self.lateness / SECOND:.3g} s or less for 99 % of the late rows"
         for gap in self.gaps:
             span = str(gap.first) if gap.first == gap.last else f"{gap.first} to {gap.last}"
             yield f"  lost       {span}, {'an unknown number of' if gap.rows is None else f'{gap.rows:,}'} partials"
@@ -115,6 +119,7 @@ def inspect(folder: Path) -> SpoolInspection:
         if newest
         else {},
         shed=newest.header.shed_before if newest else 0,
+        lateness=newest.header.counts.lateness if newest and newest.header.counts else 0,
     )
 
 

@@ -9,6 +9,7 @@ from lowlevel.punctuation import Punctuation
 from lowlevel.spool.folder import BLOCK, SpoolError, segment_path
 from lowlevel.spool.inspection import inspect
 from lowlevel.spool.reader import Gap, SpoolReader
+from lowlevel.spool.segment import LinkCounts
 from lowlevel.spool.writer import SpoolWriter
 from tests.references.spool_items import LINK, pairs_plan, random_batch
 
@@ -62,6 +63,16 @@ def test_what_is_lost_and_damaged_is_said(tmp_path: Path) -> None:
     ]
     (tmp_path / "committed").write_bytes(b"x")
     assert "  committed  damaged" in list(inspect(tmp_path).lines())
+
+
+def test_the_lateness_of_the_newest_segment_is_described(tmp_path: Path) -> None:
+    writer = SpoolWriter(tmp_path, LINK, [("pairs", "0")])
+    for lateness in (10**9, 2_996_250_498):
+        writer.link_counts = LinkCounts(lateness=lateness)
+        writer.append(0, Punctuation(LINK, lateness))
+        writer.flush()
+    writer.close()
+    assert list(inspect(tmp_path).lines())[-1] == "  lateness   3 s or less for 99 % of the late rows"
 
 
 def test_an_empty_folder_is_a_spool_of_nothing(tmp_path: Path) -> None:
