@@ -64,8 +64,8 @@ def parameter_names(sql: str) -> list[str]:
 
 
 def _is_script(sql: str) -> bool:
-    """Return False for text that certainly has neither blocks nor parameters."""
-    return any(character in sql for character in "$#{")
+    """Return False for text that certainly has neither blocks nor parameters, nor CREATE."""
+    return any(character in sql for character in "$#{") or "create" in sql.lower()
 
 
 def _text(sql: str) -> str:

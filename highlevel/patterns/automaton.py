@@ -7,6 +7,9 @@ register from both. A silent arc (an epsilon arc) consumes no row: its fence and
 The automaton accepts a sequence of rows if a run over all of them ends in a final state. The result is the register,
 true in the intersection of the lifetimes of the rows. A row that fits no arc ends the run, so a pattern that skips rows
 has an arc from a state to itself.
+
+An arc with a deadline leads to a final state without a row: at the deadline, if no row has come since the last row of
+the run and before the deadline. So it is an end-of-window indicator of Appendix E: "a request without a reply".
 """
 
 from __future__ import annotations
@@ -43,7 +46,10 @@ class Field:
 
 @dataclass(frozen=True)
 class Arc:
-    """An arc. It applies to rows with a time in `[begin, end)`, in ns."""
+    """An arc. It applies to rows with a time in `[begin, end)`, in ns.
+
+    `deadline`: a time computed from the register, at which the arc applies without a row.
+    """
 
     source: str
     target: str
@@ -52,12 +58,15 @@ class Arc:
     is_silent: bool = False
     begin: int = BEGINNING
     end: int = END
+    deadline: Expression | None = None
 
     @property
     def expressions(self) -> Iterator[Expression]:
-        """The fence and the new values."""
+        """The fence, the new values, and the deadline."""
         yield self.fence
         yield from (value for _, value in self.transfer)
+        if self.deadline is not None:
+            yield self.deadline
 
 
 @dataclass(frozen=True)
@@ -88,12 +97,24 @@ class Automaton:
         for arc in self.arcs:
             _check_arc(arc, fields)
         self._check_silent_arcs()
+        self._check_deadlines()
 
     @cached_property
     def states(self) -> tuple[str, ...]:
         """The names of the states: the start, and then those of the arcs in their order."""
         names = [self.start, *(name for arc in self.arcs for name in (arc.source, arc.target))]
         return tuple(dict.fromkeys(names))
+
+    def _check_deadlines(self) -> None:
+        """Raise PatternError for a deadline that does not end a run, and for two deadlines of a state."""
+        sources = {arc.source for arc in self.arcs}
+        timed = [arc for arc in self.arcs if arc.deadline is not None]
+        for arc in timed:
+            if arc.target in sources or arc.target not in self.finals:
+                expected = "a final state that no arc leaves: a run ends at its deadline"
+                raise PatternError(f"got a deadline from {arc.source} to {arc.target}, expected {expected}")
+            if sum(other.source == arc.source for other in timed) > 1:
+                raise PatternError(f"got two deadlines of the state {arc.source}, expected one: the earlier time")
 
     def _check_silent_arcs(self) -> None:
         """Raise PatternError for a cycle of silent arcs that changes the register: a run would never consume a row."""
@@ -122,7 +143,12 @@ def _check_arc(arc: Arc, fields: Mapping[str, Type]) -> None:
             raise PatternError(f"got a new value of {name!r} at {way}, expected a field of the register: {known}")
         if value.type is not fields[name] and key_type(fields[name], value.type) is not fields[name]:
             raise PatternError(f"got {name} of type {value.type} at {way}, expected {fields[name]}")
-    if arc.is_silent:
+    if arc.deadline is not None:
+        if arc.deadline.type is not Type.TIME:
+            raise PatternError(f"got a deadline of type {arc.deadline.type} at {way}, expected a time")
+        if arc.is_silent or arc.transfer or arc.fence != Literal(True, Type.BOOL):
+            raise PatternError(f"got a deadline with a fence or new values at {way}, expected only a time")
+    if arc.is_silent or arc.deadline is not None:
         for expression in arc.expressions:
             for column in columns_of(expression):
                 if column.name not in fields:

@@ -75,7 +75,8 @@ class CompiledAutomaton:
     * `row_integers`, `row_floats`: expressions over a row, whose values are words after those with the bits.
     * `is_final`: NEVER, ALWAYS or AT_END for each state.
     * `arcs`: ARC_WORDS per arc, ordered by source; those of a state begin at `first_arcs[state]`. Silent arcs follow
-      in the same form, from `first_silent[state]` on.
+      in the same form, from `first_silent[state]` on, and arcs with a deadline from `first_deadlines[state]` on. The
+      fence of the latter computes the deadline.
     """
 
     automaton: Automaton
@@ -88,6 +89,7 @@ class CompiledAutomaton:
     arcs: Words
     first_arcs: Words
     first_silent: Words
+    first_deadlines: Words
     is_final: Words
     machine: Machine
 
@@ -129,12 +131,16 @@ class _Compiler:
         numbers = {name: number for number, name in enumerate(automaton.states)}
         words: list[list[int]] = []
         firsts = []
-        for is_silent in (False, True):
+        kinds = [
+            [arc for arc in automaton.arcs if arc.deadline is None and not arc.is_silent],
+            [arc for arc in automaton.arcs if arc.is_silent],
+            [arc for arc in automaton.arcs if arc.deadline is not None],
+        ]
+        for of_kind in kinds:
             first = []
             arcs: dict[str, list[Arc]] = {state: [] for state in automaton.states}
-            for arc in automaton.arcs:
-                if arc.is_silent is is_silent:
-                    arcs[arc.source].append(arc)
+            for arc in of_kind:
+                arcs[arc.source].append(arc)
             for of_state in arcs.values():
                 first.append(len(words))
                 words += [self._arc(arc, numbers[arc.target]) for arc in of_state]
@@ -162,11 +168,14 @@ class _Compiler:
             arcs_array,
             firsts[0],
             firsts[1],
+            firsts[2],
             is_final,
             machine,
         )
 
     def _arc(self, arc: Arc, target: int) -> list[int]:
+        if arc.deadline is not None:
+            return [target, arc.begin, arc.end, *self._deadline(arc.deadline)]
         key = id(arc.fence), id(arc.transfer)
         if key not in self._instructions:
             self._instructions[key] = self._fence_and_transfer(arc)
@@ -190,6 +199,12 @@ class _Compiler:
         for name, _ in reversed(arc.transfer):
             self._store(name)
         return [condition, fence, transfer, transfer, self._position]
+
+    def _deadline(self, deadline: Expression) -> list[int]:
+        begin = self._position
+        self._add(deadline)
+        self._depths = [0, 0]
+        return [NONE, begin, self._position, self._position, self._position]
 
     @property
     def _position(self) -> int:

@@ -15,8 +15,9 @@ They are at the head of the lists, and by Completeness the first entry without s
 nodes of the entry before t are extended with the row, and its new nodes with the rows after it, until there are none.
 A retraction removes the runs over its row in the same way, and then extends the nodes of the entry before it.
 
-The order of rows with equal times is that of `tie`. A kernel that has no room for an entry, a node or a result stops
-before it has changed anything, and goes on there when it is called again.
+The order of rows with equal times is that of `tie`. If rows are numbered, `tie` is the number, and a run continues only
+with the next number: a row that is missing ends no run, and its arrival withdraws no result. A kernel that has no room
+for an entry, a node or a result stops before it has changed anything, and goes on there when it is called again.
 """
 
 from __future__ import annotations
@@ -74,9 +75,11 @@ entries that the watermark has removed.
 READY, INVALIDATE, REMOVE, EXTEND, PROPAGATE = range(5)
 """Phases of a row."""
 
-PARTITION, WEIGHT, RESULT_START, RESULT_STOP, RESULT_FIRST, RESULT_LAST, RESULT_WORDS = range(7)
-"""Words of a result: the partition, +1 or -1, and the lifetime; and two words for `match_kernels` only: the ties of the
-first and last row. The register follows.
+(
+    PARTITION, WEIGHT, RESULT_START, RESULT_STOP, RUN_START, RESULT_FIRST, RESULT_LAST, RESULT_WORDS,
+) = range(8)  # fmt: skip
+"""Words of a result: the partition, +1 or -1, the lifetime, and the time of the first row; and two words for
+`match_kernels` only: the ties of the first and last row. The register follows.
 """
 
 ADDED, RETRACTED = 1, -1
@@ -89,7 +92,8 @@ class Automata(NamedTuple):
 
     `initial` and `float_initial` are the register before the first row. `fields`, `float_fields`, `row_words` and
     `float_row_words` are numbers of words. Runs are equal if the first `compared` and `float_compared` fields are. With
-    `is_preferred` the runs of one start are in the order of preference, and a final run removes those after it.
+    `is_preferred` the runs of one start are in the order of preference, and a final run removes those after it. With
+    `is_numbered` a run continues only with a row whose tie is one more.
     """
 
     arcs: Integers
@@ -105,6 +109,7 @@ class Automata(NamedTuple):
     compared: Integer
     float_compared: Integer
     is_preferred: Integer
+    is_numbered: Integer
 
 
 class Store(NamedTuple):
@@ -346,6 +351,7 @@ def is_result(automata: Automata, store: Store, node, head):  # type: ignore[no-
         other = node_at(automata, head)
         if (
             automata.is_final[store.nodes[other + STATE]]
+            and store.nodes[other + START] == store.nodes[at + START]
             and store.nodes[other + RUN_STOP] == store.nodes[at + RUN_STOP]
             and have_equal_registers(automata, store, node, head)
         ):
@@ -381,6 +387,7 @@ def write_result(automata: Automata, store: Store, node, partition, weight, star
     results[to + WEIGHT] = weight
     results[to + RESULT_START] = start
     results[to + RESULT_STOP] = stop
+    results[to + RUN_START] = store.nodes[at + START]
     for field in range(automata.fields):
         results[to + RESULT_WORDS + field] = store.nodes[at + NODE_WORDS + field]
     for field in range(automata.float_fields):
@@ -429,6 +436,16 @@ def invalidate(automata: Automata, store: Store, entry, time, tie, partition):  
         removed += 1
     store.state[REMOVED] += removed
     return removed
+
+
+@helper
+def are_neighbours(automata: Automata, store: Store, entry, following):  # type: ignore[no-untyped-def]
+    """Return whether a run over the row of an entry can continue with the row of the next entry."""
+    if automata.is_numbered == 0:
+        return 1
+    entries = store.entries
+    number = entries[entry_at(automata, entry) + TIE]
+    return 1 if entries[entry_at(automata, following) + TIE] == number + 1 else 0
 
 
 @helper
@@ -546,7 +563,7 @@ def apply_rows(automata: Automata, machine: Machine, store: Store, rows: Rows, b
         if phase == EXTEND:
             begin_list(store)
             before, has_room = entries[at + BEFORE], 1
-            if before != NONE:
+            if before != NONE and are_neighbours(automata, store, before, entry):
                 other = entry_at(automata, before)
                 has_room = extend(automata, store, machine, entries[other + NODES], entries[other + NODE_COUNT], entry)
             if has_room:
@@ -560,7 +577,7 @@ def apply_rows(automata: Automata, machine: Machine, store: Store, rows: Rows, b
         while state[CURSOR_COUNT] > 0:
             other = entry_at(automata, state[CURSOR])
             following = entries[other + AFTER]
-            if following == NONE:
+            if following == NONE or are_neighbours(automata, store, state[CURSOR], following) == 0:
                 break
             begin_list(store)
             has_room = extend(automata, store, machine, entries[other + NODES], state[CURSOR_COUNT], following)

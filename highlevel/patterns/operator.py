@@ -2,11 +2,12 @@
 
     change of a row ──► partition ──► partial matches ──► changes of results
 
-A result is the register of an accepted run, true in the intersection of the lifetimes of its rows. The results at any
-moment are those of the automaton over the rows so far, whatever their order of arrival: a late row and a retraction
-correct exactly the results over their place. Rows with equal times are in the order of arrival.
+A result is the register of an accepted run and the time of its first row, true in the intersection of the lifetimes of
+its rows. The results at any moment are those of the automaton over the rows so far, whatever their order of arrival: a
+late row and a retraction correct exactly the results over their place. Rows with equal times are in the order of a hash
+of their values, or of their numbers if they are numbered. So the order does not depend on their arrival.
 
-Equal registers with equal lifetimes are one result of a partition.
+Equal results of a partition are one. Results of deadlines are returned when the watermark has passed the deadline.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
+from highlevel.operators.batch_columns import BatchColumns
 from highlevel.patterns.automaton import Automaton, PatternError
 from highlevel.patterns.compilation import NUMBERED, Floats, Words, compile_automaton
 from highlevel.patterns.entry_kernels import (
@@ -28,6 +31,7 @@ from highlevel.patterns.entry_kernels import (
     RESULT_STOP,
     RESULT_WORDS,
     RETRACTED,
+    RUN_START,
     WEIGHT,
     Rows,
 )
@@ -44,39 +48,63 @@ from highlevel.speculation.lifetimes.model import (
     storable,
     times_of,
 )
+from lowlevel.expressions.hashing import hash_values
 from lowlevel.punctuation import BEGINNING, END
+
+MATCH_START = "match_start"
+"""Column of a result: the time of the first row, in ns."""
+
+STATE, PARTITIONS, ROW_VALUES, VALUES, RUNS = "state", "partitions", "row values", "values of ", "runs: "
+"""Tables of a snapshot, and the beginnings of names of tables."""
 
 
 class PatternOperator:
     """Matches an automaton against the changes of rows. Takes and returns valid changes. Not thread safe."""
 
-    def __init__(self, changes: pa.Schema, automaton: Automaton, by: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        changes: pa.Schema,
+        automaton: Automaton,
+        by: Sequence[str] = (),
+        *,
+        number: str | None = None,
+        macs: Sequence[str] = (),
+        has_retractions: bool = True,
+    ) -> None:
         """Match rows in partitions with equal values of the columns `by`.
 
-        The columns of a result are those of `by` and then the fields of the register. Without a window in the
-        automaton, a run lasts while its rows are true. Raises PatternError for unknown columns and equal names.
+        The columns of a result are those of `by`, MATCH_START, and the fields of the register. Without a window in the
+        automaton, a run lasts while its rows are true. `number`: the column with the number of a row in its partition;
+        a run continues only with the next number. `macs`: the columns of MAC addresses. Without `has_retractions` rows
+        must arrive in the order of their times, those of equal times in one batch. Raises PatternError for unknown
+        columns and equal names.
         """
         self._payload = payload_schema(changes)
-        names = [*by, *(field.name for field in automaton.register)]
+        self._has_retractions = has_retractions
+        self._number = number
+        self._macs = macs
+        names = [*by, MATCH_START, *(field.name for field in automaton.register)]
         for name in by:
             if name not in self._payload.names:
                 raise PatternError(f"got the partition column {name!r}, expected {', '.join(self._payload.names)}")
         for field in automaton.register:
             if field.name in self._payload.names:
                 raise PatternError(f"got the field {field.name!r} with the name of a column, expected another name")
+        if number is not None and number not in self._payload.names:
+            raise PatternError(f"got the number column {number!r}, expected {', '.join(self._payload.names)}")
         self._by = list(by)
         self._window = automaton.window
         compiled = compile_automaton(automaton)
         self._numbers = ValueNumbers()
-        self._row_words = RowWords(compiled, self._numbers)
+        self._row_words = RowWords(compiled, self._numbers, macs)
         self._register = RegisterColumns(compiled, self._numbers)
-        self._result = pa.schema([*(self._payload.field(name) for name in by), *self._register.schema])
+        keys = (self._payload.field(name) for name in by)
+        self._result = pa.schema([*keys, (MATCH_START, pa.int64()), *self._register.schema])
         assert self._result.names == names
         self.schema = change_schema(self._result)
-        self.matches = PartialMatches(compiled, self._register.initial())
+        self.matches = PartialMatches(compiled, self._register.initial(), is_numbered=number is not None)
         self._partitions = Keys([storable(self._payload.field(name)) for name in by])
         self._values = Keys([storable(field) for field in self._payload])
-        self._arrivals = 0
         self._watermark = BEGINNING
         self.late = 0
         """Changes of rows below the watermark."""
@@ -91,15 +119,20 @@ class PatternOperator:
         """Memory of rows, runs and values."""
         return self.matches.bytes + self._numbers.bytes + self._partitions.bytes + self._values.bytes
 
+    @property
+    def _count(self) -> int:
+        """Number of partitions."""
+        return max(1, self._partitions.count)
+
     def partial_matches(self) -> pa.Table:
-        """Return the runs in memory: `first`, `last` (times of rows), `state`, the columns of results.
+        """Return the runs in memory: `last` (the time of the last row), `state`, the columns of results.
 
         They are ordered by partition, last row and first row.
         """
-        runs = self.matches.runs(max(1, self._partitions.count))
-        times = [array_of(np.ascontiguousarray(each)) for each in (runs.starts, runs.lasts)]
-        columns = [*times, pa.array(runs.states, pa.string()), *self._columns(runs.partitions, runs.words, runs.floats)]
-        return pa.Table.from_arrays(columns, names=["first", "last", "state", *self._result.names])
+        runs = self.matches.runs(self._count)
+        last, states = array_of(np.ascontiguousarray(runs.lasts)), pa.array(runs.states, pa.string())
+        columns = [last, states, *self._columns(runs.partitions, runs.starts, runs.words, runs.floats)]
+        return pa.Table.from_arrays(columns, names=["last", "state", *self._result.names])
 
     def process(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Process changes. Return the changes of results."""
@@ -128,21 +161,34 @@ class PatternOperator:
         rows = payload_of(changes)
         words, floats = self._row_words.words(rows)
         partitions = self._keys(self._partitions, rows.select(self._by))
-        values = self._keys(self._values, rows)
-        ties = self._arrivals + np.arange(len(source))
-        self._arrivals += len(source)
+        values = self._keys(self._values, rows) if self._has_retractions else np.zeros(len(kind), np.int64)
+        ties = self._ties(rows, start)
         applied = Rows(
             np.where((kind[source] == INSERT) | is_second, ADDED, RETRACTED),
             partitions[source],
             start[source],
             stops,
-            ties,
+            ties[source],
             values[source],
-            np.ascontiguousarray(words[source]).reshape(-1),
+            np.append(words[source].reshape(-1), 0),
             np.append(floats[source].reshape(-1), 0.0),
         )
-        count = max(1, self._partitions.count)
-        return [self._changes(results) for results in self.matches.apply(applied, count)]
+        if not self._has_retractions:
+            order = np.lexsort((applied.tie, applied.time))
+            if (order[1:] < order[:-1]).any():
+                applied = _reordered(applied, order, words.shape[1], floats.shape[1])
+        return [self._changes(results) for results in self.matches.apply(applied, self._count)]
+
+    def _ties(self, rows: pa.RecordBatch, start: Words) -> Words:
+        """Return the order of rows with equal times: their numbers, or hashes of their values."""
+        if self._number is not None:
+            numbers = rows.column(self._number)
+            return pc.fill_null(numbers, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        if not self._has_retractions and len(np.unique(start)) == len(start):
+            return np.zeros(len(start), np.int64)
+        columns = BatchColumns(rows, self._macs)
+        hashes = hash_values([columns[name] for name in self._payload.names])
+        return np.broadcast_to(np.asarray(hashes.data), len(start)).astype(np.int64)
 
     def _keys(self, keys: Keys, rows: pa.RecordBatch) -> Words:
         """Return the numbers of rows; 0 if there are no columns."""
@@ -154,25 +200,27 @@ class PatternOperator:
     def _changes(self, results: Results) -> pa.RecordBatch:
         words = results.words
         start, stop = (np.ascontiguousarray(words[:, word]) for word in (RESULT_START, RESULT_STOP))
-        columns = self._columns(words[:, PARTITION], words[:, RESULT_WORDS:], results.floats)
+        columns = self._columns(words[:, PARTITION], words[:, RUN_START], words[:, RESULT_WORDS:], results.floats)
         payload = pa.RecordBatch.from_arrays(columns, schema=self._result)
         return make_changes(np.where(words[:, WEIGHT] > 0, INSERT, RETRACTION), start, stop, start, payload)
 
-    def _columns(self, partitions: Words, words: Words, floats: Floats) -> list[pa.Array]:
+    def _columns(self, partitions: Words, firsts: Words, words: Words, floats: Floats) -> list[pa.Array]:
         """Return the columns of results."""
         keys = self._partitions.columns(partitions) if self._by else []
         types = [self._result.field(name).type for name in self._by]
         return [
             *(column.cast(kind) for column, kind in zip(keys, types, strict=True)),
+            array_of(np.ascontiguousarray(firsts)),
             *self._register.columns(words, floats),
         ]
 
     def _advance(self, watermark: int) -> list[pa.RecordBatch]:
-        """Remove what no later row needs, and pass on the CTI."""
+        """Return the results of deadlines that have passed, remove what no later row needs, and pass on the CTI."""
         if watermark <= self._watermark:
             return []
+        count, low = self._count, self._watermark
+        passed = [self._changes(results) for results in self.matches.pass_deadlines(count, low, watermark)]
         self._watermark = watermark
-        count = max(1, self._partitions.count)
         used = self.matches.forget(count, watermark)
         self.matches.compact_if_sparse()
         if count > 2 * used + MIN_ROOM:
@@ -187,4 +235,48 @@ class PatternOperator:
         if self._numbers.count > 2 * (self.matches.entry_count + self.matches.node_count) + MIN_ROOM:
             for kind in NUMBERED:
                 self._numbers.keep(kind, self.matches.numbers_of(kind))
-        return [make_ctis([watermark], self._result)]
+        return [*passed, make_ctis([watermark], self._result)]
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return the state as Arrow tables."""
+        state = pa.table({"watermark": pa.array([self._watermark], pa.int64())})
+        return {
+            STATE: state,
+            PARTITIONS: _known(self._partitions),
+            ROW_VALUES: _known(self._values),
+            **{f"{VALUES}{kind}": self._numbers.known(kind) for kind in NUMBERED},
+            **{f"{RUNS}{name}": table for name, table in self.matches.snapshot(self._count).items()},
+        }
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Load the state of a snapshot. Nothing has been processed yet."""
+        (self._watermark,) = tables[STATE]["watermark"].to_pylist()
+        for keys, name in ((self._partitions, PARTITIONS), (self._values, ROW_VALUES)):
+            table = tables[name].combine_chunks()
+            if table.num_rows:
+                columns = [table[str(at)].combine_chunks().cast(kind) for at, kind in enumerate(keys.kinds)]
+                keys.find_or_insert(columns, table.num_rows)
+        for kind in NUMBERED:
+            self._numbers.load(kind, tables[f"{VALUES}{kind}"])
+        self.matches.restore({name.removeprefix(RUNS): each for name, each in tables.items() if name.startswith(RUNS)})
+
+
+def _known(keys: Keys) -> pa.Table:
+    """Return the keys in the order of their numbers."""
+    columns = dict(zip(map(str, range(len(keys.kinds))), keys.columns(), strict=True)) if keys.kinds else {}
+    return pa.table({"number": np.arange(keys.count), **columns})
+
+
+def _reordered(rows: Rows, order: Words, words: int, floats: int) -> Rows:
+    """Return rows in another order; `words` and `floats` are the numbers of their words."""
+    count = len(order)
+    return Rows(
+        rows.kind[order],
+        rows.partition[order],
+        rows.time[order],
+        rows.stop[order],
+        rows.tie[order],
+        rows.row[order],
+        np.append(rows.words[: count * words].reshape(count, words)[order].reshape(-1), 0),
+        np.append(rows.float_words[: count * floats].reshape(count, floats)[order].reshape(-1), 0.0),
+    )

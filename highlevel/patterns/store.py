@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from capture.lazy_dataclasses import dataclass
+from highlevel.patterns import deadline_kernels, match_kernels
 from highlevel.patterns import entry_kernels as kernels
-from highlevel.patterns import match_kernels
 from highlevel.patterns.automaton import PatternError
 from highlevel.patterns.compilation import CompiledAutomaton, Floats, Words
 from highlevel.patterns.entry_kernels import (
@@ -69,12 +69,18 @@ class PartialMatches:
     """Partial matches of an automaton in numbered partitions. Not thread safe."""
 
     def __init__(
-        self, compiled: CompiledAutomaton, initial: tuple[Words, Floats], *, is_preferred: bool = False
+        self,
+        compiled: CompiledAutomaton,
+        initial: tuple[Words, Floats],
+        *,
+        is_preferred: bool = False,
+        is_numbered: bool = False,
     ) -> None:
         """Begin without rows. `initial`: the words of the register before the first row.
 
         With `is_preferred`, arcs are in the order of preference, and only `match` and `end_runs` may be used;
-        otherwise only `apply` and `forget`.
+        otherwise only `apply`, `pass_deadlines` and `forget`. With `is_numbered`, ties are numbers, and a run continues
+        only with the next number.
         """
         self.compiled = compiled
         compared = compiled.compared if is_preferred else (len(compiled.integers), len(compiled.floats))
@@ -91,6 +97,7 @@ class PartialMatches:
             len(compiled.row_floats),
             *compared,
             int(is_preferred),
+            int(is_numbered),
         )
         self._entry_width = ENTRY_WORDS + self._automata.row_words
         self._node_width = NODE_WORDS + self._automata.fields
@@ -205,6 +212,16 @@ class PartialMatches:
             fields[:-1].reshape(count, automata.fields), floats[:-1].reshape(count, automata.float_fields)
         )
         return states[:-1], registers
+
+    def pass_deadlines(self, partitions: int, low: int, high: int) -> Iterator[Results]:
+        """Yield the results of deadlines in `(low, high]`, if no row below `high` is missing."""
+        first = self.compiled.first_deadlines
+        begin, end = 0, min(partitions, len(self._partitions)) if first[-1] > first[0] else 0
+        while begin < end:
+            store, machine = self._store(), self.compiled.machine
+            begin = deadline_kernels.pass_deadlines(self._automata, machine, store, first, begin, end, low, high)
+            if self.state[RESULT_COUNT]:
+                yield self._take_results()
 
     def forget(self, partitions: int, watermark: int) -> int:
         """Remove what rows from the watermark on do not need. Return the number of partitions with entries."""

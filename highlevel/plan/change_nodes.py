@@ -23,6 +23,7 @@ from typing import Self
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
+from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
 from highlevel.plan.lifetime_nodes import (
     ChangingInstantRanks,
     ChangingOverlapJoin,
@@ -186,6 +187,8 @@ def without_changes(node: Node) -> Node:
             return Snapshots(node.input, node.aggregation, node.time, node.end, node.late_by)
         case ChangingOverlapJoin():
             return OverlapJoin(node.left, node.right, node.sides, node.keys, node.time)
+        case ChangingAcceptedRuns():
+            return AcceptedRuns(node.input, node.automaton, node.keys, node.until, node.number)
         case ChangingResults(body=body):
             return body.with_inputs(body.inputs[0].inputs)
         case ChangingJoin():

@@ -32,8 +32,8 @@ TOUCHED = ".touched"
 class Lifetime:
     """The lifetime of the rows of a node: from the column `start` until the column `end`, or for `length` ns.
 
-    NULL as end: the row is true without an end. No row begins more than `late_by` ns below the watermark of the node;
-    None: this is not known, so results follow at the end of the input.
+    NULL as end, or neither of both: the row is true without an end. No row begins more than `late_by` ns below the
+    watermark of the node; None: this is not known, so results follow at the end of the input.
     """
 
     start: str

@@ -12,6 +12,7 @@ from typing import Any
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.plan.answer_nodes import Fill, Over, Running, Sort
+from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
 from highlevel.plan.change_nodes import (
     ChangingJoin,
     ChangingRepeat,
@@ -47,8 +48,8 @@ from highlevel.plan.operators.counters import (
     count_copies,
     count_fill,
     count_flows,
-    count_instant_ranks,
     count_join,
+    count_lifetimes,
     count_net_rows,
     count_nothing,
     count_outside,
@@ -242,6 +243,12 @@ def _make_matches(node: Matches) -> NodeOperator:
     return MatchesOperator(node)
 
 
+def _make_accepted_runs(node: AcceptedRuns) -> NodeOperator:
+    from highlevel.plan.operators.accepted_runs import AcceptedRunsOperator
+
+    return AcceptedRunsOperator(node)
+
+
 def _make_over(node: Over) -> NodeOperator:
     from highlevel.plan.operators.over import OverOperator
 
@@ -284,8 +291,8 @@ REGISTRY: Mapping[type[Node], Entry] = {
     TouchedWindows: Entry(_make_touched_windows, SameRows(), count_outside),
     Snapshots: Entry(_make_snapshots, ByGroups(), count_snapshots),
     ChangingSnapshots: Entry(_make_changing_snapshots, ByGroups(), count_snapshots),
-    InstantRanks: Entry(_make_instant_ranks, ByRankPartition(), count_instant_ranks),
-    ChangingInstantRanks: Entry(_make_changing_instant_ranks, ByRankPartition(), count_instant_ranks),
+    InstantRanks: Entry(_make_instant_ranks, ByRankPartition(), count_lifetimes),
+    ChangingInstantRanks: Entry(_make_changing_instant_ranks, ByRankPartition(), count_lifetimes),
     OverlapJoin: Entry(_make_overlap_join, ByOverlapKeys(), count_overlaps),
     ChangingOverlapJoin: Entry(_make_changing_overlap_join, ByOverlapKeys(), count_overlaps),
     ChangingResults: Entry(_make_changing_results, InOnePartition(), count_sums),
@@ -303,6 +310,8 @@ REGISTRY: Mapping[type[Node], Entry] = {
     TimeGroups: Entry(_make_time_groups, ByGroups(), count_sums),
     Matches: Entry(_make_matches, ByDistinctKeys(), count_sums),
     MatchedRows: Entry(_make_matches, ByDistinctKeys(), count_sums),
+    AcceptedRuns: Entry(_make_accepted_runs, ByDistinctKeys(), count_lifetimes),
+    ChangingAcceptedRuns: Entry(_make_accepted_runs, ByDistinctKeys(), count_lifetimes),
     Over: Entry(_make_over, InOnePartition(), count_sums),
     Sample: Entry(_make_sample, InOnePartition(), count_rows_held),
     Fill: Entry(_make_fill, InOnePartition(), count_fill),

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from highlevel.aggregation import Aggregation
 from highlevel.joins.spec import Band, JoinKind, WatermarkForm
 from highlevel.plan.answer_nodes import Fill, Frame, Over, RowFunctionKind, Running, Sort, SortKey
+from highlevel.plan.automaton_nodes import AcceptedRuns
 from highlevel.plan.change_nodes import ChangingJoin, ChangingResults, NetChanges, WatchedColumns
 from highlevel.plan.lifetime_nodes import (
     TOUCHED,
@@ -52,6 +53,7 @@ from highlevel.windows.kind import LifetimeWindow
 from lowlevel.durations import duration_text
 from lowlevel.expressions.tree import Expression, columns_of
 from lowlevel.kinds import TABLE, row_kind_of
+from queries.explain.automata import automaton_lines
 from queries.explain.lines import (
     consistency_lines,
     function_lines,
@@ -183,6 +185,8 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             yield from _over(node)
         case Matches():
             yield from matches_lines(node)
+        case AcceptedRuns():
+            yield from automaton_lines(node)
         case Fill():
             yield from _fill(node)
         case Running():

@@ -6,6 +6,7 @@
     rows, or changes ► Snapshots            the same ► ChangingSnapshots
     rows, or changes ► InstantRanks         the same ► ChangingInstantRanks
     rows, or changes ► OverlapJoin          the same ► ChangingOverlapJoin
+    rows, or changes ► AcceptedRuns         the same ► ChangingAcceptedRuns
     rows ► TouchedWindows                   the same
     changes ► TouchedWindows                the same ► Apply
     changes ► Filter, Apply                 the same [► NetChanges]
@@ -28,6 +29,7 @@ from dataclasses import replace
 from highlevel.aggregation import LINK, Aggregation, Output
 from highlevel.joins.spec import JoinKind, WatermarkForm
 from highlevel.plan.answer_nodes import Fill, Over, Running, Sort
+from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
 from highlevel.plan.change_nodes import (
     ChangingJoin,
     ChangingRepeat,
@@ -143,6 +145,8 @@ class PlanChanges:
             return node.with_inputs(inputs)
         if isinstance(node, Snapshots):
             return self._snapshots(with_remember(node, self._consistency.remember), inputs[0])
+        if isinstance(node, AcceptedRuns):
+            return self._accepted_runs(node, inputs[0])
         if isinstance(node, OverlapJoin):
             return self._overlaps(with_remember(node, self._consistency.remember), inputs)
         if isinstance(node, TouchedWindows):
@@ -235,6 +239,13 @@ class PlanChanges:
             self._check_names(node)
         parameters = (node.ranks, node.lifetime, node.hidden, self._after([source]), open_ended)
         return ChangingInstantRanks(source, *parameters)
+
+    def _accepted_runs(self, node: AcceptedRuns, source: Node) -> ChangingAcceptedRuns:
+        if self._consistency.early is not None:
+            raise self._error("EARLY of an automaton", "WAIT and REMEMBER only: a result is returned with its last row")
+        self._check_names(node)
+        parameters = (node.automaton, node.keys, node.until, node.number)
+        return ChangingAcceptedRuns(source, *parameters, self._after([source]))
 
     def _overlaps(self, node: OverlapJoin, inputs: Sequence[Node]) -> ChangingOverlapJoin:
         if self._consistency.early is not None:

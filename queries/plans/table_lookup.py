@@ -13,6 +13,7 @@ from queries.plans.relations import LinkRelation, QueryRelation, Relation, union
 from queries.plans.subqueries import ReadableQuery
 from queries.text.errors import QueryError
 from queries.text.tree import (
+    AutomatonTable,
     ChangeLog,
     DistinctOn,
     MatchRecognize,
@@ -72,6 +73,10 @@ class TableLookup:
                 from queries.plans.row_patterns import row_pattern_matches
 
                 return row_pattern_matches(self.sql, table, self.relation(inner))
+            case AutomatonTable(table=inner):
+                from queries.plans.automata import accepted_runs
+
+                return accepted_runs(self.sql, table, self.relation(inner))
             case MergeRecords(table=inner):
                 from queries.plans.revisions import merged_flows
 

@@ -8,6 +8,7 @@
     FROM flows MERGE BY (srcIP, destIP, protocol) WITHIN 31 minutes IDLE 15 seconds
     FROM leases CHANGES BY op
     FROM packets MATCH_RECOGNIZE (PARTITION BY srcIP ORDER BY ts MEASURES … PATTERN (A B+) DEFINE A AS …)
+    FROM packets AUTOMATON (PARTITION BY srcIP ORDER BY ts REGISTER n INT … START idle FINAL done ARC idle TO …)
 
 AS before a name is optional. A comma after the last item of a join, which occurs in a paper, is accepted.
 """
@@ -21,9 +22,9 @@ from dataclasses import replace
 from lowlevel.expressions.types import Op
 from lowlevel.kinds import KINDS
 from queries.text import dialects
+from queries.text.automata import AutomatonParser
 from queries.text.errors import QueryError
 from queries.text.lexer import UNSUPPORTED, Kind
-from queries.text.row_patterns import RowPatternParser
 from queries.text.tree import (
     ChangeLog,
     Condition,
@@ -66,7 +67,7 @@ JOIN_WORDS = ("JOIN", "ON", "USING", *JOINS, *GIGASCOPE_JOINS)
 _BEHIND_ITEM = "UNION, DISTINCT ON, MERGE WITHIN, a name, '[', ',', JOIN, WHERE, GROUP BY, HAVING, ORDER BY or the end"
 
 
-class FromParser(RowPatternParser):
+class FromParser(AutomatonParser):
     """Reads FROM. A subclass reads the queries in parentheses."""
 
     def __init__(self, sql: str, table_groups: Collection[str] = ()) -> None:
@@ -135,10 +136,12 @@ class FromParser(RowPatternParser):
         return self._with_suffixes(parts[0] if len(parts) == 1 else Union(tuple(parts)))
 
     def _with_suffixes(self, table: Table) -> Table:
-        """Read CHANGES BY, DISTINCT ON, MERGE or MATCH_RECOGNIZE after a table, if it follows."""
+        """Read CHANGES BY, DISTINCT ON, MERGE, MATCH_RECOGNIZE or AUTOMATON after a table, if it follows."""
         token, following = self._token, self._ahead().keyword
         if token.keyword == "MATCH_RECOGNIZE" and following == "(":
             return self._with_suffixes(self._match_recognize(table))
+        if token.keyword == "AUTOMATON" and following == "(":
+            return self._with_suffixes(self._automaton(table))
         if token.keyword == "DISTINCT" and following == "ON":
             keyword = self._word()
             self._at += 1

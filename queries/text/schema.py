@@ -28,7 +28,7 @@ from queries.text.literals import duration_of
 from queries.text.script import TYPES
 from queries.text.tree import Length
 
-_OTHER_TYPES = {
+OTHER_TYPES = {
     "FLOAT": Type.FLOAT,
     "BOOL": Type.BOOL,
     "STRING": Type.TEXT,
@@ -38,12 +38,18 @@ _OTHER_TYPES = {
     "MAC": Type.MAC,
     "TIME": Type.TIME,
 }
-COLUMN_TYPES = ("USHORT", "UINT", "INT", "ULLONG", "LLONG", *_OTHER_TYPES)
+COLUMN_TYPES = ("USHORT", "UINT", "INT", "ULLONG", "LLONG", *OTHER_TYPES)
 """Types of columns. Integers have the ranges of `queries.text.script`."""
 
 ATTRIBUTES = ("increasing", "banded_increasing", "constant")
 RESERVED_COLUMNS = {"ts": Type.TIME, "link": Type.TEXT}
 """Columns with a meaning in queries, and the types that they must have."""
+
+
+def type_of_column(name: str) -> Type | None:
+    """Return the type with a name of COLUMN_TYPES, in upper or lower case; None for other names."""
+    keyword = name.upper()
+    return OTHER_TYPES.get(keyword, Type.INT) if keyword in COLUMN_TYPES else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +170,8 @@ class _SchemaParser:
         self._at += 1
         name = self._name(f"the name of a column of type {word.text}")
         kind, low, high = Type.INT, None, None
-        if word.keyword in _OTHER_TYPES:
-            kind = _OTHER_TYPES[word.keyword]
+        if word.keyword in OTHER_TYPES:
+            kind = OTHER_TYPES[word.keyword]
         else:
             _, low, high = TYPES[word.keyword]
         if RESERVED_COLUMNS.get(name.text.lower(), kind) is not kind:

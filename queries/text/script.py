@@ -14,6 +14,9 @@ becomes, with the value 250 of `least`
     SELECT sum(n) AS packets FROM talkers [RANGE 1 hour]
 
 Blocks are replaced by blanks, so lines keep their numbers. So an error in the query states the line of the script.
+
+    CREATE AUTOMATON scan ON packets (ORDER BY ts …);        becomes a query of WITH, with the name of the automaton:
+    WITH scan AS (SELECT * FROM packets AUTOMATON (ORDER BY ts …))
 """
 
 from __future__ import annotations
@@ -159,14 +162,51 @@ class _ScriptParser:
         first = self._token
         if first.kind is Kind.END or first.keyword == ";":
             raise self._got("a query after the blocks")
+        created = self._creation() if first.keyword == "CREATE" else None
         while self._token.keyword != ";" and self._token.kind is not Kind.END:
             if self._token.keyword == "{" and not self._is_quantifier():
                 raise self._got("a query without '{': DEFINE and PARAM are before SELECT")
             self._at += 1
         end = self._take()
+        if created is not None:
+            self._place_automaton(first, created, end)
+            if NAME in properties:
+                raise self._error(properties[NAME][0], "query_name before CREATE", "one name: that after AUTOMATON")
+            if self._token.kind is Kind.END:
+                raise self._got(f"a query after CREATE AUTOMATON: SELECT * FROM {created.text}")
+            properties[NAME] = created, created
         name = properties[NAME][1] if NAME in properties else None
         constants = {key: tokens for key, tokens in properties.items() if key not in PROPERTIES}
         return _Statement(first, end, name, constants)
+
+    def _creation(self) -> Token:
+        """Read `CREATE AUTOMATON name ON`. Return the name."""
+        self._at += 1
+        if not self._accept("AUTOMATON"):
+            raise self._got("AUTOMATON: other tables are created by queries with a name, WITH name AS (SELECT …)")
+        name = self._take()
+        if name.kind not in (Kind.WORD, Kind.QUOTED):
+            raise self._error(name, f"got {name.name_in_messages}", "the name of the automaton")
+        self._check_name(name)
+        if not self._accept("ON"):
+            raise self._got(f"ON and its rows: CREATE AUTOMATON {name.text} ON packets (ORDER BY ts …)")
+        return name
+
+    def _place_automaton(self, first: Token, name: Token, end: Token) -> None:
+        """Replace the words around the rows and the automaton of CREATE AUTOMATON."""
+        tokens = [token for token in self._tokens if name.end <= token.start < end.start]
+        depth, at = 0, len(tokens) - 1
+        while at > 0:
+            depth += (tokens[at].keyword == ")") - (tokens[at].keyword == "(")
+            if depth == 0:
+                break
+            at -= 1
+        if at <= 1 or tokens[-1].keyword != ")":
+            expected = f"the automaton after its rows: CREATE AUTOMATON {name.text} ON packets (ORDER BY …)"
+            raise self._error(end, f"got {end.name_in_messages}", expected)
+        on = tokens[0]
+        self._changes.append((first.start, on.end, "SELECT * FROM" + "\n" * self._sql.count("\n", first.start, on.end)))
+        self._changes.append((tokens[at].start, tokens[at].start, "AUTOMATON "))
 
     def _is_quantifier(self) -> bool:
         """Return whether the current '{' belongs to a row pattern: `{2,3}` or `{-`."""
@@ -337,7 +377,8 @@ class _ScriptParser:
                 raise self._error(statement.name, f"no query reads {name!r}", expected)
             plain = name.isascii() and name.isidentifier() and name.upper() not in RESERVED_COLUMNS
             query_name = name if plain else '"' + name.replace('"', '""') + '"'
-            start = self._tokens[self._tokens.index(statement.first) - 1].end
+            index = self._tokens.index(statement.first)
+            start = self._tokens[index - 1].end if index else 0
             self._changes.append((start, start, f"{', ' if number else 'WITH '}{query_name} AS ("))
             self._changes.append((statement.end.start, statement.end.end, ")"))
         last = statements[-1]

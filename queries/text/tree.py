@@ -516,7 +516,59 @@ class MatchRecognize:
     has_final_measures: bool = False
 
 
-Table = Stream | Union | Merge | Subquery | SetOperation | DistinctOn | MergeRecords | ChangeLog | MatchRecognize
+@dataclass(frozen=True, slots=True)
+class RegisterField:
+    """`n INT DEFAULT 0`: a field of the register. Without DEFAULT it begins as NULL."""
+
+    name: Word
+    type: Word
+    initial: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class AutomatonArc:
+    """`[SILENT] ARC source TO target [WHEN condition] [SET field = value, …]`, or `ARC source TO target AT time`."""
+
+    source: Word
+    target: Word
+    is_silent: bool
+    condition: Expression | None
+    changes: tuple[tuple[Word, Expression], ...]
+    deadline: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class AutomatonTable:
+    """`table AUTOMATON (…)`: the accepted runs of an automaton. `within` is the length of a run in ns, or None.
+
+    `until`: the column with the end of a row's lifetime. `number`: the column with the number of a row.
+    """
+
+    table: Table
+    keyword: Word
+    partition: tuple[Word, ...]
+    order: Word
+    until: Word | None
+    number: Word | None
+    register: tuple[RegisterField, ...]
+    start: Word
+    finals: tuple[Word, ...]
+    arcs: tuple[AutomatonArc, ...]
+    within: int | None
+
+
+Table = (
+    Stream
+    | Union
+    | Merge
+    | Subquery
+    | SetOperation
+    | DistinctOn
+    | MergeRecords
+    | ChangeLog
+    | MatchRecognize
+    | AutomatonTable
+)
 """All kinds of tables in FROM."""
 
 
@@ -691,7 +743,9 @@ def first_word(table: Table) -> Word:
             return query.keyword
         case SetOperation(queries=queries):
             return queries[0].keyword
-        case DistinctOn(table=inner) | MergeRecords(table=inner) | ChangeLog(table=inner) | MatchRecognize(table=inner):
+        case DistinctOn(table=inner) | MergeRecords(table=inner) | ChangeLog(table=inner):
+            return first_word(inner)
+        case MatchRecognize(table=inner) | AutomatonTable(table=inner):
             return first_word(inner)
 
 

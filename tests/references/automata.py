@@ -11,7 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
+from highlevel.operators.batch_columns import BatchColumns
 from highlevel.patterns.automaton import Arc, Automaton, Field
+from lowlevel.expressions.hashing import hash_values
 from lowlevel.expressions.tree import Binary, Column, Conditional, Expression, IsNull, Literal, Unary
 from lowlevel.expressions.types import Op, Type
 from lowlevel.punctuation import END
@@ -28,6 +32,12 @@ class Row:
     tie: int
     stop: int
     values: Mapping[str, Any]
+
+
+def hash_of(values: Mapping[str, Any], schema: pa.Schema) -> int:
+    """Return the hash that orders rows with equal times."""
+    columns = BatchColumns(pa.RecordBatch.from_pylist([dict(values)], schema))
+    return int(hash_values([columns[name] for name in schema.names]).data[0])
 
 
 def value_of(expression: Expression, values: Mapping[str, Any]) -> Any:
@@ -80,8 +90,13 @@ def _operation(op: Op, left: Any, right: Any) -> Any:
     }[op]  # fmt: skip
 
 
-def runs_by_row(automaton: Automaton, rows: Iterable[Row]) -> list[tuple[Row, set[tuple[Run, int]]]]:
-    """Return the rows in their order, each with the runs that end with it: start, state, register, and end."""
+def runs_by_row(
+    automaton: Automaton, rows: Iterable[Row], *, is_numbered: bool = False
+) -> list[tuple[Row, set[tuple[Run, int]]]]:
+    """Return the rows in their order, each with the runs that end with it: start, state, register, and end.
+
+    With `is_numbered` ties are numbers, and a run continues only with the next number.
+    """
     ordered = sorted(rows, key=lambda row: (row.start, row.tie))
     ending: list[set[tuple[Run, int]]] = [set() for _ in ordered]
     for index, first in enumerate(ordered):
@@ -90,6 +105,8 @@ def runs_by_row(automaton: Automaton, rows: Iterable[Row]) -> list[tuple[Row, se
         stop = END
         for end in range(index, len(ordered)):
             row = ordered[end]
+            if is_numbered and end > index and row.tie != ordered[end - 1].tie + 1:
+                break
             stop = min(stop, row.stop, END if automaton.window is None else row.start + automaton.window)
             if row.start >= stop:
                 break
@@ -100,14 +117,33 @@ def runs_by_row(automaton: Automaton, rows: Iterable[Row]) -> list[tuple[Row, se
     return list(zip(ordered, ending, strict=True))
 
 
-def results(automaton: Automaton, rows: Iterable[Row]) -> set[tuple[int, int, tuple[Any, ...], int]]:
-    """Return the results: start, end, register, and the tie of the last row."""
+def results(
+    automaton: Automaton, rows: Iterable[Row], *, is_numbered: bool = False
+) -> set[tuple[int, int, int, tuple[Any, ...], int]]:
+    """Return the results: the time of the first row, start, end, register, and the index of the last row."""
     return {
-        (row.start, stop, register, row.tie)
-        for row, runs in runs_by_row(automaton, rows)
-        for (_, _, state, register), stop in runs
+        (first, row.start, stop, register, index)
+        for index, (row, runs) in enumerate(runs_by_row(automaton, rows, is_numbered=is_numbered))
+        for (first, _, state, register), stop in runs
         if state in automaton.finals
     }
+
+
+def deadline_results(
+    automaton: Automaton, rows: Iterable[Row], low: int, high: int
+) -> set[tuple[int, int, int, tuple[Any, ...]]]:
+    """Return the results of deadlines in `(low, high]`: the time of the first row, the deadline, end, register."""
+    lists, found = runs_by_row(automaton, rows), set()
+    names = [field.name for field in automaton.register]
+    for index, (row, runs) in enumerate(lists):
+        limit = min([high, *(other.start for other, _ in lists[index + 1 : index + 2])])
+        for (first, _, state, register), stop in runs:
+            for arc in automaton.arcs:
+                if arc.source == state and arc.deadline is not None:
+                    time = value_of(arc.deadline, dict(zip(names, register, strict=True)))
+                    if time is not None and row.start < time <= limit and low < time < stop:
+                        found.add((first, time, stop, register))
+    return found
 
 
 def _step(
@@ -117,7 +153,12 @@ def _step(
     for state, register in runs:
         values = dict(row.values) | dict(zip(names, register, strict=True))
         for arc in automaton.arcs:
-            is_possible = arc.source == state and arc.is_silent is is_silent and arc.begin <= row.start < arc.end
+            is_possible = (
+                arc.source == state
+                and arc.deadline is None
+                and arc.is_silent is is_silent
+                and arc.begin <= row.start < arc.end
+            )
             if is_possible and value_of(arc.fence, values) is True:
                 changed = values | {name: value_of(value, values) for name, value in arc.transfer}
                 yield arc.target, tuple(_typed(changed[field.name], field) for field in automaton.register)

@@ -13,6 +13,7 @@ from random import Random
 from highlevel.aggregation import Output
 from highlevel.joins.spec import Band, JoinKind, JoinSpec, Port, Side, Tumbling, WatermarkForm
 from highlevel.plan.answer_nodes import Fill, Over, Running, Sort
+from highlevel.plan.automaton_nodes import ChangingAcceptedRuns
 from highlevel.plan.change_nodes import (
     ChangingJoin,
     ChangingRepeat,
@@ -30,6 +31,8 @@ from highlevel.plan.result_windows import result_windows
 from highlevel.speculation.consistency import Consistency
 from lowlevel.expressions.tree import Binary, Literal
 from lowlevel.expressions.types import Op, Type
+from tests.references.automaton_references import REFERENCES as AUTOMATON_REFERENCES
+from tests.references.automaton_references import accepted_runs, draw_accepted_runs
 from tests.references.graph_streams import added_up
 from tests.references.pattern_references import REFERENCES as PATTERN_REFERENCES
 from tests.references.plan_references import (
@@ -173,6 +176,17 @@ def _in_changing_snapshots(node: Node, inputs: Sequence[Sequence[tuple]]) -> Cou
     return at_each_instant(node, [_rows(below, rows) for below, rows in zip(node.inputs, inputs, strict=True)])
 
 
+def _changing_accepted_runs(random: Random) -> ChangingAcceptedRuns:
+    node = draw_accepted_runs(random)
+    consistency = Consistency(random.choice([0, 0, 5, 30, None]))
+    source = random.choice([ROWS, CHANGES])
+    return ChangingAcceptedRuns(source, node.automaton, node.keys, node.until, None, consistency)
+
+
+def _in_changing_accepted_runs(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
+    return accepted_runs(node, [content_of(inputs[0]) if is_changing(node.inputs[0]) else inputs[0]])
+
+
 def _changing_overlap_join(random: Random) -> ChangingOverlapJoin:
     """Draw a join of rows, or of changes."""
     node = overlap_join(random, random.choice([ROWS, CHANGES]))
@@ -222,12 +236,14 @@ REFERENCES = {
     **ROW_REFERENCES,
     **REVISION_REFERENCES,
     **PATTERN_REFERENCES,
+    **AUTOMATON_REFERENCES,
     ChangingResults: Reference(_changing_results, _in_changing_results),
     ChangingJoin: Reference(_changing_join, _in_changing_join),
     ChangingUnion: Reference(lambda random: ChangingUnion((CHANGES,) * random.randint(1, 4)), _all_changes),
     ChangingRepeat: Reference(lambda random: ChangingRepeat(CHANGES, "n"), _repeated_changes),
     ChangingSnapshots: Reference(_changing_snapshots, _in_changing_snapshots),
     ChangingInstantRanks: Reference(_changing_instant_ranks, _in_changing_instant_ranks),
+    ChangingAcceptedRuns: Reference(_changing_accepted_runs, _in_changing_accepted_runs),
     ChangingOverlapJoin: Reference(_changing_overlap_join, _in_changing_overlap_join),
     WatchedColumns: Reference(_watched_columns, _with_watched_columns),
     NetChanges: Reference(lambda random: NetChanges(CHANGES), _all_changes),

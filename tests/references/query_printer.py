@@ -115,10 +115,37 @@ def table(node: tree.Table) -> str:
             text = f"{table(inner)} CHANGES BY {word(column)}"
         case tree.MatchRecognize(inner):
             text = f"{table(inner)} MATCH_RECOGNIZE ({row_pattern_clauses(node)})"
+        case tree.AutomatonTable(inner):
+            text = f"{table(inner)} AUTOMATON ({automaton_clauses(node)})"
         case tree.MergeRecords(inner, _, columns, within, idle):
             key = f" BY ({', '.join(map(expression, columns))})" if columns else ""
             text = f"{table(inner)} MERGE{key} WITHIN {length(within)}" + (f" IDLE {length(idle)}" if idle else "")
     return text
+
+
+def automaton_clauses(node: tree.AutomatonTable) -> str:
+    parts = [f"PARTITION BY {', '.join(map(word, node.partition))}"] if node.partition else []
+    parts.append(f"ORDER BY {word(node.order)}")
+    parts += [f"LIFETIME TO {word(node.until)}"] if node.until else []
+    parts += [f"NUMBERED BY {word(node.number)}"] if node.number else []
+    fields = [
+        f"{word(field.name)} {word(field.type)}" + (f" DEFAULT {expression(field.initial)}" if field.initial else "")
+        for field in node.register
+    ]
+    parts += [f"REGISTER {', '.join(fields)}"] if fields else []
+    parts.append(f"START {word(node.start)} FINAL {', '.join(map(word, node.finals))}")
+    parts += map(arc, node.arcs)
+    parts += [] if node.within is None else [f"WITHIN INTERVAL '{node.within} nanoseconds'"]
+    return " ".join(parts)
+
+
+def arc(node: tree.AutomatonArc) -> str:
+    text = f"{'SILENT ' * node.is_silent}ARC {word(node.source)} TO {word(node.target)}"
+    if node.deadline is not None:
+        return f"{text} AT {expression(node.deadline)}"
+    when = f" WHEN {expression(node.condition)}" if node.condition else ""
+    changes = ", ".join(f"{word(name)} = {expression(value)}" for name, value in node.changes)
+    return text + when + (f" SET {changes}" if changes else "")
 
 
 def row_pattern_clauses(node: tree.MatchRecognize) -> str:

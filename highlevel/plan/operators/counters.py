@@ -236,8 +236,8 @@ def count_outside(samples: Samples, operator: LifetimeCounters, query: str, name
     _count_operator(samples, operator, query, name, operator.late)
 
 
-def count_instant_ranks(samples: Samples, operator: LifetimeCounters, query: str, name: str | None) -> None:
-    """Add the counters of ranks at each instant."""
+def count_lifetimes(samples: Samples, operator: LifetimeCounters, query: str, name: str | None) -> None:
+    """Add the counters of an operator that stores rows with lifetimes."""
     count_rows_held(samples, operator, query, name)
     samples.add(OUTSIDE_WINDOWS, operator.outside, query)
 

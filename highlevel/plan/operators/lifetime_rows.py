@@ -123,7 +123,9 @@ def lifetimes_of(batch: pa.RecordBatch, lifetime: Lifetime) -> tuple[Words, Word
     """Return the starts and ends of rows; END if there is none. A lifetime has at least 1 ns."""
     start = times_of(batch.column(lifetime.start))
     if lifetime.end is None:
-        return start, np.where(start == END, END, start + (lifetime.length or 0))
+        if lifetime.length is None:
+            return start, np.full(len(start), END)
+        return start, np.where(start == END, END, start + lifetime.length)
     end = times_of(batch.column(lifetime.end))
     return start, np.where(end == start, np.minimum(start, END - 1) + 1, end)
 

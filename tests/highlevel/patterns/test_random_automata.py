@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from highlevel.patterns.operator import PatternOperator
 from highlevel.speculation.lifetimes.model import change_schema, weighted
 from lowlevel.punctuation import BEGINNING
 from tests.harness.plain_kernels import plain
-from tests.references.automata import Row, Run, random_automaton, random_row, results, runs_by_row
+from tests.references.automata import Row, Run, hash_of, random_automaton, random_row, results, runs_by_row
 
 PAYLOAD = pa.schema([("part", pa.string()), ("kind", pa.string()), ("size", pa.int64()), ("level", pa.float64())])
 CHANGES = change_schema(PAYLOAD)
@@ -40,7 +41,6 @@ class Comparison:
         self.order: list[str] = []
         self.watermark = BEGINNING
         self.changes: Counter[tuple[Any, ...]] = Counter()
-        self.ties = 0
 
     def step(self) -> None:
         """Apply one batch of changes, and compare."""
@@ -48,11 +48,11 @@ class Comparison:
         changes = self.operator.process(pa.RecordBatch.from_pylist([each for each in batch if each], CHANGES))
         for row in weighted(changes).to_pylist():
             register = tuple(row[field.name] for field in self.automaton.register)
-            self.changes[row["part"], row["vs"], row["ve"], register] += row["weight"]
+            self.changes[row["part"], row["match_start"], row["vs"], row["ve"], register] += row["weight"]
         expected = Counter(
-            (part, start, stop, register)
+            (part, first, start, stop, register)
             for part, rows in self.all_rows.items()
-            for start, stop, register, _ in results(self.automaton, rows)
+            for first, start, stop, register, _ in results(self.automaton, rows)
         )
         assert +self.changes == expected
         assert not -self.changes
@@ -83,24 +83,21 @@ class Comparison:
             if draw.random() < 0.3 and row.stop > row.start + 1:
                 new_stop = draw.randint(row.start + 1, min(row.stop - 1, row.start + 20))
                 if new_stop >= self.watermark:
-                    self._keep(part, Row(row.start, self._tie(), new_stop, row.values))
+                    self._keep(part, Row(row.start, row.tie, new_stop, row.values))
                 else:
                     new_stop = row.start
             return {"type": 1, "vs": row.start, "ve": row.stop, "vnew": new_stop, "part": part, **row.values}
         if choice < 0.35:
             self.watermark = max(self.watermark, draw.randint(0, 30))
             return {"type": 2, "vs": self.watermark}
-        row = random_row(draw, draw.randint(max(self.watermark, 0), max(self.watermark, 0) + 30), self._tie())
+        row = random_row(draw, draw.randint(max(self.watermark, 0), max(self.watermark, 0) + 30), 0)
+        row = replace(row, tie=hash_of({"part": part, **row.values}, PAYLOAD))
         self._keep(part, row)
         return {"type": 0, "vs": row.start, "ve": row.stop, "part": part, **row.values}
 
     def _identity(self, row: Row) -> tuple[Any, ...]:
         window = self.automaton.window
         return row.start, row.stop if window is None else min(row.stop, row.start + window), row.values
-
-    def _tie(self) -> int:
-        self.ties += 1
-        return self.ties
 
     def _keep(self, part: str, row: Row) -> None:
         self.rows[part].append(row)
@@ -128,7 +125,7 @@ class Comparison:
         for run in runs.filter(pc.equal(runs["part"], part)).to_pylist():
             if not found or found[-1][0] != run["last"]:
                 found.append((run["last"], Counter()))
-            found[-1][1][run["first"], run["state"], tuple(run[name] for name in names)] += 1
+            found[-1][1][run["match_start"], run["state"], tuple(run[name] for name in names)] += 1
         assert found == kept
 
 

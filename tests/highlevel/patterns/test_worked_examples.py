@@ -102,7 +102,7 @@ class Stream:
         lists: dict[int, list[tuple[Any, ...]]] = {}
         for run in self.operator.partial_matches().to_pylist():
             register = tuple(run[name] for name in self.fields)
-            lists.setdefault(run["last"], []).append((run["first"], run["state"], *register))
+            lists.setdefault(run["last"], []).append((run["match_start"], run["state"], *register))
         return lists
 
     def counters(self) -> list[int]:
@@ -190,7 +190,7 @@ def test_EX4_every_order_of_arrival_has_the_same_result() -> None:
         operator = PatternOperator(schema, vs_after_a_drop(last_v(2), 7))
         rows = [{"type": 0, "vs": time, "ve": END, "change": TICKS[time]} for time in order]
         history = canonical_history(operator.process(pa.RecordBatch.from_pylist(rows, schema)))
-        assert history.to_pylist() == [{"vs": 7, "ve": 8, "r1": 0, "r2": 2}]
+        assert history.to_pylist() == [{"vs": 7, "ve": 8, "match_start": 1, "r1": 0, "r2": 2}]
 
 
 def test_EX4_A09_a_watermark_keeps_the_runs_of_one_row_and_the_late_row_still_matches() -> None:

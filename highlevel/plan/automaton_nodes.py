@@ -1,0 +1,69 @@
+"""Nodes of CREATE AUTOMATON: the results of an automaton over rows, and their changes.
+
+    rows ──► partitions ──► runs of an automaton, all of them ──► a result for each run that ends in a final state
+
+The row of a result has the columns `keys` of its partition, the times of its first and last row, and the fields of the
+register. The time of the last row is the deadline if the run ends with one. If rows have lifetimes, a result also has
+the time until which all its rows are true.
+"""
+
+from __future__ import annotations
+
+from capture.lazy_dataclasses import dataclass
+from highlevel.patterns.automaton import Automaton
+from highlevel.plan.nodes import CHANGE_COLUMNS, Node
+from highlevel.plan.pattern_nodes import MATCH_END, MATCH_START
+from highlevel.speculation.consistency import Consistency
+from lowlevel.expressions.tree import Column
+from lowlevel.expressions.types import Type
+
+MATCH_UNTIL = "match_until"
+"""Column of a result: the end of its lifetime, NULL if there is none."""
+
+
+@dataclass(frozen=True)
+class AcceptedRuns(Node):
+    """The accepted runs of `automaton` in each partition of rows with equal `keys`, each as soon as it is final.
+
+    Rows with equal times are in the order of a hash of their values. `until`: the column with the end of a row's
+    lifetime, NULL for none; without it rows are true without an end. `number`: the column with the number of a row in
+    its partition; a run continues only with the next number.
+    """
+
+    input: Node
+    automaton: Automaton
+    keys: tuple[str, ...]
+    until: str | None = None
+    number: str | None = None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The keys, the times, and the fields of the register."""
+        by_name = {column.name: column for column in self.input.columns}
+        return (
+            *(by_name[key] for key in self.keys),
+            Column(MATCH_START, Type.TIME),
+            Column(MATCH_END, Type.TIME),
+            *([] if self.until is None else [Column(MATCH_UNTIL, Type.TIME, nullable=True)]),
+            *(field.column for field in self.automaton.register),
+        )
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """The time of the last row."""
+        return (MATCH_END,)
+
+
+@dataclass(frozen=True)
+class ChangingAcceptedRuns(AcceptedRuns):
+    """The changes of the results of AcceptedRuns. A row is used as `consistency` states.
+
+    Results of deadlines are returned when the watermark has passed the deadline, and never withdrawn.
+    """
+
+    consistency: Consistency = Consistency()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of AcceptedRuns, `weight` and `final`."""
+        return (*super().columns, *CHANGE_COLUMNS)

@@ -1,0 +1,135 @@
+"""The operator of AcceptedRuns and ChangingAcceptedRuns: rows with lifetimes, and the runs of an automaton over them.
+
+    rows ──► lifetimes ──► waiting ──► runs of each partition (`highlevel.patterns`) ──► results, or their changes
+                             ├── until the watermark is later
+                             └── with EMIT CHANGES, until the newest row is WAIT later
+
+Without EMIT CHANGES rows are matched in the order of their times, so each result is final. With EMIT CHANGES a late or
+withdrawn row corrects exactly the results over its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from highlevel.patterns.operator import PatternOperator
+from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
+from highlevel.plan.change_nodes import is_changing
+from highlevel.plan.lifetime_nodes import Lifetime
+from highlevel.plan.nodes import CHANGE_COLUMNS, macs_of
+from highlevel.plan.operators.lifetime_rows import LifetimeRows
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
+from highlevel.plan.pattern_nodes import MATCH_START
+from highlevel.speculation.changes import add_up, make_changes
+from highlevel.speculation.consistency import WEIGHT
+from highlevel.speculation.lifetimes.model import VE, VS, change_schema, concat, make_ctis, weighted
+from lowlevel.plan import ARROW_TYPES
+from lowlevel.punctuation import BEGINNING, END, Punctuation
+
+RUNS = "runs "
+"""Prefix of the tables of a snapshot with the state of the automaton."""
+
+
+class AcceptedRunsOperator:
+    """Stores rows that wait, and the runs of the partitions."""
+
+    def __init__(self, node: AcceptedRuns) -> None:
+        """Match the rows of `node`."""
+        source = node.input
+        (self._time,) = source.time_columns
+        columns = source.columns[: -len(CHANGE_COLUMNS)] if is_changing(source) else source.columns
+        self._payload = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in columns])
+        lifetime = Lifetime(self._time, node.until)
+        self._rows = LifetimeRows(source, lifetime, self._payload, are_changes=is_changing(source))
+        self._has_changes = isinstance(node, ChangingAcceptedRuns)
+        self._wait = node.consistency.wait if isinstance(node, ChangingAcceptedRuns) else None
+        self._runs = PatternOperator(
+            change_schema(self._payload),
+            node.automaton,
+            node.keys,
+            number=node.number,
+            macs=tuple(macs_of(source)),
+            has_retractions=self._has_changes or is_changing(source),
+        )
+        shown = node.columns[: -len(CHANGE_COLUMNS)] if self._has_changes else node.columns
+        self._schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in shown])
+        self._keys = list(node.keys)
+        self._until = node.until
+        self.received = 0
+        self.results = 0
+        """Results or their changes that were returned."""
+
+    @property
+    def late(self) -> int:
+        """Rows that arrived too late."""
+        return self._rows.late
+
+    @property
+    def outside(self) -> int:
+        """Rows without a lifetime."""
+        return self._rows.outside
+
+    @property
+    def rows_held(self) -> int:
+        """Number of rows that wait, and of runs."""
+        return self._rows.num_rows + self._runs.matches.node_count
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the rows and the runs."""
+        return self._rows.nbytes + self._runs.bytes
+
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Store rows. With EMIT CHANGES, return the changes of results that follow from rows that have waited."""
+        self.received += batch.num_rows
+        if batch.num_rows:
+            self._rows.add(batch, batch.select(self._payload.names))
+        if self._wait is not None and self._rows.clock != BEGINNING:
+            changes = self._rows.take_before(self._rows.clock - self._wait + 1)
+            if changes is not None:
+                yield from self._items(self._runs.process(changes), self._rows.start_watermark)
+
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
+        """Match the rows below a watermark. Return the results, and then the watermark."""
+        if not self._rows.advance(punctuation):
+            return
+        low = self._rows.start_watermark
+        changes = self._rows.take_before(low)
+        parts = [] if changes is None else [changes]
+        advanced = concat([*parts, make_ctis([low], self._payload)], change_schema(self._payload))
+        yield from self._items(self._runs.process(advanced), low)
+        yield Punctuation(punctuation.link, low)
+
+    def _items(self, changes: pa.RecordBatch, watermark: int) -> Iterator[pa.RecordBatch]:
+        """Return changes of runs as results, or as changes of results."""
+        found = weighted(changes)
+        if not found.num_rows:
+            return
+        columns = [*(found.column(key) for key in self._keys), found.column(MATCH_START), found.column(VS)]
+        if self._until is not None:
+            ends = times_of(found.column(VE))
+            columns.append(pa.array(ends, mask=ends == END))
+        columns += [found.column(name) for name in self._schema.names[len(columns) :]]
+        arrays = [column.cast(field.type) for column, field in zip(columns, self._schema, strict=True)]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        if not self._has_changes:
+            self.results += batch.num_rows
+            yield batch
+            return
+        is_final = times_of(found.column(VS)) < watermark
+        for made in make_changes(pa.Table.from_batches([batch]), found.column(WEIGHT).to_numpy(), is_final):
+            for added in add_up(made):
+                self.results += added.num_rows
+                yield added
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return the rows that wait, and the state of the runs."""
+        return self._rows.snapshot() | {RUNS + name: table for name, table in self._runs.snapshot().items()}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Load the state of a snapshot."""
+        self._rows.restore(tables)
+        runs = {name.removeprefix(RUNS): table for name, table in tables.items() if name.startswith(RUNS)}
+        self._runs.restore(runs)

@@ -1,0 +1,302 @@
+"""AUTOMATON and CREATE AUTOMATON: hand-checked answers, all orders of arrival, and wrong clauses.
+
+Finds: an arc that reads the register after its own change, a run that survives its window or a gap of numbers, a
+deadline that is reported although a row has come, a result that a late row does not correct, and a wrong clause that
+is accepted, or refused without the remedy.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import wiretide
+from queries.gsql import compile_query
+from queries.query_text import query_text
+from queries.text.errors import QueryError
+from queries.text.parser import parse_query
+from tests.references.query_printer import query_text as printed
+
+SCHEMA = """
+PROTOCOL ticks { TIME ts (banded_increasing(100)); STRING host; STRING kind; LLONG price; TIME until; ULLONG seq; }
+"""
+
+Row = tuple[int, str, str, int, int, int]
+
+
+def frame(rows: list[Row]) -> pa.Table:
+    """Return rows with times in seconds."""
+    columns = list(zip(*rows, strict=True))
+    times = [
+        pa.array([None if each is None else each * 10**9 for each in columns[at]], pa.timestamp("ns")) for at in (0, 4)
+    ]
+    return pa.table({
+        "ts": times[0],
+        "host": pa.array(columns[1], pa.string()),
+        "kind": pa.array(columns[2], pa.string()),
+        "price": pa.array(columns[3], pa.int64()),
+        "until": times[1],
+        "seq": pa.array(columns[5], pa.int64()),
+    })  # fmt: skip
+
+
+def ticks(kinds: str, host: str = "a", start: int = 1) -> list[Row]:
+    """Return a row for each letter of `kinds`, a second apart. Blanks are seconds without a row."""
+    return [
+        (start + second, host, kind, second, 100 + second, 1 + second)
+        for second, kind in enumerate(kinds)
+        if kind != " "
+    ]
+
+
+def answer(clauses: str, rows: list[Row], after: str = "", select: str = "*") -> list[tuple[Any, ...]]:
+    """Return the rows of a query, times in seconds."""
+    result = wiretide.query(f"SELECT {select} FROM ticks AUTOMATON ({clauses}){after}", frame(rows), schema=SCHEMA)
+    columns = [
+        [None if value is None else value.value // 10**9 for value in column.to_pylist()]
+        if pa.types.is_timestamp(column.type)
+        else column.to_pylist()
+        for column in result.columns
+    ]
+    return sorted(zip(*columns, strict=True), key=repr)
+
+
+COUNT = """ORDER BY ts REGISTER n INT DEFAULT 0 START idle FINAL done
+    ARC idle TO busy WHEN kind = 'a' SET n = 1
+    ARC busy TO busy WHEN kind = 'a' SET n = n + 1
+    ARC busy TO done WHEN kind = 'b' AND n >= 2"""
+
+UNANSWERED = """PARTITION BY host ORDER BY ts REGISTER asked TIME START idle FINAL missing
+    ARC idle TO waiting WHEN kind = 'q' SET asked = ts
+    ARC waiting TO waiting WHEN kind <> 'r'
+    ARC waiting TO missing AT asked + INTERVAL '3 seconds' WITHIN 10 seconds"""
+
+PROBES = """ORDER BY ts REGISTER one INT, other INT DEFAULT 7 START s FINAL e
+    ARC s TO e WHEN kind = 'a' SET one = other, other = price"""
+
+CASES: dict[str, tuple[str, list[Row], list[tuple[Any, ...]]]] = {
+    "a run for each first row, and the register of each": (COUNT, ticks("aaab"), [(1, 4, 3), (2, 4, 2)]),
+    "a row that fits no arc ends the run": (COUNT, ticks("aaxab"), []),
+    "values are those before the arc": (PROBES, ticks("a"), [(1, 1, 7, 0)]),
+    "within: less than this after the first row": (
+        COUNT + " WITHIN 3 seconds",
+        ticks("aaab"),
+        [(2, 4, 2)],
+    ),
+    "partitions have runs of their own": (
+        COUNT.replace("ORDER", "PARTITION BY host ORDER", 1),
+        ticks("a a b") + ticks(" a a b", "b"),
+        [("a", 1, 5, 2), ("b", 2, 6, 2)],
+    ),
+    "no answer in time": (UNANSWERED, ticks("q"), [("a", 1, 4, 1)]),
+    "an answer in time": (UNANSWERED, ticks("qxr"), []),
+    "an answer at the deadline is too late": (UNANSWERED, ticks("q  r"), [("a", 1, 4, 1)]),
+    "other rows do not move the deadline": (UNANSWERED, ticks("qxxxxr"), [("a", 1, 4, 1)]),
+    "two questions": (UNANSWERED, ticks("qq"), [("a", 1, 4, 1), ("a", 2, 5, 2)]),
+    "the deadline is within the run": (UNANSWERED.replace("10 seconds", "3 seconds"), ticks("q"), []),
+    "a gap of numbers ends a run": (
+        COUNT.replace("ORDER BY ts", "ORDER BY ts NUMBERED BY seq"),
+        ticks("aa b"),
+        [],
+    ),
+    "numbers without a gap": (
+        COUNT.replace("ORDER BY ts", "ORDER BY ts NUMBERED BY seq"),
+        ticks("aab"),
+        [(1, 3, 2)],
+    ),
+    "a result is true while all rows are": (
+        "ORDER BY ts LIFETIME TO until START s FINAL e ARC s TO m WHEN kind = 'a' ARC m TO e WHEN kind = 'b'",
+        [(1, "a", "a", 0, 9, 1), (2, "a", "b", 0, 50, 2), (3, "a", "a", 0, 50, 3), (4, "a", "b", 0, 8, 4)],
+        [(1, 2, 9), (3, 4, 8)],
+    ),
+    "a row that has ended continues no run": (
+        "ORDER BY ts LIFETIME TO until START s FINAL e ARC s TO m WHEN kind = 'a' ARC m TO e WHEN kind = 'b'",
+        [(1, "a", "a", 0, 2, 1), (2, "a", "b", 0, 50, 2)],
+        [],
+    ),
+    "a silent arc consumes no row": (
+        """ORDER BY ts REGISTER n INT DEFAULT 0 START s FINAL e
+        ARC s TO s WHEN kind = 'a' SET n = n + 1 SILENT ARC s TO e WHEN n = 2""",
+        ticks("aaa"),
+        [(1, 2, 2), (2, 3, 2)],
+    ),
+    "two final states and texts in the register": (
+        """ORDER BY ts REGISTER seen STRING START s FINAL e, f
+        ARC s TO e WHEN kind = 'a' SET seen = 'one' ARC s TO f WHEN kind = 'b' SET seen = kind""",
+        ticks("ab"),
+        [(1, 1, "one"), (2, 2, "b")],
+    ),
+    "equal results of two ways are one row": (
+        "ORDER BY ts START s FINAL e, f ARC s TO e WHEN kind = 'a' ARC s TO f WHEN kind = 'a'",
+        ticks("a"),
+        [(1, 1)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_answer_is_the_hand_checked_one(name: str) -> None:
+    clauses, rows, expected = CASES[name]
+    assert answer(clauses, rows) == expected
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("wait", ["0", "2 seconds", "FOREVER"])
+def test_changes_add_up_to_the_answer_in_every_order(name: str, wait: str) -> None:
+    clauses, rows, expected = CASES[name]
+    shuffled = random.Random(f"{name} {wait}").sample(rows, len(rows))
+    after = f" WITH CONSISTENCY (WAIT {wait}, REMEMBER FOREVER) EMIT CHANGES"
+    total: Counter[tuple[Any, ...]] = Counter()
+    for *row, weight, _ in answer(clauses, shuffled, after):
+        total[tuple(row)] += weight
+    assert +total == Counter(expected)
+    assert not -total
+
+
+def test_a_withdrawn_row_withdraws_the_results_over_its_place() -> None:
+    rows = ticks("aab")
+    schema = SCHEMA.replace("ULLONG seq", "LLONG seq")
+    table = frame([(*row[:5], 1) for row in rows] + [(*rows[1][:5], -1)])
+    sql = f"SELECT * FROM (SELECT * FROM ticks CHANGES BY seq) AUTOMATON ({COUNT}) EMIT CHANGES"
+    found = wiretide.query(sql, table, schema=schema).to_pylist()
+    assert sum(row["weight"] for row in found) == 0
+    assert wiretide.query(sql.removesuffix(" EMIT CHANGES"), table, schema=schema).num_rows == 0
+
+
+CREATE = f"CREATE AUTOMATON counted ON ticks ({COUNT});\n"
+
+
+def test_a_created_automaton_is_a_table() -> None:
+    sql = CREATE + "SELECT n, count(*) AS runs FROM counted GROUP BY n"
+    found = wiretide.query(sql, frame(ticks("aaab")), schema=SCHEMA).to_pylist()
+    assert sorted((row["n"], row["runs"]) for row in found) == [(2, 1), (3, 1)]
+
+
+def test_created_automata_may_read_each_other_and_queries_with_a_name() -> None:
+    sql = (
+        "DEFINE { query_name 'letters'; } SELECT ts, kind FROM ticks WHERE kind <> 'x';\n"
+        f"{CREATE.replace('ON ticks', 'ON letters')}"
+        "CREATE AUTOMATON twice ON counted (ORDER BY match_end START s FINAL e ARC s TO m ARC m TO e);\n"
+        "SELECT * FROM twice"
+    )
+    table = frame(ticks("aaxb aaxb"))
+    found = wiretide.query(sql, table, schema=SCHEMA).to_pylist()
+    assert [(row["match_start"].value // 10**9, row["match_end"].value // 10**9) for row in found] == [(4, 9)]
+
+
+def test_a_condition_on_the_partition_selects_rows_and_other_conditions_select_results() -> None:
+    clauses = COUNT.replace("ORDER", "PARTITION BY host ORDER", 1)
+    rows = ticks("aaab") + ticks("aab", "b")
+    assert answer(clauses, rows, " WHERE host = 'a' AND n > 2") == [("a", 1, 4, 3)]
+
+
+WRONG = {
+    "no state": ("ORDER BY ts START FINAL e ARC s TO e", "FINAL"),
+    "an unknown final state": ("ORDER BY ts START s FINAL z ARC s TO e", "expected a state of an arc"),
+    "an unknown column": (COUNT.replace("kind = 'a'", "sort = 'a'", 1), "unknown column 'sort'"),
+    "an unknown field": (COUNT.replace("SET n = 1", "SET m = 1"), "SET m; expected a field of REGISTER"),
+    "no register": ("ORDER BY ts START s FINAL e ARC s TO e SET m = 1", "expected REGISTER with this field"),
+    "a field with the name of a column": (COUNT.replace("n INT", "price INT"), "a field 'price'"),
+    "a field with the name of a time": (COUNT.replace("n INT", "match_end INT"), "a field 'match_end'"),
+    "an unknown type": (COUNT.replace("n INT", "n INTEGERS"), "got 'INTEGERS' as the type of n"),
+    "a value of another type": (COUNT.replace("SET n = 1", "SET n = kind"), "SET n to a value of type text"),
+    "a default of another type": (COUNT.replace("DEFAULT 0", "DEFAULT 'a'"), "DEFAULT of n to a value of type text"),
+    "a condition that is none": (COUNT.replace("WHEN kind = 'b' AND n >= 2", "WHEN n"), "WHEN with a value of type"),
+    "a column in a silent arc": (
+        "ORDER BY ts START s FINAL e ARC s TO e SILENT ARC e TO s WHEN price > 2",
+        "SILENT ARC with the column price",
+    ),
+    "a deadline over a row": (UNANSWERED.replace("AT asked", "AT ts"), "AT with the column ts"),
+    "a deadline that is no time": (UNANSWERED.replace("AT asked + INTERVAL '3 seconds'", "AT 3"), "AT a value of type"),
+    "a deadline with SET": (
+        UNANSWERED.replace("'3 seconds'", "'3 seconds' SET asked = NULL"),
+        "SET after AT; expected only a time",
+    ),
+    "a deadline that does not end the run": (
+        UNANSWERED.replace("WITHIN", "ARC missing TO waiting WITHIN"),
+        "expected a final state that no arc leaves",
+    ),
+    "another time": (COUNT.replace("ORDER BY ts", "ORDER BY price"), "ORDER BY price in AUTOMATON"),
+    "numbers that are texts": (
+        COUNT.replace("ORDER BY ts", "ORDER BY ts NUMBERED BY kind"),
+        "NUMBERED BY kind of type",
+    ),
+    "an end that is no time": (COUNT.replace("ORDER BY ts", "ORDER BY ts LIFETIME TO price"), "LIFETIME TO price of"),
+    "an endless silent cycle": (
+        "ORDER BY ts REGISTER n INT DEFAULT 0 START s FINAL s SILENT ARC s TO s SET n = n + 1",
+        "cycle of silent arcs",
+    ),
+    "a function of the register": (COUNT.replace("n >= 2", "n & 1 = 1"), "over earlier rows"),
+    "twice the same field": (COUNT.replace("SET n = 1", "SET n = 1, n = 2"), "n is set twice"),
+    "a partition of a result's time": (COUNT.replace("ORDER", "PARTITION BY x ORDER", 1), "unknown column 'x'"),
+    "no arc": ("ORDER BY ts START s FINAL s", "expected ARC and two states"),
+    "a window without a length": (COUNT + " WITHIN", "WITHIN"),
+    "a query without a time": (COUNT.replace("ORDER BY ts", "ORDER BY seq"), "ORDER BY seq in AUTOMATON"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_automaton_is_refused_with_the_place_and_the_remedy(name: str) -> None:
+    clauses, text = WRONG[name]
+    with pytest.raises(QueryError, match="expected") as error:
+        answer(clauses, ticks("ab"))
+    assert text in str(error.value)
+
+
+WRONG_SCRIPTS = {
+    "no query": (CREATE, "a query after CREATE AUTOMATON: SELECT * FROM counted"),
+    "another object": ("CREATE VIEW v AS SELECT * FROM ticks; SELECT * FROM v", "expected AUTOMATON"),
+    "no rows": (f"CREATE AUTOMATON c ({COUNT}); SELECT * FROM c", "expected ON and its rows"),
+    "no parentheses": ("CREATE AUTOMATON c ON ticks; SELECT * FROM c", "the automaton after its rows"),
+    "an unused automaton": (CREATE + "SELECT * FROM ticks", "no query reads 'counted'"),
+    "a wrong name": ("CREATE AUTOMATON 5 ON ticks (ORDER BY ts); SELECT * FROM c", "the name of the automaton"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SCRIPTS)
+def test_a_wrong_statement_is_refused(name: str) -> None:
+    sql, text = WRONG_SCRIPTS[name]
+    with pytest.raises(QueryError, match="expected") as error:
+        wiretide.query(sql, frame(ticks("ab")), schema=SCHEMA)
+    assert text in str(error.value)
+
+
+def test_lines_of_messages_are_those_of_the_script() -> None:
+    sql = CREATE.replace("n >= 2", "n >= z") + "SELECT * FROM counted"
+    with pytest.raises(QueryError, match="line 4"):
+        wiretide.query(sql, frame(ticks("ab")), schema=SCHEMA)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_printed_automaton_is_read_as_the_same_plan(name: str) -> None:
+    clauses, _, _ = CASES[name]
+    sql = f"SELECT * FROM ticks AUTOMATON ({clauses})"
+    again = printed(parse_query(sql))
+    assert printed(parse_query(again)) == again
+
+
+def test_explain_lists_the_arcs_and_the_register() -> None:
+    text = wiretide.explain(
+        query_text(
+            CREATE.replace("ticks", "packets").replace("kind", "srcPort").replace("'a'", "1").replace("'b'", "2")
+            + "SELECT * FROM counted"
+        )
+    )
+    assert "idle ► busy: srcPort = 1; n = 1" in text
+    assert "busy ► done: srcPort = 2 AND n >= 2" in text
+    assert "n = 0" in text
+
+
+def test_early_results_of_an_automaton_are_refused() -> None:
+    with pytest.raises(QueryError, match="EARLY of an automaton"):
+        answer(COUNT, ticks("ab"), " WITH CONSISTENCY (EARLY 1 second) EMIT CHANGES")
+
+
+def test_an_automaton_over_packets_compiles() -> None:
+    clauses = "PARTITION BY srcMAC ORDER BY ts REGISTER m MAC START s FINAL e ARC s TO e SET m = destMAC"
+    sql = f"SELECT * FROM packets AUTOMATON ({clauses})"
+    assert [column.name for column in compile_query(sql).root.columns][:3] == ["srcMAC", "match_start", "match_end"]
