@@ -363,11 +363,12 @@ def is_result(automata: Automata, store: Store, node, head):  # type: ignore[no-
 @helper
 def has_equal_result(automata: Automata, store: Store, node, other):  # type: ignore[no-untyped-def]
     """Return whether a node of the list `other` is final and has the same result as a final node."""
-    stop = store.nodes[node_at(automata, node) + RUN_STOP]
+    start, stop = store.nodes[node_at(automata, node) + START], store.nodes[node_at(automata, node) + RUN_STOP]
     while other != NONE:
         at = node_at(automata, other)
         if (
             automata.is_final[store.nodes[at + STATE]]
+            and store.nodes[at + START] == start
             and store.nodes[at + RUN_STOP] == stop
             and have_equal_registers(automata, store, node, other)
         ):

@@ -54,6 +54,9 @@ from lowlevel.punctuation import BEGINNING, END
 MATCH_START = "match_start"
 """Column of a result: the time of the first row, in ns."""
 
+COPY_BITS = 2**20 - 1
+"""The bits of a tie that distinguish equal rows; the others are those of the hash."""
+
 STATE, PARTITIONS, ROW_VALUES, VALUES, RUNS = "state", "partitions", "row values", "values of ", "runs: "
 """Tables of a snapshot, and the beginnings of names of tables."""
 
@@ -105,6 +108,7 @@ class PatternOperator:
         self.matches = PartialMatches(compiled, self._register.initial(), is_numbered=number is not None)
         self._partitions = Keys([storable(self._payload.field(name)) for name in by])
         self._values = Keys([storable(field) for field in self._payload])
+        self._arrivals = 0
         self._watermark = BEGINNING
         self.late = 0
         """Changes of rows below the watermark."""
@@ -188,7 +192,9 @@ class PatternOperator:
             return np.zeros(len(start), np.int64)
         columns = BatchColumns(rows, self._macs)
         hashes = hash_values([columns[name] for name in self._payload.names])
-        return np.broadcast_to(np.asarray(hashes.data), len(start)).astype(np.int64)
+        arrivals = self._arrivals + np.arange(len(start))
+        self._arrivals += len(start)
+        return (np.asarray(hashes.data) & ~COPY_BITS) | (arrivals & COPY_BITS)
 
     def _keys(self, keys: Keys, rows: pa.RecordBatch) -> Words:
         """Return the numbers of rows; 0 if there are no columns."""
@@ -239,7 +245,7 @@ class PatternOperator:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the state as Arrow tables."""
-        state = pa.table({"watermark": pa.array([self._watermark], pa.int64())})
+        state = pa.table({"watermark": [self._watermark], "arrivals": [self._arrivals]})
         return {
             STATE: state,
             PARTITIONS: _known(self._partitions),
@@ -250,7 +256,8 @@ class PatternOperator:
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot. Nothing has been processed yet."""
-        (self._watermark,) = tables[STATE]["watermark"].to_pylist()
+        (state,) = tables[STATE].to_pylist()
+        self._watermark, self._arrivals = state["watermark"], state["arrivals"]
         for keys, name in ((self._partitions, PARTITIONS), (self._values, ROW_VALUES)):
             table = tables[name].combine_chunks()
             if table.num_rows:

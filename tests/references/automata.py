@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.patterns.automaton import Arc, Automaton, Field
+from highlevel.patterns.operator import COPY_BITS
 from lowlevel.expressions.hashing import hash_values
 from lowlevel.expressions.tree import Binary, Column, Conditional, Expression, IsNull, Literal, Unary
 from lowlevel.expressions.types import Op, Type
@@ -34,10 +35,10 @@ class Row:
     values: Mapping[str, Any]
 
 
-def hash_of(values: Mapping[str, Any], schema: pa.Schema) -> int:
-    """Return the hash that orders rows with equal times."""
+def tie_of(values: Mapping[str, Any], schema: pa.Schema, number: int) -> int:
+    """Return the order among rows with equal times: a hash, and for equal rows their `number`."""
     columns = BatchColumns(pa.RecordBatch.from_pylist([dict(values)], schema))
-    return int(hash_values([columns[name] for name in schema.names]).data[0])
+    return int(hash_values([columns[name] for name in schema.names]).data[0]) & ~COPY_BITS | number
 
 
 def value_of(expression: Expression, values: Mapping[str, Any]) -> Any:

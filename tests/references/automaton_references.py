@@ -15,7 +15,7 @@ from highlevel.plan.nodes import Node
 from lowlevel.expressions.tree import Binary, Column, Conditional, Expression, IsNull, Literal, Unary
 from lowlevel.expressions.types import Op, Type
 from lowlevel.punctuation import BEGINNING, END
-from tests.references.automata import Row, deadline_results, hash_of, results
+from tests.references.automata import Row, deadline_results, results, tie_of
 from tests.references.plan_references import GROUP, NUMBER, OTHER, ROWS, Reference, schema_of
 
 COLUMNS = ("ts", "other", "g", "n")
@@ -26,13 +26,13 @@ def accepted_runs(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tupl
     """Return the rows of an AcceptedRuns node."""
     assert isinstance(node, AcceptedRuns)
     partitions: dict[tuple, list[Row]] = {}
-    for row in inputs[0]:
+    for number, row in enumerate(inputs[0]):
         values = dict(zip(COLUMNS, row, strict=True))
         key = tuple(values[name] for name in node.keys)
         stop = END if node.until is None or values[node.until] is None else values[node.until]
         stop = max(stop, row[0] + 1) if stop == row[0] else stop
         if row[0] < stop:
-            partitions.setdefault(key, []).append(Row(row[0], hash_of(values, schema_of(ROWS)), stop, values))
+            partitions.setdefault(key, []).append(Row(row[0], tie_of(values, schema_of(ROWS), number), stop, values))
     found: Counter[tuple] = Counter()
     for key, rows in partitions.items():
         ends = [each[:4] for each in results(node.automaton, rows)]

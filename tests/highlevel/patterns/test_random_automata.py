@@ -22,7 +22,7 @@ from highlevel.patterns.operator import PatternOperator
 from highlevel.speculation.lifetimes.model import change_schema, weighted
 from lowlevel.punctuation import BEGINNING
 from tests.harness.plain_kernels import plain
-from tests.references.automata import Row, Run, hash_of, random_automaton, random_row, results, runs_by_row
+from tests.references.automata import Row, Run, random_automaton, random_row, results, runs_by_row, tie_of
 
 PAYLOAD = pa.schema([("part", pa.string()), ("kind", pa.string()), ("size", pa.int64()), ("level", pa.float64())])
 CHANGES = change_schema(PAYLOAD)
@@ -41,6 +41,7 @@ class Comparison:
         self.order: list[str] = []
         self.watermark = BEGINNING
         self.changes: Counter[tuple[Any, ...]] = Counter()
+        self.count = 0
 
     def step(self) -> None:
         """Apply one batch of changes, and compare."""
@@ -83,7 +84,7 @@ class Comparison:
             if draw.random() < 0.3 and row.stop > row.start + 1:
                 new_stop = draw.randint(row.start + 1, min(row.stop - 1, row.start + 20))
                 if new_stop >= self.watermark:
-                    self._keep(part, Row(row.start, row.tie, new_stop, row.values))
+                    self._keep(part, Row(row.start, self._tie(part, row), new_stop, row.values))
                 else:
                     new_stop = row.start
             return {"type": 1, "vs": row.start, "ve": row.stop, "vnew": new_stop, "part": part, **row.values}
@@ -91,13 +92,17 @@ class Comparison:
             self.watermark = max(self.watermark, draw.randint(0, 30))
             return {"type": 2, "vs": self.watermark}
         row = random_row(draw, draw.randint(max(self.watermark, 0), max(self.watermark, 0) + 30), 0)
-        row = replace(row, tie=hash_of({"part": part, **row.values}, PAYLOAD))
+        row = replace(row, tie=self._tie(part, row))
         self._keep(part, row)
         return {"type": 0, "vs": row.start, "ve": row.stop, "part": part, **row.values}
 
     def _identity(self, row: Row) -> tuple[Any, ...]:
         window = self.automaton.window
         return row.start, row.stop if window is None else min(row.stop, row.start + window), row.values
+
+    def _tie(self, part: str, row: Row) -> int:
+        self.count += 1
+        return tie_of({"part": part, **row.values}, PAYLOAD, self.count)
 
     def _keep(self, part: str, row: Row) -> None:
         self.rows[part].append(row)
