@@ -268,11 +268,27 @@ SPARK_BATCH_SECONDS = Metric(
     "Time of the newest micro-batch by phase: offsets (Spark asks for new data), plan, log (offsets are written),"
     " work (tasks and results), commit, and total.",
 )
+TOPIC_MESSAGES_READ = Metric(
+    "wiretide_topic_messages_read_total", "counter", ("link",), "Messages that were read from the topic of the link."
+)
+TOPIC_MESSAGES_LOST = Metric(
+    "wiretide_topic_messages_lost_total",
+    "counter",
+    ("link",),
+    "Offsets of the topic of the link that its brokers deleted before they were read.",
+)
+TOPIC_MESSAGES_WRONG = Metric(
+    "wiretide_topic_messages_wrong_total",
+    "counter",
+    ("link",),
+    "Messages of the topic of the link that were left out, because they do not fit the schema.",
+)
 SPARK_BACKLOG = Metric(
     "wiretide_spark_backlog",
     "gauge",
     ("link", "unit"),
-    "Data of the link that no finished micro-batch has read, in blocks of a capture or segments of a spool.",
+    "Data of the link that no finished micro-batch has read, in blocks of a capture, segments of a spool or"
+    " messages of a topic.",
 )
 SPARK_EXECUTORS = Metric(
     "wiretide_spark_executors", "gauge", (), "Executors of the run. Absent for Spark on this machine."
@@ -333,6 +349,9 @@ SPOOL_METRICS = (
 )
 """Metrics of spool readers."""
 
+TOPIC_METRICS = (TOPIC_MESSAGES_READ, TOPIC_MESSAGES_LOST, TOPIC_MESSAGES_WRONG)
+"""Metrics of topics of Kafka."""
+
 SPARK_METRICS = (SPARK_RESTARTS, SPARK_BATCHES, SPARK_BATCH_SECONDS, SPARK_BACKLOG, SPARK_EXECUTORS)
 """Metrics of the engines on Spark."""
 
@@ -344,6 +363,7 @@ METRICS = (
     *REVISION_METRICS,
     *OPERATOR_METRICS,
     *SPOOL_METRICS,
+    *TOPIC_METRICS,
     *SPARK_METRICS,
 )
 

@@ -87,10 +87,10 @@ class Monitor:
         files = pipeline.inputs(self.plans)
         self.inputs = [*files, *pipeline.spools]
         for file in files:
-            if file.table is None:
-                open_finite(file.path, "the stream engine")
-            else:
+            if file.table is not None:
                 file.table.check()
+            elif file.is_capture:
+                open_finite(file.path, "the stream engine")
         try:
             metrics = (*CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS, *CHANGES_METRICS, *SINK_METRICS)
             self.exporter = Exporter(
@@ -361,9 +361,10 @@ class Monitor:
         pace = f"at {self.pipeline.speed:g} times its speed" if self.pipeline.speed else "as fast as possible"
         captures = sum(source.is_capture for source in self.inputs)
         table_names = [f"the table {source.link}" for source in self.inputs if source.table is not None]
+        topics = dict.fromkeys(f"the topic of {source.link}" for source in self.inputs if source.topic is not None)
         spools = [f"the spool of {source.link}" for source in self.inputs if source.spool]
         replaying = [f"replaying {count(captures, 'capture')} {pace}"] if captures else []
-        read = [*table_names, *spools]
+        read = [*table_names, *topics, *spools]
         return ", ".join([*replaying, *([f"reading {', '.join(read)}"] if read else [])])
 
     def _show_previous_run(self) -> None:

@@ -48,7 +48,7 @@ def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
         source = Input(name, Path(paths[0]), name, bound_kinds=pipeline.bound_kinds)
         yield from _run_link_lines([leaf for plan in plans for leaf in plan.leaves if source.feeds(leaf)])
     for name, table in pipeline.tables.items():
-        yield from ["", f"link {name}: the table {', '.join(table.paths)}, which `wiretide run` reads"]
+        yield from ["", f"link {name}: {table.description}, which `wiretide run` reads"]
         yield from _query_names_line(plan.name for plan in plans if any(leaf.names == (name,) for leaf in plan.leaves))
         columns = (f"{column.name} {column.type_name}" for column in table.protocol.columns)
         yield _format_line("columns", ", ".join(columns))

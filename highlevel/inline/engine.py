@@ -42,6 +42,7 @@ from lowlevel.watermarks.lateness import Lateness
 
 if TYPE_CHECKING:  # few queries read tables
     from highlevel.inline.table_files import FileStream
+    from highlevel.inline.topic_rows import TopicPartition
 
 ORDER_REASON = "its windows depend on the order in which rows arrive"
 ORDER_REMEDY = "one capture: merge captures first (mergecap -w all.pcap a.pcap b.pcap), or use windows over ts"
@@ -101,7 +102,8 @@ class Input:
     input includes data appended later, and new files in the folder or matching the glob. With `spool` the path is the
     folder of a spool (`lowlevel.spool`). Only `highlevel.spark` reads spools. `bound_kinds`: kinds of rows that are
     names of links of the run too. `FROM packets` then reads only the link of this name. `table`: the files with a
-    schema that are the input in place of a capture; the path is the first of them. Only `highlevel.spark` reads it.
+    schema that are the input in place of a capture; the path is the first of them. `topic`: a partition of a topic is
+    the input; the path only names it. Only `highlevel.spark` reads tables and topics.
     """
 
     link: str
@@ -111,15 +113,23 @@ class Input:
     spool: bool = False
     bound_kinds: frozenset[str] = frozenset()
     table: FileStream | None = None
+    topic: TopicPartition | None = None
 
     @property
     def is_capture(self) -> bool:
-        """Return whether the path is a capture: not a spool, and not a file with a schema."""
-        return not self.spool and self.table is None
+        """Return whether the path is a capture: not a spool, and not rows with a schema."""
+        return not self.spool and self.rows is None
+
+    @property
+    def rows(self) -> FileStream | None:
+        """The columns of an input whose rows have a schema; None for captures and spools."""
+        return self.table if self.topic is None else self.topic.stream
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The paths of the input: several only for a table."""
+        """The paths of the input: several only for a table, none for a topic."""
+        if self.topic is not None:
+            return ()
         return (self.path,) if self.table is None else self.table.paths
 
     def absolute(self) -> Input:
@@ -134,8 +144,8 @@ class Input:
 
     def feeds(self, leaf: Leaf) -> bool:
         """Return whether a leaf reads this input. If FROM names only a kind of rows, its leaf reads every capture."""
-        if self.table is not None or leaf.low.kind == TABLE:
-            is_table = self.table is not None and leaf.low.kind == TABLE
+        if self.rows is not None or leaf.low.kind == TABLE:
+            is_table = self.rows is not None and leaf.low.kind == TABLE
             return is_table and leaf.streams[0].lower() == str(self.stream).lower()
         if self.stream is None or (leaf.reads_all_links and leaf.low.kind not in self.bound_kinds):
             return True
@@ -208,7 +218,7 @@ class InlineRun:
         for each in self.inputs:
             if each.spool:
                 raise InputError(f"{each.name} is a spool: expected a capture; spools are read by wiretide run")
-            if each.table is not None:
+            if each.rows is not None:
                 raise InputError(f"link {each.link}: got a table, expected captures; tables are read by wiretide run")
         check_one_input(leaves, self.inputs)
         allow_open_files(len(self.inputs))

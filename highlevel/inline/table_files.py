@@ -19,9 +19,9 @@ from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
 from highlevel.inline.table_sources import (
     CSV,
-    JSON,
     Source,
     has_suffix,
+    is_json,
     open_source,
     read_batches,
     source_name,
@@ -233,7 +233,7 @@ class FileStream(Stream):
             Type.TIME: is_time,
         }
         is_csv = isinstance(source, Path) and has_suffix(source, CSV)
-        has_texts = isinstance(source, Path) and has_suffix(source, (*CSV, *JSON))
+        has_texts = is_csv or is_json(source)
         is_usable = (is_text and (column.type not in fits or has_texts)) or fits.get(column.type, False)
         if not is_usable and not pa.types.is_null(values.type):
             raise InputError(f"{location}: got values of type {values.type}, expected {column.type_name}")

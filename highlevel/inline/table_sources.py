@@ -6,7 +6,7 @@ A reader can begin at any chunk. The number of a chunk is:
     JSON     the same, for files with an object in each line
     Parquet  the number of its row group
     Arrow    the number of its record batch
-    table    0, because a table is one chunk
+    table    0, because a table is one chunk, and so are messages
 """
 
 from __future__ import annotations
@@ -31,7 +31,24 @@ ARROW = (".arrow", ".arrows", ".feather", ".ipc")
 SUFFIXES = (*CSV, *JSON, *PARQUET, *ARROW)
 """Suffixes of files, by format."""
 
-Source: TypeAlias = Path | pa.Table
+
+@dataclass(frozen=True)
+class Messages:
+    """JSON objects in memory, one a message. `name` is that of their source in error messages."""
+
+    name: str
+    texts: tuple[bytes, ...]
+
+    def lines(self, _: int) -> Iterator[tuple[int, bytes]]:
+        """Yield all objects as lines. Newlines inside an object are spaces, because JSON has no others."""
+        yield 0, b"\n".join(text.replace(b"\n", b" ").replace(b"\r", b" ") for text in self.texts)
+
+    def position(self) -> int:
+        """Return the bytes of all objects."""
+        return sum(map(len, self.texts))
+
+
+Source: TypeAlias = Path | pa.Table | Messages
 
 TEXT_BYTES = 1 << 20
 """Bytes of a chunk of a CSV or JSON file, without the rest of its last line."""
@@ -73,6 +90,9 @@ def open_source(source: Source, schema: pa.Schema) -> Iterator[OpenSource]:
     if isinstance(source, pa.Table):
         yield _with_rows(_open_table(source), source.schema, schema)
         return
+    if isinstance(source, Messages):
+        yield _open_json(source, schema)
+        return
     with contextlib.ExitStack() as stack:
         try:
             opened = _open_file(source, schema, stack)
@@ -104,11 +124,20 @@ def has_suffix(path: Path, suffixes: Sequence[str]) -> bool:
 
 def source_name(source: Source) -> str:
     """Return the name of a source in messages."""
+    if isinstance(source, Messages):
+        return source.name
     return "the table" if isinstance(source, pa.Table) else str(source)
+
+
+def is_json(source: Source) -> bool:
+    """Return whether a source is JSON, in which times and addresses are texts."""
+    return isinstance(source, Messages) or (isinstance(source, Path) and has_suffix(source, JSON))
 
 
 def source_size(source: Source) -> int:
     """Return the bytes of a source."""
+    if isinstance(source, Messages):
+        return source.position()
     return source.nbytes if isinstance(source, pa.Table) else source.stat().st_size
 
 
@@ -166,8 +195,11 @@ class _TextFile:
         return position
 
 
-def _open_json(file: _TextFile, schema: pa.Schema) -> OpenSource:
-    """Open a file of JSON lines. Arrow would guess types from the first lines, and read texts like times as times."""
+def _open_json(file: _TextFile | Messages, schema: pa.Schema) -> OpenSource:
+    """Open a file of JSON lines, or messages.
+
+    Arrow would guess types from the first lines, and read texts like times as times.
+    """
     from pyarrow import json
 
     _, head = next(file.lines(0), (0, b""))  # raises an error for a file that cannot be read

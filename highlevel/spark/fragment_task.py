@@ -224,6 +224,26 @@ class FragmentTask:
                 arrivals.append(Arrival(self.query, port, 0, END, BEGINNING, pa.scalar(None, pa.binary())))
         return arrivals
 
+    def caught_up(self, newest_times: Mapping[int, int]) -> list[Arrival]:
+        """Return watermarks of partitions of topics that have no more rows (`highlevel.spark.topic_reading`).
+
+        `newest_times`: the newest first time of the topic, ns, by the number of the input.
+        """
+        arrivals = []
+        for port in self.ports:
+            source_port = self.assignment.ports[self.query][port]
+            leaf_number = self.fragments.sources[source_port.source].leaf
+            if leaf_number is None or source_port.number not in newest_times:
+                continue
+            stream = self.assignment.inputs[source_port.number].rows
+            time = self.fragments.plan.leaves[leaf_number].streams[1]
+            if stream is not None and time == next(iter(stream.times), None):
+                band = stream.band(time)
+                if band is not None:
+                    watermark = newest_times[source_port.number] - band
+                    arrivals.append(Arrival(self.query, port, -1, watermark, BEGINNING, pa.scalar(None, pa.binary())))
+        return arrivals
+
     def _feed_together(self, arrivals: Sequence[Arrival], time_count: int) -> Iterator[GraphItem]:
         """Process all rows for a leaf with `time_count` times at once, so that a result is corrected at most once.
 

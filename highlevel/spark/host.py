@@ -12,7 +12,8 @@ rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 
 import pyarrow as pa
@@ -51,8 +52,9 @@ class LevelTask:
     """The function of the tasks of micro-batch `batch_id` at one level. Picklable. The state is in the folder `state`.
 
     `ended_inputs` are the IDs of the inputs that earlier micro-batches have read to their ends. These inputs send no
-    more watermarks, so this function sends their last watermark to queries that begin with this micro-batch. With
-    `measure` the counters also contain `measured`: the figures of each plan node. `writer` writes the results of
+    more watermarks, so this function sends their last watermark to queries that begin with this micro-batch.
+    `newest_times`: the newest times of topics, for partitions that have no more rows (`highlevel.spark.topic_reading`).
+    With `measure` the counters also contain `measured`: the figures of each plan node. `writer` writes the results of
     partitions with many rows.
     """
 
@@ -61,6 +63,7 @@ class LevelTask:
     batch_id: int
     level: int = 0
     ended_inputs: frozenset[int] = frozenset()
+    newest_times: Mapping[int, int] = field(default_factory=dict)
     measure: bool = False
     writer: ResultWriter | None = None
 
@@ -130,7 +133,7 @@ class LevelTask:
             query_arrivals = [arrival for arrival in arrivals if arrival.query == task.query]
             if self._begins(task.query):
                 query_arrivals += task.ends_of(self.ended_inputs)
-            output = task.feed(query_arrivals)
+            output = task.feed([*query_arrivals, *task.caught_up(self.newest_times)])
             counts.append(collect_counts(task, output))
             if self.measure:
                 counts[-1]["measured"] = task.measurements()

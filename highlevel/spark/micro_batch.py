@@ -26,6 +26,7 @@ from highlevel.spark.quarantine import keep_damages
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.result_files import write_results
 from highlevel.spark.staged_results import ResultWriter, commit_files, decode_written, remove_staged, stored_form
+from highlevel.spark.topic_reading import find_newest_times
 from highlevel.spark.totals import Totals, TotalsFiles
 from lowlevel.punctuation import BEGINNING
 
@@ -114,7 +115,7 @@ class BatchProcessor:
         writer = ResultWriter(
             self.folder / "output", self.folder / "staged", batch_id, self.row_limits, self._sampled_ranges(totals)
         )
-        output = JobOutput.collect(self._add_levels(rows, writer, totals.ended_inputs))
+        output = JobOutput.collect(self._add_levels(rows, writer, totals))
         totals.add(self.assignment, output.task_counters, output.host_counters, batch_id)
         for line in keep_damages(self.folder, totals.damages, batch_id):
             self.say(f"warning: {line}")
@@ -124,15 +125,20 @@ class BatchProcessor:
         self._totals_files.save(batch_id, totals)
         return BatchResults(tables, rests, files, totals, figures)
 
-    def _add_levels(self, rows: DataFrame, writer: ResultWriter, ended_inputs: frozenset[int]) -> DataFrame:
-        """Return the job: for each level of the plans, partition the rows and run the operators of the level."""
+    def _add_levels(self, rows: DataFrame, writer: ResultWriter, totals: Totals) -> DataFrame:
+        """Return the job: for each level of the plans, partition the rows and run the operators of the level.
+
+        `totals`: those after the previous micro-batch.
+        """
+        newest_times = find_newest_times(self.assignment, totals)
         for level in range(self.assignment.levels):
             host = LevelTask(
                 self.assignment,
                 self.folder / "state",
                 writer.batch_id,
                 level,
-                ended_inputs,
+                totals.ended_inputs,
+                newest_times,
                 measure=self.measure,
                 writer=writer,
             )

@@ -80,7 +80,7 @@ class QueryFigures:
             self.samples.set(SPARK_BATCH_SECONDS, sum(durations.get(part, 0) for part in parts) / 1000, phase)
 
     def read_backlog(self, assignment: InputAssignment, progress: Mapping[int, tuple[int, int]]) -> None:
-        """Set the number of blocks or segments of each link that no finished micro-batch has read."""
+        """Set the number of blocks, segments or messages of each link that no finished micro-batch has read."""
         backlog: dict[tuple[str, str], int] = {}
         for input_, number in zip(assignment.inputs, assignment.input_ids, strict=True):
             position, size = progress.get(number, (0, 0))
@@ -90,8 +90,9 @@ class QueryFigures:
                 except FileNotFoundError:  # the node has not created its spool yet
                     waiting = 0
             else:
-                waiting = size - position
-            key = input_.link, "segments" if input_.spool else "blocks"
+                waiting = max(0, size - position - (input_.topic is not None))  # a topic has no end
+            unit = "segments" if input_.spool else "messages" if input_.topic is not None else "blocks"
+            key = input_.link, unit
             backlog[key] = backlog.get(key, 0) + waiting
         for labels, count in backlog.items():
             self.samples.set(SPARK_BACKLOG, count, *labels)

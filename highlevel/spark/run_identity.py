@@ -71,7 +71,7 @@ class StoredQuery:
 class StoredInput:
     """An input of a run. The offsets contain it from micro-batch `since` on. `is_read`: a query reads it.
 
-    `content` is a digest of the capture, or "a spool".
+    `content` is a digest of the capture, "a spool" or "a topic".
     """
 
     id: int
@@ -208,7 +208,9 @@ def describe_run(assignment: InputAssignment, part_count: int, block_records: in
     )
     inputs = []
     for number, input_ in enumerate(assignment.inputs):
-        if input_.table is not None:
+        if input_.topic is not None:
+            content = "a topic"
+        elif input_.table is not None:
             content = digest_table(input_.table)
         else:
             content = "a spool" if input_.spool else digest_file(open_mapped(input_.path, "the stream engine"))

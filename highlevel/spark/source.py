@@ -4,7 +4,8 @@ Spark asks a planning process for the end offsets of the next micro-batch, and h
 the answer before the first task runs, so a failed micro-batch can be repeated exactly. The planning process scans each
 file once and remembers the index of its blocks; after a restart it scans again. The offset of a capture is the number
 of blocks that have been read, or UNREAD before its first watermark. The offset of a spool is the number of its next
-segment. Segments may be deleted when Spark reports that its checkpoint contains their results.
+segment. Segments may be deleted when Spark reports that its checkpoint contains their results. The offset of a
+partition of a topic is that of its broker.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from capture.files.formats import FileFormat
 from capture.files.scan import scan
 from capture.lazy_dataclasses import dataclass
 from capture.open import open_mapped
+from capture.topics import TopicClient
 from highlevel.spark.admission import UNREAD, BlockSelector, divide_blocks, watermark_after
 from highlevel.spark.decompressed_inputs import add_damage
 from highlevel.spark.input_assignment import InputAssignment
@@ -39,6 +41,7 @@ from highlevel.spark.spool_backlog import select_segments
 from highlevel.spark.spool_planner import SpoolPlanner
 from highlevel.spark.spool_reading import SpoolRange, read_spool_range
 from highlevel.spark.table_reading import IndexedTable, TableRange, index_table, read_table_range
+from highlevel.spark.topic_reading import MAX_MESSAGES, TopicPlanner, TopicRange, read_topic_range
 from lowlevel.punctuation import BEGINNING
 
 FORMAT = "wiretide_captures"
@@ -70,7 +73,7 @@ class StreamSpec:
     measure: bool = False
 
 
-InputRange = BlockRange | SpoolRange | TableRange
+InputRange = BlockRange | SpoolRange | TableRange | TopicRange
 """A part of one input."""
 
 
@@ -155,6 +158,20 @@ class CaptureReader(DataSourceStreamReader):
         }
 
     @cached_property
+    def topics(self) -> dict[int, TopicPlanner]:
+        """The partitions of topics, by the number of the input. Those of a topic share a connection."""
+        partitions = {
+            input_number: input_.topic
+            for input_number, input_ in enumerate(self.spec.assignment.inputs)
+            if input_.topic is not None
+        }
+        clients = {topic: TopicClient(topic) for topic in {partition.topic for partition in partitions.values()}}
+        return {
+            number: TopicPlanner(number, partition, clients[partition.topic])
+            for number, partition in partitions.items()
+        }
+
+    @cached_property
     def admission(self) -> BlockSelector:
         """Selects the next blocks of captures, and the next batches of tables."""
         return BlockSelector([self.indexes[number] for number in self.indexes], self.spec.max_blocks, self.spec.speed)
@@ -176,10 +193,12 @@ class CaptureReader(DataSourceStreamReader):
         The first position of a spool stays the same until offsets that contain it are committed.
         """
         return offsets | {
-            key: self.spools[number].first_position() if number in self.spools else UNREAD
-            for number, key in enumerate(self._keys())
-            if key not in offsets
+            key: self._first_position(number) for number, key in enumerate(self._keys()) if key not in offsets
         }
+
+    def _first_position(self, number: int) -> int:
+        planners: dict[int, SpoolPlanner | TopicPlanner] = {**self.spools, **self.topics}
+        return planners[number].first_position() if number in planners else UNREAD
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return no limit, because `latestOffset` limits the micro-batch."""
@@ -199,6 +218,10 @@ class CaptureReader(DataSourceStreamReader):
         end_positions |= zip(
             self.spools, select_segments(spool_positions, waiting_segments, self.spec.max_bytes), strict=True
         )
+        end_positions |= {
+            number: min(topic.find_end(start[keys[number]], now), start[keys[number]] + MAX_MESSAGES)
+            for number, topic in self.topics.items()
+        }
         return start | {key: end_positions[number] for number, key in enumerate(keys)}
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
@@ -210,6 +233,7 @@ class CaptureReader(DataSourceStreamReader):
             end_positions[keys[number]] = (
                 waiting_segments[-1].number + 1 if waiting_segments else spool.first_position()
             )
+        end_positions |= {keys[number]: topic.find_end(0, now) for number, topic in self.topics.items()}
         return end_positions
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
@@ -223,7 +247,8 @@ class CaptureReader(DataSourceStreamReader):
         positions = {
             number: (start[key], end[key])
             for number, key in enumerate(keys)
-            if end.get(key, start[key]) != start[key]  # a missing end: planned when no query read the input
+            # A missing end: planned when no query read the input. All partitions of topics report their ends.
+            if key in end and (end[key] != start[key] or number in self.topics)
         }
         tasks: list[list[InputRange]] = [[] for _ in range(task_count)]
         for task, block_range in self._block_ranges({n: positions[n] for n in positions if n in self.files}):
@@ -237,7 +262,9 @@ class CaptureReader(DataSourceStreamReader):
         return [RangePartition(ranges) for ranges in tasks if ranges]
 
     def _ranges(self, number: int, start: int, end: int, range_count: int) -> Iterable[InputRange]:
-        """Divide the data of a spool or table between two positions into at most `range_count` ranges."""
+        """Divide the data of a spool, table or topic between two positions into at most `range_count` ranges."""
+        if number in self.topics:
+            return [self.topics[number].plan_range(start, end)]
         if number in self.spools:
             return self.spools[number].plan_ranges(start, end, range_count)
         return self.tables[number].ranges(number, max(start, 0), end, range_count)
@@ -273,6 +300,8 @@ class CaptureReader(DataSourceStreamReader):
         spec = self.spec
         if isinstance(input_range, SpoolRange):
             return read_spool_range(spec.assignment, input_range)
+        if isinstance(input_range, TopicRange):
+            return read_topic_range(spec.assignment, input_range)
         if isinstance(input_range, TableRange):
             return read_table_range(spec.assignment, input_range)
         return read_block_range(spec.assignment, input_range, spec.slots, spec.block_records, measure=spec.measure)

@@ -56,6 +56,7 @@ from highlevel.spark.run_identity import (
 from highlevel.spark.session import JVM_END_SECONDS, convert_jvm_failures, make_jvm_error, read_jvm_end
 from highlevel.spark.source import MAX_BYTES, StreamSpec, open_stream
 from highlevel.spark.spool_planner import report_earlier_runs
+from highlevel.spark.topic_reading import check_topic
 from highlevel.spark.totals import Totals
 from highlevel.spark.watched_copies import WatchedCopies
 from lowlevel.kinds import RECORD_KINDS, TABLE
@@ -80,9 +81,9 @@ class StreamRun:
     `keep_results`: results are deleted this many ns after the end of their window, None: never. `partitions` is the
     number of operator partitions, and `slots` the size of each low-level table. `speed` is in seconds of capture per
     wall second, None: as fast as possible. A micro-batch reads at most `max_blocks` blocks of `block_records` records
-    of each capture, and `max_bytes` bytes of each spool. Captures are finite. A spool ends when its node closes it; the
-    run waits for a spool that does not exist yet. Each partition needs memory for the partials of one micro-batch and
-    for its open windows.
+    of each capture, `max_bytes` bytes of each spool, and 262,144 messages of each partition of a topic. Captures are
+    finite. A spool ends when its node closes it; the run waits for a spool that does not exist yet. A topic does not
+    end. Each partition needs memory for the partials of one micro-batch and for its open windows.
     """
 
     def __init__(
@@ -221,7 +222,9 @@ class StreamRun:
         """
         for input_ in self.assignment.inputs:
             # Inputs are checked before the folder is created.
-            if input_.table is not None:
+            if input_.topic is not None:
+                check_topic(input_.topic)
+            elif input_.table is not None:
                 input_.table.check()
             elif not input_.spool:
                 open_finite(input_.path, "the stream engine")

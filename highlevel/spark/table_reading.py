@@ -101,7 +101,7 @@ def read_table_range(assignment: InputAssignment, table_range: TableRange) -> It
     row_count = 0
     for number, (_, rows, _) in enumerate(batches, table_range.first_batch):
         row_count += rows.num_rows
-        yield make_batch(_arrivals(assignment, table_range.input_number, number, rows, newest))
+        yield make_batch(make_arrivals(assignment, table_range.input_number, number, rows, newest))
     if row_count != table_range.rows:
         raise InputError(
             f"{', '.join(map(str, stream.paths))}: a file changed during the run: got {row_count:,} rows from batch "
@@ -128,7 +128,7 @@ def read_table(assignment: InputAssignment, input_number: int) -> Iterator[list[
     newest = dict.fromkeys(stream.times, BEGINNING)
     count = 0
     for count, (_, rows, _) in enumerate(stream.rows(), 1):
-        yield _arrivals(assignment, input_number, count - 1, rows, newest)
+        yield make_arrivals(assignment, input_number, count - 1, rows, newest)
     end = LeafOutput(END, [])
     for reader in assignment.readers(input_number):
         yield [*leaf_rows(assignment, reader, input_number, count, end)]
@@ -145,13 +145,7 @@ def digest_table(stream: FileStream) -> str:
     return f"{stream.size} bytes, {digest.hexdigest()}"
 
 
-def _stream_of(assignment: InputAssignment, input_number: int) -> FileStream:
-    stream = assignment.inputs[input_number].table
-    assert stream is not None, "the input has a schema"
-    return stream
-
-
-def _arrivals(
+def make_arrivals(
     assignment: InputAssignment, input_number: int, number: int, rows: pa.RecordBatch, newest: dict[str, int]
 ) -> list[ArrivalRow]:
     """Return the rows of batch `number` for each leaf, with their watermark.
@@ -170,3 +164,9 @@ def _arrivals(
             assignment, reader, input_number, number, LeafOutput(watermark, [rows_of_leaf(leaf, rows)])
         )
     return arrivals
+
+
+def _stream_of(assignment: InputAssignment, input_number: int) -> FileStream:
+    stream = assignment.inputs[input_number].rows
+    assert stream is not None, "the input has a schema"
+    return stream

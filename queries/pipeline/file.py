@@ -47,9 +47,9 @@ partitions = 2                # parts of the operators' state; left out: as in t
 
 `[alerts]` and `[receivers]` are described in `queries.pipeline.alert_settings`.
 
-A link may also be a TOML table. `queries.pipeline.table_settings` describes links to files with a schema. The packets
-of other such links are pre-aggregated by a node, a separate process with only the low level. `[node]` configures the
-node (`queries.pipeline.node_settings`).
+A link may also be a TOML table. `queries.pipeline.table_settings` describes links to files with a schema,
+`queries.pipeline.topic_settings` links to topics of Kafka. The packets of other such links are pre-aggregated by a
+node, a separate process with only the low level. `[node]` configures the node (`queries.pipeline.node_settings`).
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ from queries.pipeline.sections import PipelineError, Section
 from queries.pipeline.sink_settings import SinkSettings, sink_settings
 from queries.pipeline.sinks import check_row_keys, check_sinks
 from queries.pipeline.spark_settings import MASTER_FORMS, is_master, settings_of
-from queries.pipeline.table_settings import TABLE_KEYS, TableLink, readable_tables, table_link
+from queries.pipeline.table_settings import TABLE_KEYS, TableLink, table_link
+from queries.pipeline.topic_settings import TOPIC_KEYS, TopicLink, topic_link
 from queries.plans.known_queries import NamedQuery
 from queries.plans.subqueries import ReadableQuery
 from queries.query_text import SUFFIXES, query_text
@@ -190,7 +191,7 @@ class PipelineFile:
     partitions: int | None = None
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     spooled: Mapping[str, SpooledLink] = field(default_factory=dict)
-    tables: Mapping[str, TableLink] = field(default_factory=dict)
+    tables: Mapping[str, TableLink | TopicLink] = field(default_factory=dict)
     node: NodeSettings = field(default_factory=NodeSettings)
     functions: tuple[Path, ...] = ()
     page: PageSettings = field(default_factory=PageSettings)
@@ -236,7 +237,7 @@ class PipelineFile:
         for path in self.functions:
             load(path)
         named = {name: NamedQuery(query.text, query.layer) for name, query in self.queries.items()}
-        tables = readable_tables(self.tables)
+        tables = {name.lower(): link.readable() for name, link in self.tables.items()}
         plans = [query.plan(name, named, self.link_names, tables) for name, query in self.queries.items()]
         plans = [plan.with_row_counts().with_filled_lulls() for plan in plans] if self.spooled else plans
         check_sinks(plans)
@@ -277,9 +278,9 @@ class PipelineFile:
         return leaves
 
     def inputs(self, plans: Sequence[Plan]) -> list[Input]:
-        """Return the captures and tables. Raises InputError for a link or a name in FROM without a file."""
+        """Return the captures, tables and topics. Raises InputError for a link or a name in FROM without a file."""
         inputs = [replace(source, bound_kinds=self.bound_kinds) for source in bind_streams(self.links)]
-        inputs += [link.input() for link in self.tables.values()]
+        inputs += [input_ for link in self.tables.values() for input_ in link.inputs()]
         check_streams(plans, [*inputs, *self.spools])
         return inputs
 
@@ -428,19 +429,24 @@ def _check_final_names(queries: Mapping[str, QueryText]) -> None:
             )
 
 
-def _links(section: Section, base: Path) -> tuple[dict[str, list[str]], dict[str, SpooledLink], dict[str, TableLink]]:
-    """Return the links that this process reads from captures, the spooled links, and the tables."""
+def _links(
+    section: Section, base: Path
+) -> tuple[dict[str, list[str]], dict[str, SpooledLink], dict[str, TableLink | TopicLink]]:
+    """Return the links that this process reads from captures, the spooled links, and those with a schema."""
     if not section.names:
         raise PipelineError('no link: expected a section [links] with NAME = "PATH" for each')
     links: dict[str, list[str]] = {}
     spooled: dict[str, SpooledLink] = {}
-    tables: dict[str, TableLink] = {}
+    tables: dict[str, TableLink | TopicLink] = {}
     for name in section.names:
         if not isinstance(section.values[name], dict):
             links[name] = [absolute_path(path, base) for path in section.texts(name)]
             continue
         if "table" in section.values[name]:
             tables[name] = table_link(name, section.section(name, TABLE_KEYS), base)
+            continue
+        if "topic" in section.values[name]:
+            tables[name] = topic_link(name, section.section(name, TOPIC_KEYS), base)
             continue
         link = spooled_link(name, section.section(name, LINK_KEYS), base)
         if isinstance(link, SpooledLink):

@@ -24,10 +24,10 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from capture.lazy_dataclasses import dataclass
+from queries.pipeline.kafka_settings import read_brokers, read_conf
 from queries.pipeline.sections import PipelineError, Section
 
 KEYS = {
@@ -38,9 +38,6 @@ KEYS = {
 """The valid keys of a sink, by the value of its key `kind`."""
 
 NAME = re.compile(r"[A-Za-z][\w-]{0,63}", re.ASCII)
-
-OWN_SETTINGS = ("bootstrap.servers", "transactional.id", "group.id", "enable.idempotence", "enable.auto.commit")
-"""Settings of librdkafka that the sink sets itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +83,11 @@ def _sink(section: Section, name: str, queries: Collection[str], base: Path) -> 
         return SinkSettings(name, kind, _database(sink, base), chosen, _file(sink, "password_file", base))
     if kind == "delta":
         return SinkSettings(name, kind, str(base / _required(sink, "path", "a folder")), chosen)
-    brokers = _required(sink, "brokers", "HOST:PORT, or several with commas")
+    brokers = read_brokers(sink)
     prefix = sink.value("prefix", str, "")
     if not re.fullmatch(r"[\w.-]{0,100}", prefix, re.ASCII):
         raise PipelineError(f"{sink.prefix}prefix: got {prefix!r}, expected letters, digits, `.`, `-` and `_`")
-    return SinkSettings(name, kind, brokers, chosen, prefix=prefix, conf=_conf(sink))
+    return SinkSettings(name, kind, brokers, chosen, prefix=prefix, conf=read_conf(sink, "sink"))
 
 
 def _required(section: Section, key: str, expected: str) -> str:
@@ -126,13 +123,3 @@ def _database(section: Section, base: Path) -> str:
     if parts.scheme == "postgresql" and parts.path.strip("/"):
         return text
     raise error
-
-
-def _conf(section: Section) -> dict[str, str]:
-    conf: dict[str, Any] = section.value("conf", dict, {})
-    for key, value in conf.items():
-        if key in OWN_SETTINGS:
-            raise PipelineError(f"{section.prefix}conf: got {key}, which the sink sets itself")
-        if not isinstance(value, str | int | float):
-            raise PipelineError(f"{section.prefix}conf.{key}: got {value!r}, expected a text, a number, true or false")
-    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in conf.items()}

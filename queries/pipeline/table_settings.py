@@ -8,7 +8,7 @@ protocol = "logins"           # left out: the protocol that is called like the l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from capture.errors import InputError
@@ -34,14 +34,19 @@ class TableLink:
     paths: tuple[str, ...]
     protocol: Protocol
 
+    @property
+    def description(self) -> str:
+        """The files in words."""
+        return f"the table {', '.join(self.paths)}"
+
     def readable(self) -> ReadableQuery:
         """Return the rows for queries. No file is opened."""
         stream = self._stream(())
         return ReadableQuery(stream.columns, stream.times, stream.node, Plan(self.name, "", stream.node(None)))
 
-    def input(self) -> Input:
+    def inputs(self) -> list[Input]:
         """Return the files as one input, one after the other. Raises InputError if there is no file."""
-        return table_input(self._stream(files_of_table(self.paths)))
+        return [table_input(self._stream(files_of_table(self.paths)))]
 
     def _stream(self, files: tuple[Path, ...]) -> FileStream:
         return FileStream.make(self.name, files, self.protocol.columns, self.protocol.times, [])
@@ -73,6 +78,12 @@ def files_of_table(paths: Iterable[str]) -> tuple[Path, ...]:
 
 def table_link(name: str, section: Section, base: Path) -> TableLink:
     """Read a link with `table`. Raises PipelineError for a wrong key, schema or protocol."""
+    protocol = read_protocol(name, section, base)
+    return TableLink(name, tuple(str(base / path) for path in section.texts("table")), protocol)
+
+
+def read_protocol(name: str, section: Section, base: Path) -> Protocol:
+    """Return the protocol of a link: the keys `schema` and `protocol`. Raises PipelineError."""
     if "schema" not in section.names:
         raise PipelineError(f"{section.prefix}schema is missing: expected a file, or the text PROTOCOL {name} {{ … }}")
     text = section.value("schema", str, "")
@@ -87,10 +98,4 @@ def table_link(name: str, section: Section, base: Path) -> TableLink:
         raise PipelineError(
             f"{section.prefix}protocol: {protocol} is no protocol of the schema, which has {known}; expected {expected}"
         )
-    paths = tuple(str(base / path) for path in section.texts("table"))
-    return TableLink(name, paths, protocols[protocol.lower()])
-
-
-def readable_tables(links: Mapping[str, TableLink]) -> dict[str, ReadableQuery]:
-    """Return the rows of links by their names in lower case."""
-    return {name.lower(): link.readable() for name, link in links.items()}
+    return protocols[protocol.lower()]

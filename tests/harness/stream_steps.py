@@ -13,6 +13,7 @@ from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.source import CaptureReader, StreamSpec
+from highlevel.spark.topic_reading import find_newest_times
 from highlevel.spark.totals import Totals
 from queries.gsql import compile_query
 from tests.references.window_queries import QUERIES
@@ -52,11 +53,11 @@ def steps(spec: StreamSpec, folder: Path, random: Random) -> Iterator[tuple[dict
     while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) != start:
         for _ in range(random.choice([1, 1, 2])):
             batches = source_rows(reader, start, end)
+            newest_times = find_newest_times(spec.assignment, totals)
             for level in range(spec.assignment.levels):
                 random.shuffle(batches)
-                answers = hosted(
-                    LevelTask(spec.assignment, folder, batch_id, level), batches, spec.assignment.partitions
-                )
+                host = LevelTask(spec.assignment, folder, batch_id, level, newest_times=newest_times)
+                answers = hosted(host, batches, spec.assignment.partitions)
                 batches = answers.to_batches()
             reader = CaptureReader(spec)
         results: dict[str, pa.Table] = {}

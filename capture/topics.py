@@ -1,0 +1,150 @@
+"""Topics of Kafka as inputs, with the package confluent-kafka: partitions, their ends, and ranges of messages.
+
+An offset is the number of a message in its partition. Offsets may have gaps: a compacted topic has deleted messages,
+and transactions write marks. Messages of aborted transactions are not returned, and the end of a partition is before
+the first open transaction. So a range of offsets before the end always has the same messages, until the broker deletes
+the oldest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from capture.errors import InputError
+from capture.lazy_dataclasses import dataclass
+
+SECONDS = 10.0
+"""Time to wait for the answer to a request."""
+
+OUTAGE_SECONDS = 600.0
+"""Longest time without an answer of the brokers, after the start. A longer one is an error."""
+
+OUTAGES = (
+    "_TIMED_OUT",
+    "_TRANSPORT",
+    "_ALL_BROKERS_DOWN",
+    "_RESOLVE",
+    "LEADER_NOT_AVAILABLE",
+    "NOT_LEADER_FOR_PARTITION",
+)
+"""Names of errors that end by themselves. The client connects again."""
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic: its brokers, `HOST:PORT` with commas between them, and settings of librdkafka."""
+
+    name: str
+    brokers: str
+    conf: tuple[tuple[str, str], ...] = ()
+
+
+class TopicClient:
+    """A connection to the brokers of a topic. Close it after use. Not thread safe."""
+
+    def __init__(self, topic: Topic) -> None:
+        """Connect at the first request. Raises InputError without confluent-kafka, and for a wrong setting."""
+        try:
+            import confluent_kafka
+        except ImportError:
+            expected = "the package confluent-kafka: pip install 'wiretide[kafka]'"
+            raise InputError(f"topic {topic.name}: a topic of Kafka needs {expected}") from None
+        self._kafka: Any = confluent_kafka
+        self._topic = topic
+        self._outages = [getattr(confluent_kafka.KafkaError, name) for name in OUTAGES]
+        self._consumer = self._call(
+            lambda: confluent_kafka.Consumer(
+                {
+                    "logger": _Silence(),
+                    **dict(topic.conf),
+                    "bootstrap.servers": topic.brokers,
+                    "group.id": "wiretide",  # required, but no group is joined
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                    "auto.offset.reset": "error",
+                    "isolation.level": "read_committed",
+                }
+            )
+        )
+
+    def __enter__(self) -> TopicClient:
+        """Return this client."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connections."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+
+    def count_partitions(self) -> int:
+        """Return the number of partitions. Raises InputError for a topic that does not exist."""
+        metadata = self._call(lambda: self._consumer.list_topics(self._topic.name, timeout=SECONDS))
+        topic = metadata.topics[self._topic.name]
+        if topic.error is not None or not topic.partitions:
+            reason = "it has no partitions" if topic.error is None else topic.error.str()
+            raise InputError(f"topic {self._topic.name} at {self._topic.brokers}: {reason}")
+        return len(topic.partitions)
+
+    def find_bounds(self, partition: int) -> tuple[int, int]:
+        """Return the first offset of a partition, and its end: the offset of the next message.
+
+        Waits for the brokers for up to OUTAGE_SECONDS.
+        """
+        place = self._kafka.TopicPartition(self._topic.name, partition)
+        deadline = time.monotonic() + OUTAGE_SECONDS
+        while True:
+            try:
+                first, end = self._consumer.get_watermark_offsets(place, timeout=SECONDS)
+            except self._kafka.KafkaException as failure:
+                if failure.args[0].code() not in self._outages or time.monotonic() > deadline:
+                    raise self._make_error(failure.args[0].str()) from failure
+            else:
+                return first, end
+
+    def read(self, partition: int, start: int, end: int) -> Iterator[tuple[int, bytes | None]]:
+        """Yield offset and value of the messages of a partition in `[start, end)`. A value may be None.
+
+        Raises InputError if the broker has deleted the first message, or does not answer for OUTAGE_SECONDS.
+        """
+        if start >= end:
+            return
+        self._call(lambda: self._consumer.assign([self._kafka.TopicPartition(self._topic.name, partition, start)]))
+        deadline = time.monotonic() + OUTAGE_SECONDS
+        while True:
+            message: Any = self._call(lambda: self._consumer.poll(SECONDS))
+            error = None if message is None else message.error()
+            is_end = error is not None and error.code() == self._kafka.KafkaError._PARTITION_EOF
+            if message is None or (error is not None and not is_end):
+                if error is not None and error.code() not in self._outages:
+                    raise self._make_error(error.str())
+                if time.monotonic() > deadline:
+                    raise self._make_error(f"no message of partition {partition} within {OUTAGE_SECONDS:g} s")
+                continue
+            deadline = time.monotonic() + OUTAGE_SECONDS
+            if message.offset() < end and not is_end:
+                yield message.offset(), message.value()
+            if message.offset() + (not is_end) >= end:
+                return
+
+    def _call(self, request: Callable[[], Answer]) -> Answer:
+        try:
+            return request()
+        except self._kafka.KafkaException as error:
+            raise self._make_error(error.args[0].str()) from error
+
+    def _make_error(self, reason: str) -> InputError:
+        return InputError(f"topic {self._topic.name} at {self._topic.brokers}: {reason}")
+
+
+class _Silence:
+    """A logger that drops the lines of librdkafka: the errors are raised."""
+
+    def log(self, *_: object) -> None:
+        """Drop a line."""

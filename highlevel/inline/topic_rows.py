@@ -1,0 +1,73 @@
+"""Messages of a topic as rows of a stream with a schema. A message is a JSON object; one without a value has no row.
+
+A wrong message does not end a run, because it would stay in the topic and end every later run too. It is left out and
+reported with its offset.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from capture.errors import InputError
+from capture.lazy_dataclasses import dataclass
+from capture.topics import Topic
+from highlevel.inline.table_files import FileStream
+from highlevel.inline.table_sources import Messages
+from highlevel.inline.tables import BATCH_ROWS
+
+Message = tuple[int, bytes | None]
+"""Offset and value of a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageBatch:
+    """Consecutive messages: the first offset, the number of messages, their rows, and the wrong ones with a reason."""
+
+    offset: int
+    messages: int
+    rows: Sequence[pa.RecordBatch]
+    wrong: Sequence[tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class TopicPartition:
+    """A partition of a topic. `stream` has the columns of its rows, and no files."""
+
+    stream: FileStream
+    topic: Topic
+    partition: int
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+        return f"topic {self.topic.name}, partition {self.partition}"
+
+    def batches(self, messages: Iterable[Message]) -> Iterator[MessageBatch]:
+        """Convert messages, BATCH_ROWS at a time. A message is wrong if it alone cannot be converted."""
+        iterator = iter(messages)
+        while chunk := list(itertools.islice(iterator, BATCH_ROWS)):
+            wrong: list[tuple[int, str]] = []
+            texts = [(offset, value) for offset, value in chunk if value is not None]
+            rows = list(self._convert(texts, wrong))
+            yield MessageBatch(chunk[0][0], len(chunk), rows, wrong)
+
+    def _convert(self, messages: Sequence[tuple[int, bytes]], wrong: list[tuple[int, str]]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of messages. Add the wrong ones to `wrong`, after bisection."""
+        if not messages:
+            return
+        source = Messages(self.name, tuple(value for _, value in messages))
+        try:
+            batches = [rows for _, rows, _ in replace(self.stream, sources=(source,)).rows()]
+        except InputError as error:
+            if len(messages) == 1:
+                wrong.append((messages[0][0], str(error).removeprefix(f"{self.name}: ")))
+                return
+            half = len(messages) // 2
+            yield from self._convert(messages[:half], wrong)
+            yield from self._convert(messages[half:], wrong)
+        else:
+            yield from batches
