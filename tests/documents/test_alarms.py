@@ -36,7 +36,15 @@ NORMAL = {
         *("rows_not_spread", "sflow_datagrams", "sflow_samples", "sflow_sequences", "sink_rows", "spark_batches"),
         *("spool_bytes_written", "spool_items_written", "spool_partials_passed_over", "spool_partials_read"),
         *("spool_rows_written", "spool_segments_read", "spool_segments_written", "table_collisions", "table_direct"),
-        *("table_evictions", "table_flushed", "table_forced", "table_swept", "watchlist_reloads", "windows_closed"),
+        *(
+            "table_evictions",
+            "table_flushed",
+            "table_forced",
+            "table_swept",
+            "topic_messages_read",
+            "watchlist_reloads",
+        ),
+        "windows_closed",
     )
 }
 """Counters that grow in normal operation, or that the users of a page cause."""

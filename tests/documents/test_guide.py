@@ -204,7 +204,7 @@ def test_the_reference_of_the_pipeline_file_has_every_key_and_default(tmp_path: 
     )
     keys = re.findall(r"^\| `(\w+)` \| ", page.read_text("utf-8"), re.MULTILINE)
     assert keys == [
-        *("folder", "functions", "speed"), *LINK_KEYS, *TABLE_KEYS,
+        *("folder", "functions", "speed"), *LINK_KEYS, *TABLE_KEYS, "topic", "brokers", "conf",
         *("sql", "rank", "layer", "histogram", "topic", "params"),
         *("consistency", "emit", "final"),
         *("host", "port", "top", "counters", "web_config", "token_file"), *("enabled", "keep", "size"),

@@ -250,7 +250,7 @@ def test_a_run_on_spark_continues_after_its_last_message(spark, broker: Broker, 
             if run.totals.samples.total(TOPIC_MESSAGES_READ) >= count:
                 raise EnoughError
 
-        run = StreamRun(spark, plans, pipeline.inputs(plans), tmp_path / "run", on_batch=on_batch)
+        run = StreamRun(spark, plans, pipeline.inputs(plans), tmp_path / "run", partitions=2, on_batch=on_batch)
         run.start()
         with pytest.raises(EnoughError):
             run.wait()
