@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from capture.errors import WiretideError
 from capture.lazy_dataclasses import dataclass
 from capture.units import MEBIBYTE, SECOND
-
-if TYPE_CHECKING:
-    from ipaddress import IPv4Network, IPv6Network
 
 SIZE_UNITS = {
     "": 1,
@@ -135,8 +132,6 @@ def parse_prefix(text: str) -> IPv4Network | IPv6Network:
     >>> parse_prefix("10.0.0.0/8"), parse_prefix("2001:db8::1")
     (IPv4Network('10.0.0.0/8'), IPv6Network('2001:db8::1/128'))
     """
-    from ipaddress import ip_network
-
     try:
         return ip_network(text.strip())
     except ValueError as error:

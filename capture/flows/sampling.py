@@ -13,17 +13,17 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, TypeAlias
+from ipaddress import IPv4Address, IPv6Address
+from typing import TYPE_CHECKING
 
 from capture.lazy_dataclasses import dataclass
 
 if TYPE_CHECKING:
     from fractions import Fraction
-    from ipaddress import IPv4Address, IPv6Address
 
-Address: TypeAlias = "IPv4Address | IPv6Address"
+Address = IPv4Address | IPv6Address
 
-FixedRates: TypeAlias = "int | tuple[tuple[Address, int], ...]"
+FixedRates = int | tuple[tuple[Address, int], ...]
 """Rates that override announced rates: one rate for all exporters, or pairs of exporter address and rate."""
 
 SAMPLER, SELECTOR, INTERFACE = 0, 1, 2

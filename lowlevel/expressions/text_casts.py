@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Any
 
 import numpy as np
@@ -120,8 +121,6 @@ def _read_time(text: str) -> int | None:
 
 
 def _read_address(text: str) -> tuple[int, int] | None:
-    from ipaddress import ip_address
-
     try:
         address = ip_address(text)
     except ValueError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import NoReturn
 
 from capture.lazy_dataclasses import dataclass
@@ -95,8 +96,6 @@ class Operand:
         number = names.get(text.lower())
         if number is None:
             problem = f"unknown {'protocol' if name == 'protocol' else 'port'} '{text}'"
-            from difflib import get_close_matches  # for errors only
-
             similar = get_close_matches(text.lower(), names, n=5, cutoff=0.5) or [*names][:5]
             raise QueryError(
                 problem, self.sql, self.start, "a number, or the name of a service or protocol", similar, text

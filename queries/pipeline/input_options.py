@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from ipaddress import ip_address
 
 from capture.flows.sampling import MAX_RATE, Address, FixedRates
 from capture.lazy_dataclasses import dataclass
@@ -99,8 +100,6 @@ def parse_rates(texts: Iterable[str]) -> FixedRates | None:
 
 
 def _rate(text: str) -> tuple[Address | None, int]:
-    from ipaddress import ip_address
-
     exporter, equals, rate = text.rpartition("=")
     try:
         address = ip_address(exporter.strip()) if equals else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from math import isfinite
 
 from lowlevel.durations import DURATION_LIMIT, exact_duration
@@ -72,8 +73,6 @@ def origin_of(sql: str, value: Constant) -> int:
 
 def parse_address(text: str) -> Address:
     """Return an IPv4 or IPv6 address. Raises AddressError, also for zone indices, and for leading zeros in IPv4."""
-    from ipaddress import AddressValueError, IPv4Address, IPv6Address
-
     try:
         if ":" not in text:
             return Address(4, int(IPv4Address(text)))
