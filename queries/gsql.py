@@ -16,8 +16,8 @@ from highlevel.plan.plan import Plan
 from lowlevel.layers import Layer, check_layer
 from queries.binding.filter_joins import refuse_above
 from queries.plans.compiler import Compiler
-from queries.plans.known_queries import KnownQueries, NamedQuery
 from queries.plans.subqueries import ReadableQuery
+from queries.plans.table_lookup import KnownQueries, NamedQuery
 from queries.text.parser import parse_query
 from queries.text.tree import Query
 

@@ -15,10 +15,9 @@ from highlevel.compare.ordered import (
     opob_join,
 )
 from highlevel.compare.question import Question
-from highlevel.plan.node_operators import make_operator
 from highlevel.plan.nodes import Join, Leaf, Node, Union, Windowed
 from highlevel.plan.operators.operator import NodeOperator
-from highlevel.plan.pipeline import Pipeline
+from highlevel.plan.pipeline import Pipeline, make_operator
 
 Replacement = Callable[[Node, int], NodeOperator | None]
 """Return the replacement of a node's operator, for a number of ports, or None for the operator of the product."""

@@ -26,9 +26,8 @@ from highlevel.inline.readings import Reading, reading_of
 from highlevel.inline.schedule import LeafShardItem, Schedule, make_shards, run_ahead
 from highlevel.inline.shards import READS_PER_BYTE, LiveShard, Shard, ShardInput, TableSizes
 from highlevel.metrics import METRICS as HIGH_METRICS
-from highlevel.plan.node_operators import NodeOperators
 from highlevel.plan.nodes import Leaf, nodes_of
-from highlevel.plan.pipeline import check_links, query_samples
+from highlevel.plan.pipeline import NodeOperators, check_links, query_samples
 from highlevel.plan.plan import Plan, leaf_names
 from lowlevel.kinds import TABLE
 from lowlevel.metrics import METRICS as LOW_METRICS

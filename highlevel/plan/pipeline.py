@@ -1,20 +1,210 @@
-"""The operators of one query, and the counters of each query of a DAG."""
+"""The operators of a DAG of nodes. Each item moves along the edges as soon as an operator returns it.
+
+    port of a leaf ──► Meld ──► operator ──► every operator that reads it ──► … ──► rows and watermarks of the roots
+
+The roots are the results of queries. A node runs once, also if several nodes or several queries read it. Each of its
+items goes to all readers before the next item. So every edge keeps the order of the items, and no watermark overtakes a
+row that it does not cover.
+
+A `Pipeline` runs the nodes of one query. `query_samples` returns the counters of one query of a DAG.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any
 
 import pyarrow as pa
 
 from capture.metrics import Samples
 from highlevel.metrics import CORRECTIONS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, set_progress
-from highlevel.plan.node_operators import LinkUnion, MakeOperator, NodeOperators, make_operator
-from highlevel.plan.nodes import Leaf
+from highlevel.operators.meld import Meld
+from highlevel.operators.state import restore_to, snapshot_of
+from highlevel.plan.change_nodes import is_changing
+from highlevel.plan.measurement import Measurement
+from highlevel.plan.nodes import Leaf, Node, Union, bound_count, nodes_of
+from highlevel.plan.operators.counters import number_of
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator
+from highlevel.plan.operators.union import UnionOperator
 from highlevel.plan.operators.windowed import WindowCounters
 from highlevel.plan.plan import Plan
 from highlevel.plan.registry import entry_of
+from highlevel.speculation.changes import count_withdrawn
+from lowlevel.node.watching import bind_watchlists
+from lowlevel.plan import ARROW_TYPES
 from lowlevel.watch.watched_file import Watchlists
+
+MakeOperator = Callable[[Node, int], NodeOperator]
+"""Make the operator of a node with the given number of input ports."""
+
+RootItem = tuple[int, GraphItem]
+"""The index of a root, and an item of its result."""
+
+
+class LinkUnion(Meld):
+    """Unites the links of a leaf (Meld), and counts their rows."""
+
+    bytes = 0
+    received = 0
+
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
+        """Count the rows and pass them on."""
+        self.received += batch.num_rows
+        return iter((batch,))
+
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
+        """Return the watermark of all links if it has grown."""
+        return super().punctuate(port, punctuation)  # type: ignore[arg-type]
+
+
+def make_operator(node: Node, ports: int = 1, *, finite: bool = False) -> NodeOperator:
+    """Make the operator of a node, `finite` if all rows arrive before the first watermark.
+
+    The operator of a leaf unites the `ports`. Only a leaf that reads another fragment receives joint watermarks.
+    """
+    if isinstance(node, Leaf):
+        return LinkUnion(ports) if bound_count(node) == 1 else UnionOperator(Union((node,) * ports))
+    entry = entry_of(node)
+    return entry.finite(node) if finite and entry.finite is not None else entry.operator(node)
+
+
+def make_finite_operator(node: Node, ports: int) -> NodeOperator:
+    """Make the operator of a node whose rows all arrive before the first watermark."""
+    return make_operator(node, ports, finite=True)
+
+
+class NodeOperators:
+    """Runs the nodes below some roots over any number of links. Not thread safe.
+
+    Ports are numbered over the leaves in the order of `nodes`, and the links of each leaf. Rows of link i of the second
+    leaf have the port len(links[0]) + i. Results are returned as soon as they are final.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[Node],
+        links: Sequence[Sequence[str]],
+        *,
+        make: MakeOperator = make_operator,
+        count_closed: bool = True,
+        watchlists: Watchlists | None = None,
+        measure: bool = False,
+    ) -> None:
+        """Unite the `links` of each leaf. Names may repeat (several files of one link).
+
+        `count_closed`: count windows when they become final. `watchlists`: the open files, by default its own.
+        `measure`: fill `measurements`.
+        """
+        self.nodes = nodes_of(*roots)
+        """Every node once, inputs first."""
+        self.leaf_links = [list(names) for names in links]
+        self.links = [name for names in links for name in names]
+        """The link of each port."""
+        leaves = [node for node in self.nodes if isinstance(node, Leaf)]
+        ports = {leaf: len(names) for leaf, names in zip(leaves, links, strict=True)}
+        self.operators = [
+            make(bound, ports[node] if isinstance(node, Leaf) else len(node.inputs))
+            for node, bound in zip(self.nodes, bind_watchlists(self.nodes, watchlists or Watchlists()), strict=True)
+        ]
+        self.positions = {node: position for position, node in enumerate(self.nodes)}
+        """The position of each node in `nodes` and `operators`."""
+        self.results = [0] * len(roots)
+        """Rows of each root."""
+        self.withdrawn = [0] * len(roots)
+        """Rows of each root that were returned and then withdrawn."""
+        self.windows_closed = [0] * len(self.nodes)
+        """Windows that the operator of each node has closed."""
+        self.measurements = [Measurement() for _ in self.nodes] if measure else []
+        """The measurement of each node's operator; empty without `measure`."""
+        self._count_closed = count_closed
+        self._closes_windows = [isinstance(operator, WindowCounters) for operator in self.operators]
+        self._schemas = [
+            pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in root.columns]) for root in roots
+        ]
+        self._are_changes = [is_changing(root) for root in roots]
+        self._roots: list[list[int]] = [[] for _ in self.nodes]
+        for index, root in enumerate(roots):
+            self._roots[self.positions[root]].append(index)
+        self._readers: list[list[tuple[NodeOperator, int, int]]] = [[] for _ in self.nodes]
+        for position, node in enumerate(self.nodes):
+            for port, below in enumerate(node.inputs):
+                self._readers[self.positions[below]].append((self.operators[position], position, port))
+        firsts = accumulate([0, *map(len, links)])
+        self._entries = [
+            (self.positions[leaf], port - first)
+            for leaf, first, names in zip(leaves, firsts, links, strict=False)
+            for port in range(first, first + len(names))
+        ]
+
+    @property
+    def windowed(self) -> Iterator[tuple[int, WindowCounters]]:
+        """The operators of windows, each with the position of its node."""
+        return ((n, operator) for n, operator in enumerate(self.operators) if isinstance(operator, WindowCounters))
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the state of all operators."""
+        return sum(operator.bytes for operator in self.operators)
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of rows in each other's windows with equal keys, of all joins."""
+        return sum(getattr(operator, "pairs", 0) for operator in self.operators)
+
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[RootItem]:
+        """Process rows of a link for a leaf."""
+        position, port = self._entries[port]
+        return self._forward(position, self.operators[position].process_rows(port, batch))
+
+    def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[RootItem]:
+        """Process a watermark of a link for a leaf, a joint watermark if the leaf has two time columns."""
+        position, port = self._entries[port]
+        return self._forward(position, self.operators[position].punctuate(port, punctuation))
+
+    def _forward(self, position: int, items: Iterator[GraphItem]) -> Iterator[RootItem]:
+        """Send the items of an operator to the operators that read it. Yield the items of roots."""
+        readers, roots, source = self._readers[position], self._roots[position], self.operators[position]
+        if self.measurements:
+            items = self.measurements[position].measure(source, items)
+        for item in self._count_closed_windows(position, items) if self._closes_windows[position] else items:
+            for root in roots:
+                yield root, self._make_result(root, item)
+            for operator, reader, port in readers:
+                following = (
+                    operator.process_rows(port, item)
+                    if isinstance(item, pa.RecordBatch)
+                    else operator.punctuate(port, item)
+                )
+                yield from self._forward(reader, following)
+
+    def _count_closed_windows(self, position: int, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
+        """Yield the items of an operator. Count the windows that it has closed before each item and at the end."""
+        if not self._count_closed:
+            yield from items
+            return
+        operator: Any = self.operators[position]
+        for item in items:
+            self.windows_closed[position] += number_of(operator.take_closed_windows())
+            yield item
+        self.windows_closed[position] += number_of(operator.take_closed_windows())
+
+    def _make_result(self, root: int, item: GraphItem) -> GraphItem:
+        if not isinstance(item, pa.RecordBatch):
+            return item
+        self.results[root] += item.num_rows
+        if self._are_changes[root]:
+            self.withdrawn[root] += count_withdrawn(item)
+        schema = self._schemas[root]
+        return item if item.schema.equals(schema) else pa.RecordBatch.from_arrays(item.columns, schema=schema)
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return the state of all nodes."""
+        return snapshot_of(self.operators)
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Load the state of all nodes."""
+        restore_to(self.operators, tables)
 
 
 class Pipeline:

@@ -1,14 +1,28 @@
-"""The stages after the window operator of a query. They process each final window."""
+"""The stages after the window operator of a query. They process each final window.
+
+The last stage is Finish: it evaluates HAVING and the select list for the groups of final windows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from highlevel.aggregation import Aggregation
+from highlevel.operators.batch_columns import BatchColumns
 from highlevel.operators.operator import Operator
-from highlevel.results.finish import Finish
+from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
+from lowlevel.expressions.arrow import arrow_column
+from lowlevel.expressions.columns import Vector
+from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.predicate import Condition
+from lowlevel.expressions.tree import Column, WideSum, parts_of
+from lowlevel.expressions.types import Type
+from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 
 def make_stages(aggregation: Aggregation) -> tuple[list[Operator], Finish]:
@@ -39,3 +53,64 @@ def run_stages(stages: Sequence[Operator], batch: pa.RecordBatch) -> Iterator[pa
     for item in stages[0].process_rows(0, batch):
         if isinstance(item, pa.RecordBatch):
             yield from run_stages(stages[1:], item)
+
+
+class Finish:
+    """Turns merged sub-aggregates into the rows of the query's result.
+
+    A row is late if its window ends at or below the watermark.
+    """
+
+    def __init__(self, aggregation: Aggregation) -> None:
+        """Evaluate the select list and the HAVING of `aggregation`."""
+        self.aggregation = aggregation
+        self.results = 0
+        self.watermark = BEGINNING
+        self._having = None if aggregation.having is None else Condition(aggregation.having)
+        self._macs = aggregation.macs
+        self.overflowed_sums = 0
+        """Sums that exceed 64 bits, which are NULL."""
+        expressions = [output.expression for output in aggregation.select]
+        expressions += [] if aggregation.having is None else [aggregation.having]
+        parts = (part for expression in expressions for part in parts_of(expression))
+        self._wide_sums = {part for part in parts if isinstance(part, WideSum) and part.type is Type.INT}
+
+    def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
+        """Filter by HAVING and compute the select list."""
+        aggregation = self.aggregation
+        for wide_sum in self._wide_sums:
+            sums = evaluate(wide_sum, BatchColumns(batch, self._macs))
+            assert isinstance(sums, Vector)
+            self.overflowed_sums += batch.num_rows - int(np.count_nonzero(np.asarray(sums.valid)))
+        if self._having is not None:
+            kept = self._having.true_rows(BatchColumns(batch, self._macs), batch.num_rows)
+            batch = pc.filter(batch, array_of(kept))
+        if batch.num_rows == 0:
+            return
+        arrays: list[pa.Array] = []
+        if aggregation.windowed:
+            arrays = [batch.column(WINDOW_START), batch.column(WINDOW_END)]
+        columns = BatchColumns(batch, self._macs)
+        for output in aggregation.select:
+            if isinstance(output.expression, Column):
+                arrays.append(batch.column(output.expression.name))
+                continue
+            arrays.append(arrow_column(evaluate(output.expression, columns), batch.num_rows, output.expression.type))
+        if aggregation.emit_late:
+            arrays.append(pc.less_equal(batch.column(WINDOW_END), self.watermark))
+        self.results += batch.num_rows
+        yield pa.RecordBatch.from_arrays(arrays, schema=aggregation.schema)
+
+    def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
+        """Store the watermark and pass it on."""
+        self.watermark = max(self.watermark, punctuation.watermark)
+        yield punctuation
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return the watermark if rows may be late."""
+        return {"finish": pa.table({"low": [self.watermark]})} if self.aggregation.emit_late else {}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Restore the watermark."""
+        if "finish" in tables:
+            self.watermark = tables["finish"]["low"][0].as_py()

@@ -7,7 +7,7 @@ once, even if many windows contain it. Buffers are entries of a map, so a gap of
 memory.
 
 Many short windows in one batch (milliseconds) have no merge buffers. Their partials stay together in sorted runs
-(`highlevel.sliding.scattered_partials`).
+(`highlevel.sliding.open_partials`).
 
 A window is computed by the cheaper of two methods (`highlevel.sliding.window_rows`): merge its buffers, or update the
 totals of the previous window. Snapshots contain no totals, because they can be computed from the buffers.
@@ -24,8 +24,7 @@ from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.merge_buffer import MergeBuffer
 from highlevel.sliding.bucket import END_WID, FIRST_WID
-from highlevel.sliding.merge_buffers import MergeBuffers
-from highlevel.sliding.scattered_partials import FEW_ROWS, MANY_WINDOWS, WID, ScatteredPartials
+from highlevel.sliding.open_partials import FEW_ROWS, MANY_WINDOWS, WID, MergeBuffers, ScatteredPartials
 from highlevel.sliding.window_rows import Strategy, WindowRows, with_ids
 from lowlevel.integer_ranges import Ranges, unite
 from lowlevel.punctuation import Item, Punctuation

@@ -15,8 +15,7 @@ from highlevel.groups.merging import INVERTIBLE, Rule, list_merge_rules
 from highlevel.groups.running_totals import Key, RunningTotals
 from highlevel.groups.table import join_batches, merge_batches
 from highlevel.groups.two_stacks import TwoStacks
-from highlevel.sliding.merge_buffers import MergeBuffers
-from highlevel.sliding.scattered_partials import WID, ids_of, sort_runs
+from highlevel.sliding.open_partials import WID, MergeBuffers, ids_of, sort_runs
 from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import MERGE, SubAggregate
 

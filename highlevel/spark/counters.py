@@ -17,9 +17,9 @@ from highlevel.metrics import (
     WINDOWS_OPEN,
 )
 from highlevel.plan.fragments import sources_of
-from highlevel.plan.node_operators import LinkUnion
 from highlevel.plan.nodes import bound_count
 from highlevel.plan.operators.operator import bounds_of
+from highlevel.plan.pipeline import LinkUnion
 from highlevel.spark.fragment_task import FragmentOutput, FragmentTask
 from highlevel.speculation.changes import count_withdrawn
 from lowlevel.integer_ranges import count, unite

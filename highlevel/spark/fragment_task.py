@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.plan.fragments import Fragments, sources_of
-from highlevel.plan.node_operators import LinkUnion, make_finite_operator, make_operator
 from highlevel.plan.nodes import Leaf, bound_count
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, make_punctuation
-from highlevel.plan.pipeline import Pipeline
+from highlevel.plan.pipeline import LinkUnion, Pipeline, make_finite_operator, make_operator
 from highlevel.plan.plan import Plan
 from highlevel.spark.input_assignment import InputAssignment, SourcePort
 from highlevel.spark.packing import unpack

@@ -6,6 +6,10 @@ file once and remembers the index of its blocks; after a restart it scans again.
 of blocks that have been read, or UNREAD before its first watermark. The offset of a spool is the number of its next
 segment. Segments may be deleted when Spark reports that its checkpoint contains their results. The offset of a
 partition of a topic is that of its broker.
+
+The watermark of a query WITH CONSISTENCY is computed from all rows of the link so far, but a task reads only some
+blocks. So the planner reads the times of all rows once, as a node does (`lowlevel.watermarks.jumps`), and each task
+continues at the time of the link before its first block. So watermarks do not depend on the division into tasks.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from capture.cores import count_cores
-from capture.files.blocks import Index
+from capture.files.blocks import Block, Index
 from capture.files.capture import Capture
 from capture.files.formats import FileFormat
 from capture.files.scan import scan
@@ -34,7 +38,6 @@ from capture.topics import TopicClient
 from highlevel.spark.admission import UNREAD, BlockSelector, divide_blocks, watermark_after
 from highlevel.spark.decompressed_inputs import add_damage
 from highlevel.spark.input_assignment import InputAssignment
-from highlevel.spark.link_times import LinkTimes, read_link_times
 from highlevel.spark.python_worker import run_task
 from highlevel.spark.reading import SPARK_SCHEMA, BlockRange, read_block_range
 from highlevel.spark.spool_backlog import select_segments
@@ -42,7 +45,11 @@ from highlevel.spark.spool_planner import SpoolPlanner
 from highlevel.spark.spool_reading import SpoolRange, read_spool_range
 from highlevel.spark.table_reading import IndexedTable, TableRange, index_table, read_table_range
 from highlevel.spark.topic_reading import MAX_MESSAGES, TopicPlanner, TopicRange, read_topic_range
+from lowlevel.expressions.columns import Vector
+from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import BEGINNING
+from lowlevel.rows.readers import make_reader
+from lowlevel.watermarks.jumps import JumpGuard, LinkTime
 
 FORMAT = "wiretide_captures"
 MAX_BYTES = 32 << 20
@@ -107,6 +114,20 @@ class CaptureSource(DataSource):
     def streamReader(self, schema: StructType) -> CaptureReader:  # noqa: N802
         """Make the reader of the stream."""
         return CaptureReader(self.spec)
+
+
+@dataclass(frozen=True)
+class LinkTimes:
+    """The times of a link before each block and after the last block, by kind of rows."""
+
+    by_kind: dict[str, list[LinkTime]]
+
+    def before(self, block_number: int) -> dict[str, LinkTime]:
+        """Return, for each kind of rows, the time before a block.
+
+        `block_number` = number of blocks: after the last block.
+        """
+        return {kind: times[block_number] for kind, times in self.by_kind.items()}
 
 
 @dataclass(frozen=True)
@@ -337,3 +358,27 @@ def open_stream(spark: SparkSession, spec: StreamSpec) -> Any:
     # overflows the stack.
     spark.dataSource.register(type("BoundCaptureSource", (CaptureSource,), {"spec": spec}))
     return spark.readStream.format(FORMAT).load()
+
+
+def read_link_times(
+    link: str, file: Capture, blocks: Sequence[Block], plans: Iterable[LowLevelPlan], capacity: int
+) -> LinkTimes:
+    """Read the times of a capture for those `plans` whose watermarks depend on rows. Without such plans, read nothing.
+
+    `capacity`: maximum number of records of a block.
+    """
+    kinds = dict.fromkeys(plan.kind for plan in plans if plan.by_arrival)
+    return LinkTimes({kind: _times_of(kind, link, file, blocks, capacity) for kind in kinds})
+
+
+def _times_of(kind: str, link: str, file: Capture, blocks: Sequence[Block], capacity: int) -> list[LinkTime]:
+    reader = make_reader(kind, link, file, frozenset({"ts"}), capacity)
+    guard = JumpGuard()
+    times = [guard.link_time]
+    for block in blocks:
+        for rows in reader.read(block):
+            ts = rows.columns["ts"]
+            assert isinstance(ts, Vector)
+            guard.process(ts.data, BEGINNING, rows.arrivals)
+        times.append(guard.link_time)
+    return times

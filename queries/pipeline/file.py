@@ -96,8 +96,8 @@ from queries.pipeline.sinks import check_row_keys, check_sinks
 from queries.pipeline.spark_settings import MASTER_FORMS, is_master, settings_of
 from queries.pipeline.table_settings import TABLE_KEYS, TableLink, table_link
 from queries.pipeline.topic_settings import TOPIC_KEYS, TopicLink, topic_link
-from queries.plans.known_queries import NamedQuery
 from queries.plans.subqueries import ReadableQuery
+from queries.plans.table_lookup import NamedQuery
 from queries.query_text import SUFFIXES, query_text
 from queries.text.consistency import LEVELS
 from queries.text.errors import QueryError

@@ -46,13 +46,12 @@ from queries.plans.conjuncts import conjuncts
 from queries.plans.filling import refuse_fill
 from queries.plans.group_window import bind_group_window
 from queries.plans.grouping import Grouping
-from queries.plans.known_queries import KnownQueries
 from queries.plans.outer_columns import subqueries_of
 from queries.plans.relations import LinkRelation, NamedTable, QueryRelation, Relation, TableNames, names_in, renamed
 from queries.plans.row_selection import SelectList, select_all, select_rows
 from queries.plans.sorting import Sorting, bind_order
 from queries.plans.subqueries import ReadableQuery, make_pair_query, make_window_query
-from queries.plans.table_lookup import TableLookup
+from queries.plans.table_lookup import KnownQueries, TableLookup
 from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.parser import parse_query

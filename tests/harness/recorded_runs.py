@@ -13,7 +13,7 @@ from random import Random
 import pyarrow as pa
 
 from highlevel.inline.engine import InlineRun, Input
-from highlevel.plan.node_operators import NodeOperators
+from highlevel.plan.pipeline import NodeOperators
 from lowlevel.punctuation import GraphItem, Punctuation
 from queries.gsql import compile_query
 from tests.harness.live_pipes import START

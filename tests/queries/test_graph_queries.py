@@ -6,7 +6,7 @@ import pytest
 
 from highlevel.joins.spec import Boundary
 from queries.gsql import compile_query
-from queries.plans.known_queries import NamedQuery
+from queries.plans.table_lookup import NamedQuery
 from queries.text.errors import QueryError
 from tests.references.graph_shapes import shape
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pyarrow as pa
 
-from highlevel.plan.node_operators import make_operator
+from highlevel.plan.pipeline import make_operator
 from highlevel.plan.sample_node import Sample
 from lowlevel.punctuation import END, Punctuation
 from queries.gsql import compile_query

@@ -18,7 +18,7 @@ import wiretide
 from highlevel.inline import table_files
 from highlevel.metrics import LATE_ROWS
 from queries.gsql import compile_query
-from queries.plans.known_queries import NamedQuery
+from queries.plans.table_lookup import NamedQuery
 from queries.text.errors import QueryError
 from tests.conftest import Rounds
 from tests.harness.recorded_runs import RecordedRun, rows_in

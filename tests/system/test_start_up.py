@@ -38,8 +38,8 @@ print("numpy" in sys.modules, len(os.listdir("/proc/self/task")))
 MOST_MODULES = 270
 """Largest number of modules of this project that a plain query imports. Each takes about 0.2 ms."""
 
-PACKAGES = {"annotated_doc", "llvmlite", "numpy", "pyarrow", "shellingham", "typer"}
-"""Other packages that a plain query imports. Of llvmlite it imports the loader of machine code only."""
+PACKAGES = {"numpy", "pyarrow", "typer", "annotated_doc", "click", "cython_runtime", "shellingham", "typing_extensions"}
+"""Other packages that a plain query may import: three, and those that some of their versions import."""
 
 FOLDERS = {"capture", "lowlevel", "highlevel", "queries", "dashboards", "wiretide"}
 
@@ -104,7 +104,7 @@ def test_a_plain_query_imports_only_its_command_and_no_part_for_rare_queries(tmp
     own = {name for name in used if name.partition(".")[0] in FOLDERS}
     assert len(own) <= MOST_MODULES, sorted(own)
     others = {name.partition(".")[0] for name in used - own} - sys.stdlib_module_names
-    assert {name for name in others if not name.startswith("_")} == PACKAGES
+    assert {name for name in others if not name.startswith("_")} <= PACKAGES
 
 
 def test_a_file_of_functions_may_import_pandas_which_other_queries_do_not_load(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.change_nodes import WatchedColumns
-from highlevel.plan.node_operators import NodeOperators
+from highlevel.plan.pipeline import NodeOperators
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.source import StreamSpec
 from lowlevel.punctuation import Punctuation

@@ -15,10 +15,10 @@ from highlevel.aggregation import Aggregation, Output
 from highlevel.plan.answer_nodes import Fill, Frame, Over, RowFunction, RowFunctionKind, Sort, SortKey
 from highlevel.plan.change_nodes import ChangingResults, NetChanges, RowsOfChanges, changes_of_rows, time_step
 from highlevel.plan.fragments import FragmentInput
-from highlevel.plan.node_operators import make_operator
 from highlevel.plan.nodes import Apply, Node, TimeOutput, Windowed
 from highlevel.plan.operators import changing_history
 from highlevel.plan.operators.operator import NodeOperator
+from highlevel.plan.pipeline import make_operator
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type

@@ -13,11 +13,11 @@ import pytest
 
 from highlevel.aggregation import Aggregation, Output
 from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges, changes_of_rows
-from highlevel.plan.node_operators import make_operator
 from highlevel.plan.nodes import Apply, TimeOutput, Windowed
 from highlevel.plan.operators.changing_results import ChangingResultsOperator
 from highlevel.plan.operators.changing_sums import ChangingSumsOperator, adds_up
 from highlevel.plan.operators.operator import NodeOperator
+from highlevel.plan.pipeline import make_operator
 from highlevel.plan.registry import entry_of
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Binary, Column, Literal

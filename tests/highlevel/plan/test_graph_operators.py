@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from highlevel.aggregation import Output
-from highlevel.plan.node_operators import make_operator
 from highlevel.plan.nodes import Apply, Distinct, Filter, Node, TimeGroups, TimeOutput, Union, Windowed
 from highlevel.plan.operators.distinct import DistinctOperator
 from highlevel.plan.operators.operator import bounds_of, single_bound
 from highlevel.plan.operators.time_groups import TimeGroupsOperator
 from highlevel.plan.operators.union import UnionOperator
 from highlevel.plan.operators.windowed import WindowedOperator
+from highlevel.plan.pipeline import make_operator
 from highlevel.windows.kind import WHOLE_INPUT, SlidingWindow
 from lowlevel.expressions.tree import Binary, Expression
 from lowlevel.expressions.types import Op

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from capture.errors import InputError
-from highlevel.plan.node_operators import make_operator
 from highlevel.plan.nodes import Node
+from highlevel.plan.pipeline import make_operator
 from highlevel.plan.revision_nodes import ChangingNetRows, NetRows
 from highlevel.speculation.consistency import Consistency
 from lowlevel.punctuation import END, Punctuation

@@ -13,12 +13,12 @@ import pytest
 from capture.metrics import Samples, by_name
 from highlevel.metrics import METRICS
 from highlevel.plan.change_nodes import is_changing
-from highlevel.plan.node_operators import make_operator
 from highlevel.plan.nodes import Apply, Leaf, Node, nodes_of
+from highlevel.plan.pipeline import make_operator
 from highlevel.plan.registry import REGISTRY, entry_of
 from lowlevel.expressions.tree import Column
 from queries.gsql import compile_query
-from queries.plans.known_queries import NamedQuery
+from queries.plans.table_lookup import NamedQuery
 from tests.conftest import Rounds
 from tests.references.change_references import REFERENCES, made_changes, net
 from tests.references.graph_streams import check, feed, interleaved, rows_of, stream

@@ -15,9 +15,9 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel.plan.node_operators import make_operator
 from highlevel.plan.nodes import Node
 from highlevel.plan.operators.operator import bounds_of
+from highlevel.plan.pipeline import make_operator
 from highlevel.plan.revision_nodes import (
     ChangingFirstCopies,
     ChangingFlowMerge,

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.plan.node_operators import make_operator
+from highlevel.plan.pipeline import make_operator
 from lowlevel.punctuation import END, Punctuation
 from queries.gsql import compile_query
 from queries.text.errors import QueryError

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.plan import Plan
-from highlevel.results.finish import Finish
+from highlevel.results.stages import Finish
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import END, Punctuation

@@ -19,7 +19,7 @@ import pytest
 
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
 from highlevel.operators import tuples
-from highlevel.plan.node_operators import make_operator
+from highlevel.plan.pipeline import make_operator
 from highlevel.sliding import window_rows as strategy
 from highlevel.spark.counters import count_windows
 from highlevel.spark.host import LevelTask

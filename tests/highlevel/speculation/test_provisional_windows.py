@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from highlevel.aggregation import Aggregation, Output
-from highlevel.plan.node_operators import make_operator
 from highlevel.plan.nodes import ChangingWindows, Windowed
+from highlevel.plan.pipeline import make_operator
 from highlevel.spark.state import value_addresses
 from highlevel.speculation.consistency import Consistency
 from highlevel.windows.kind import SlidingWindow
