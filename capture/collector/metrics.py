@@ -13,7 +13,7 @@ DATAGRAMS = Metric(
     "wiretide_collector_datagrams_total",
     "counter",
     ("exporter",),
-    "Datagrams received and recorded, by sender. The label other means all senders beyond the limit.",
+    "Datagrams received and recorded, by sender. `other`: all senders for which the limit leaves no label.",
 )
 BYTES = Metric(
     "wiretide_collector_bytes_total",

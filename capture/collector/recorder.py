@@ -116,7 +116,7 @@ class Recorder:
         self._batch = batch
         self._prefixes = allowed_prefixes(settings.allow)
         self._state = np.zeros(STATE_WORDS, np.int64)
-        self._state[FILE_BYTES] = settings.rotate_size  # so that the first datagram begins a file
+        self._state[FILE_BYTES] = settings.rotate_size  # a full file, so that the first datagram begins another file
         self._batch_pointers = pointer(batch.slots, "u8"), pointer(batch.rows, "i64")
         self._table_pointers = pointer(self.exporters.keys, "i64"), pointer(self.exporters.counts, "i64")
 
@@ -133,8 +133,8 @@ class Recorder:
     def record(self, udp: UdpSocket, first: int, count: int, chunk: Chunk) -> int:
         """Record datagrams `[first, count)` of the batch. Return the index of the next datagram, or `count`.
 
-        `udp` is the socket that received them. The next datagram needs another chunk. If `file_due` is True, this chunk
-        must begin a new file.
+        `udp` is the socket that received them. If fewer datagrams than `count` fit into `chunk`, call this again with
+        another chunk. If `file_due` is True, this other chunk must begin a new file.
         """
         slots, rows = self._batch_pointers
         keys, counts = self._table_pointers

@@ -65,7 +65,7 @@ def interface_time(interfaces, row, timestamp):  # type: ignore[no-untyped-def]
 
 @helper
 def exact_interface_time(timestamp, units, power, offset_seconds):  # type: ignore[no-untyped-def]
-    """Convert a timestamp above MAX_FAST. The other parameters are columns of its interface. Return as above."""
+    """Convert a timestamp above MAX_FAST to ns. Return the same two values as `interface_time`."""
     seconds = timestamp // units
     fraction = timestamp % units
     ns_per_second = np.uint64(SECOND)

@@ -1,4 +1,4 @@
-"""Positions of inputs: a position is a text from which another process knows how far an input has been read.
+"""Positions of inputs: a position states, as a text, how far an input has been read. Another process continues there.
 
 Only inputs that can be read again have positions. The position of a mapped or compressed file is the number of records
 read. The position of followed files lists all files by device and inode, as `capture.files.rotation` stores them. It is
@@ -121,17 +121,17 @@ def positions(capture: AnyCapture) -> Positions | None:
     return FilePosition(capture)
 
 
-def with_sets_waiting(text: str, sets: int) -> str:
-    """Return a position with the number of sets of flow records that wait in memory for their template.
+def add_waiting_sets(text: str, sets: int) -> str:
+    """Add to a position the number of sets of flow records that wait in memory for their template.
 
-    >>> with_sets_waiting('{"records": 7}', 2)
+    >>> add_waiting_sets('{"records": 7}', 2)
     '{"records": 7, "sets_waiting": 2}'
     """
     return json.dumps(json.loads(text) | {"sets_waiting": sets}) if sets else text
 
 
-def sets_waiting(text: str) -> int:
-    """Return the number in a position of sets of flow records that waited for their template."""
+def count_waiting_sets(text: str) -> int:
+    """Return how many sets of flow records waited for their template, as the position states."""
     return int(json.loads(text).get("sets_waiting", 0))
 
 

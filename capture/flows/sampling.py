@@ -34,11 +34,11 @@ MAX_ALL_KEYS = 8192
 """Maximum number of sampling keys of one session, and of all sessions. Further keys are rejected and counted."""
 
 MAX_RATE = (1 << 31) - 1
-"""Largest valid rate, and largest numerator or denominator."""
+"""Largest valid rate. The numerator and the denominator of a rate have the same limit."""
 
 Values = Mapping[int, bytes]
-"""Values of one option record by the number of the registered element. Of the scope fields of v9, only the interface is
-included, with the number SCOPE_INTERFACE."""
+"""Values of one option record, by the number of the registered element. NetFlow v9 also has scope fields, which are not
+registered elements. Only its interface is included, with the number SCOPE_INTERFACE."""
 
 SCOPE_INTERFACE = -10
 """Number under which the interface in the scope of an option record is stored. It is not the number of an element."""

@@ -1,4 +1,6 @@
-"""Kinds of attacks, and the packets of those with a constant rate. `capture.generate.timeline` determines their times.
+"""Kinds of attacks, and the packets of attacks with a constant rate.
+
+`capture.generate.timeline` determines their times.
 
 All attacks are IPv4. The victim is 198.19.0.1, which sends no packets. The scanner is 198.19.0.2. Background traffic
 does not use 198.19.0.0/24. `capture.generate.staged_attacks` makes the packets of attacks in stages.
@@ -64,7 +66,8 @@ class Attack:
             )
         if not 0 < self.rate <= 1_000_000_000:
             raise ValueError(
-                f"attack: got {self.rate} packets/s, expected more than 0, at most 1000000000: it would send nothing"
+                f"attack: got {self.rate} packets/s, expected more than 0 (otherwise it would send nothing), and "
+                "at most 1000000000"
             )
         steps = (self.end - self.start) / SECOND * self.rate
         if self.is_staged and not MIN_STEPS <= steps <= MAX_STEPS:

@@ -21,7 +21,7 @@ RECORD_HEADER = 16
 ETHERNET_MINIMUM = 60
 """Shortest Ethernet frame without its check sequence. Shorter packets are padded; the IP length excludes padding."""
 VLAN_TAG_COUNTS = 4
-"""How many different numbers of VLAN tags a packet can have: 0 to 3 tags."""
+"""Number of possible values of `vlan_tags`: a packet has 0 to 3 VLAN tags."""
 
 
 @dataclass(slots=True)
@@ -141,7 +141,8 @@ def _set_fields(
         return
     transport_length = (network - (stack.transport_offset - stack.network_offset)).astype(np.uint16)
     if kind in (PacketKind.UDP4_FIRST_FRAGMENT, PacketKind.UDP6_FIRST_FRAGMENT):
-        # The UDP length includes the last fragment, which would follow.
+        # The UDP length is that of the whole datagram, so it also includes the last fragment, which is not in this
+        # packet.
         transport_length += np.uint16(8) + (noise & np.uint64(0x3FF)).astype(np.uint16)
     _set_transport_fields(records, kind, traffic, rows, transport_length)
     total = _sum_words(records, stack.transport_offset, records.dtype.itemsize - stack.transport_offset)

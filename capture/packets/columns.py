@@ -89,7 +89,11 @@ COLUMNS: dict[str, ColumnSpec] = {
 
 INNER_COLUMNS: dict[str, ColumnSpec] = {
     INNER_PREFIX + name: replace(
-        spec, name=INNER_PREFIX + name, help=f"the same of the innermost IP layer: {spec.help}"
+        spec,
+        name=INNER_PREFIX + name,
+        help=spec.help.replace("outermost", "innermost")
+        if "outermost" in spec.help
+        else f"{spec.help} (of the innermost IP layer)",
     )
     for name, spec in COLUMNS.items()
     if spec.layered

@@ -194,7 +194,10 @@ def after_ppp(buf, offset, end):  # type: ignore[no-untyped-def]
 
 @helper
 def cooked_protocol(protocol):  # type: ignore[no-untyped-def]
-    """Map the protocol field of a Linux cooked header to a state. Of the numbers below EtherTypes, 4 is LLC."""
+    """Map the protocol field of a Linux cooked header to a state.
+
+    The field is an EtherType, or a small number: 4 means LLC.
+    """
     if protocol > LARGEST_LENGTH:
         return protocol
     return AT_LLC if protocol == 4 else NON_IP

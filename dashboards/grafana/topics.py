@@ -24,7 +24,7 @@ ADDRESSES = (Type.ADDRESS, Type.MAC)
 
 
 def topic_of(series: QuerySeries) -> Topic:
-    """Return the topic of a query without a topic of its own, from its rows, conditions and groups.
+    """Determine the topic of a query from its rows, conditions and groups, if the pipeline file states no topic.
 
     The first match decides: rows of flow exports, a condition on TCP flags (handshakes), groups with addresses
     (talkers), groups with other columns than the link (protocols). Otherwise the topic is overview.

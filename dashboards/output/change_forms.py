@@ -5,10 +5,11 @@
     flink      `op` (+I, -U, +U, -D), the row, `final`
     diff       `mz_timestamp`, `mz_progressed`, `mz_diff`, the row (SUBSCRIBE of Materialize)
 
-A correction is a withdrawn and a new row with equal keys (`highlevel.plan.keys`) in one batch: one update. Debezium
-needs the key, because a table that reads the envelopes replaces rows by it. In the form of Flink an update without a
-key is a deletion and an insertion. Rows of a query without changes are a snapshot in the form of Debezium: `op` is r.
-In the envelope `ts_ms` is the time of writing, and `source` contains the time of the row, both in ms since 1970.
+If a batch withdraws a row and adds a new row with the same key (`highlevel.plan.keys`), both together are written as
+one update. Debezium needs the key, because a table that reads the envelopes replaces rows with the same key. In the
+form of Flink an update without a key is a deletion and an insertion. Rows of a query without changes are a snapshot in
+the form of Debezium: `op` is r. In the envelope `ts_ms` is the time of writing, and `source` contains the time of the
+row, both in ms since 1970.
 
 In the form `diff` all changes of a batch have one timestamp, the number of the batch. A row with `mz_progressed`
 follows each batch: no later change has an earlier timestamp. Its time column is the watermark (CTI): rows up to this
@@ -56,7 +57,7 @@ SOURCE_FIELDS = pa.struct(
         *((name, pa.string()) for name in ("snapshot", "db", "table")),
     ]
 )
-"""The fields of `source` that all connectors of Debezium write. The table is the query."""
+"""The fields of `source` that all connectors of Debezium write. The field `table` contains the name of the query."""
 
 ADDED_COLUMNS = {
     ChangeForm.WEIGHTS: (),
@@ -64,7 +65,7 @@ ADDED_COLUMNS = {
     ChangeForm.FLINK: (OPERATION,),
     ChangeForm.DIFF: (TIMESTAMP, PROGRESSED, DIFF),
 }
-"""Columns in addition to the columns of the row, which must have other names."""
+"""Columns that each form adds to the columns of the row. The columns of the row must have other names."""
 
 
 class ChangeWriter:
@@ -83,7 +84,10 @@ class ChangeWriter:
         self._columns = pa.schema(list(plan.schema)[: -2 if plan.has_changes else None])
         for name in ADDED_COLUMNS[form]:
             if name in self._columns.names:
-                raise InputError(f"--changes {form}: got a column {name!r}, expected another name: the form has it too")
+                raise InputError(
+                    f"--changes {form}: got a column {name!r}, expected another name, because the form adds a column "
+                    "with this name"
+                )
         self._key = key_of(plan.root)
         self._version = ""
         if form is ChangeForm.DEBEZIUM:
@@ -251,7 +255,7 @@ def pair_changes(rows: pa.Table, weights: Weights, key: tuple[str, ...] | None) 
 
 
 def _count_occurrences(numbers: Positions) -> Positions:
-    """Return different values for the first, second, … occurrence of each number."""
+    """Return a value for each number and its occurrence: the n-th occurrence of equal numbers has the same value."""
     order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else order

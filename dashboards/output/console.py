@@ -69,7 +69,7 @@ def _compile(kernels: Sequence[Kernel], reason: str) -> None:
 
 
 class ProgressBar:
-    """A progress bar on standard error. Calls with the done and the total amount move it."""
+    """A progress bar on standard error. It is called with the completed and the total amount."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         """Use `task` of `progress`, which is already shown."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 
-WINDOWS = 120
+MAX_WINDOWS = 120
 """Largest number of windows of a timeline."""
 
-LENGTHS = tuple(
+WINDOW_LENGTHS = tuple(
     factor * unit
     for unit, factors in (
         (10**6, (1, 2, 5, 10, 20, 50, 100, 200, 500)),
@@ -28,7 +28,7 @@ LENGTHS = tuple(
 class Section:
     """A question about a capture.
 
-    * `name`: a name for links in the document. `title`, `note`: texts of the document.
+    * `name`: the anchor of the section in the document. `title`, `note`: texts of the document.
     * `sql`: `@NAME` of a ready query, or SQL in which `{window}` is a window clause.
     * `columns`: the value columns that are drawn; without columns there is only a table.
     * `empty`: the text if there are no rows.
@@ -133,7 +133,7 @@ PACKET_SECTIONS = (
             (
                 "http-hosts",
                 "Hosts in HTTP",
-                "The hosts of most requests.",
+                "The hosts that most requests name.",
                 "requests",
                 "http_host",
                 "protocol = 6 AND destPort = 80",
@@ -178,7 +178,7 @@ FLOW_SECTIONS = (
     Section(
         "durations",
         "Durations",
-        "The lengths in time of the flows of each exporter.",
+        "How long the flows of each exporter take.",
         "@flow-durations",
         ("median_ms",),
     ),
@@ -193,12 +193,12 @@ FLOW_SECTIONS = (
 
 
 def window_length(first: int, last: int) -> int:
-    """Return a length of windows, ns, with which at most WINDOWS + 1 windows cover the times from `first` to `last`.
+    """Return a window length (ns): at most MAX_WINDOWS + 1 windows cover the times from `first` to `last`.
 
     >>> window_length(0, 300 * 10**9) // 10**9
     5
     """
-    return next((length for length in LENGTHS if (last - first) < length * WINDOWS), LENGTHS[-1])
+    return next((length for length in WINDOW_LENGTHS if (last - first) < length * MAX_WINDOWS), WINDOW_LENGTHS[-1])
 
 
 def window_clause(length: int) -> str:

@@ -15,9 +15,9 @@ from highlevel.groups.key_words import Words
 from highlevel.groups.merging import (
     INVERSES,
     NAN_WORD,
+    NEUTRAL_WORDS,
     OPCODES,
     PAIRS,
-    STARTS,
     SUM,
     MergeRule,
     Rule,
@@ -40,7 +40,7 @@ class Accumulator:
             self.initial_values = [INT_MAX if is_first else INT_MIN, _neutral_word(is_first, self.floats[1])]
         else:
             self.op = OPCODES[merge_rules.rule, self.floats[0]]
-            self.initial_values = [STARTS[self.op]]
+            self.initial_values = [NEUTRAL_WORDS[self.op]]
         self.words: Words = np.empty((len(merge_rules.columns), 0), np.int64)
 
     def reserve(self, groups: int) -> None:

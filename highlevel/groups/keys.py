@@ -14,9 +14,10 @@ from highlevel.groups.long_strings import LongStrings
 
 
 class Keys:
-    """All known groups. If a value does not fit the form of its column (`Form`), all keys get a wider form.
+    """All known groups.
 
-    The IDs do not change.
+    The keys of a column are stored in a form (`Form`). If a value does not fit this form, all keys of the column are
+    converted to a wider form. The IDs do not change.
     """
 
     def __init__(self, kinds: Sequence[pa.DataType]) -> None:
@@ -24,7 +25,7 @@ class Keys:
         self.kinds = list(kinds)
         self.forms = [Form.SHORT if is_string(kind) else Form.NUMBER for kind in kinds]
         self.ids = GroupIds(sum(WIDTHS[form] for form in self.forms))
-        self._strings: dict[int, LongStrings] = {}  # of LONG columns, by their index
+        self._strings: dict[int, LongStrings] = {}  # by index of the column, if its form is LONG
 
     @property
     def count(self) -> int:

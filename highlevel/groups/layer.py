@@ -42,7 +42,11 @@ class Layer:
         return sum(int(each.words.nbytes) for each in self.all)
 
     def merge(self, ids: Words, batch: pa.RecordBatch, room: int, undo: bool = False) -> None:
-        """Merge a batch, or subtract a merged batch with `undo`. Row i belongs to group `ids[i]`, below `room`."""
+        """Merge a batch.
+
+        With `undo`, subtract a batch that was merged before. Row i belongs to group `ids[i]`, which is less than
+        `room`.
+        """
         for accumulator in self.accumulators:
             accumulator.reserve(room)
             accumulator.merge(
@@ -73,7 +77,10 @@ class Layer:
             accumulator.words = np.ascontiguousarray(accumulator.words[:, ids])
 
     def present(self, count: int) -> npt.NDArray[np.int64] | None:
-        """Return the IDs below `count` of groups that have rows, or None for all."""
+        """Return the IDs of the groups that have rows, among the first `count` groups.
+
+        Return None if all of them have rows, or if rows are not counted.
+        """
         if self.held is None:
             return None
         self.held.reserve(count)

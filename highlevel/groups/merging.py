@@ -5,7 +5,8 @@ Sums and XOR can be undone exactly, because integers wrap. Sums of FLOAT cannot,
     sum    a + b                  min    the smaller; NaN if all are NaN          first  the value of the smallest time
     and    bits in all values     max    the greater; NaN if all are NaN          last   the value of the greatest time
     or     bits in any value      xor    bits in an odd number of values
-FIRST and LAST are pairs of columns, time and value. Of equal times FIRST has the smaller value and LAST the greater.
+FIRST and LAST are pairs of columns, time and value. If times are equal, FIRST keeps the smaller value and LAST the
+greater.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ OPCODES: dict[tuple[Rule, bool], int] = {
     (Rule.MIN, True): MIN_FLOAT,
     (Rule.MAX, True): MAX_FLOAT,
 }
-"""Operation of the kernel, by the rule and True for a FLOAT column."""
+"""Operation of the kernel, by the rule and whether the column is FLOAT."""
 
 INVERSES = {SUM: SUBTRACT, XOR: XOR}
 """Inverse operations."""
 
 NAN_WORD = int(np.array(np.nan).view(np.int64))
-STARTS: dict[int, int] = {
+NEUTRAL_WORDS: dict[int, int] = {
     SUM: 0,
     OR: 0,
     XOR: 0,
@@ -69,7 +70,7 @@ STARTS: dict[int, int] = {
     MIN_FLOAT: NAN_WORD,
     MAX_FLOAT: NAN_WORD,
 }
-"""Neutral words of the operations."""
+"""The value of a new group before the first merge, by operation."""
 
 
 @kernel("i64(i64, i64*, f64*, i64*, i64*, f64*, i64)")

@@ -40,7 +40,7 @@ class Field:
 
     @property
     def column(self) -> Column:
-        """The field in expressions."""
+        """Expression that reads the field."""
         return Column(self.name, self.initial.type, nullable=True)
 
 

@@ -122,9 +122,10 @@ class _Compiler:
         self._float_constants: list[float] = []
         self._depths = [0, 0]
         self._most = [1, 1]
-        """The values of the two stacks, and the most there are."""
+        """Number of values on the two stacks, at this instruction and at most."""
         self._instructions: dict[tuple[int, int], list[int]] = {}
-        """Words of arcs after the lifetime, by the identities of fence and transfer: many arcs share them."""
+        """Cache: the words of arcs after the lifetime, by the identities of fence and transfer, which many arcs
+        share."""
 
     def compile(self) -> CompiledAutomaton:
         automaton = self._automaton

@@ -4,20 +4,23 @@
                     │       │       │
                   nodes   nodes   nodes        the runs that end with the row: start, state, register
 
-A **node** is a run, in the list of its last row. Three invariants:
+A **node** is a run. It is in the list of the run's last row. Three invariants hold between two calls:
 
-* Content: for each range of neighbouring rows there is a node for each state and register that a run over them reaches.
-* Ordering: the nodes of a list ascend by start, and those of one start are neighbours.
-* Completeness: if a run over a range of rows has a node, then each shorter range from the same start has one.
+* Content: consider a range of neighbouring rows. For each state and register that a run over these rows can reach,
+  there is one node.
+* Ordering: the nodes of a list ascend by start, so nodes with equal start are neighbours.
+* Completeness: if there is a node for a range of rows, there is also a node for each shorter range with the same start.
 
-A row at time t ends all runs over it that did not know it: these are the nodes with a start before t in later entries.
-They are at the head of the lists, and by Completeness the first entry without such a node ends the search. Then the
-nodes of the entry before t are extended with the row, and its new nodes with the rows after it, until there are none.
-A retraction removes the runs over its row in the same way, and then extends the nodes of the entry before it.
+When a row at time t arrives, all runs that span t without this row are wrong: the nodes with a start before t, in
+entries after t. They are removed. They are at the head of their lists, and because of Completeness the search ends at
+the first entry without such a node. Then the nodes of the entry before t are extended with the row. The new nodes are
+extended with the rows after it, until no new nodes result. A retraction removes the runs over its row in the same way,
+and then extends the nodes of the entry before it.
 
 The order of rows with equal times is that of `tie`. If rows are numbered, `tie` is the number, and a run continues only
-with the next number: a row that is missing ends no run, and its arrival withdraws no result. A kernel that has no room
-for an entry, a node or a result stops before it has changed anything, and goes on there when it is called again.
+with the next number: a row that is missing ends no run, and its arrival withdraws no result. If there is no room for an
+entry, a node or a result, a kernel stops before the step that needs the room. It continues with this step when it is
+called again.
 """
 
 from __future__ import annotations
@@ -44,8 +47,9 @@ from highlevel.speculation.lifetimes.kernels.records import LIST_WORDS, LIVE_REC
 TIME, TIE, STOP, ROW, BEFORE, AFTER, NODES, NODE_COUNT, HAS_ROW, ENTRY_WORDS = range(10)
 """Words of an entry.
 
-The time of its row, the tie, the end of its lifetime, and the number of its values; the entries before and after it;
-its first node and the number of nodes; and whether the row can still be read. The words of the row follow.
+TIME, TIE, STOP, ROW: the time of its row, the tie, the end of its lifetime, and the number of its values. BEFORE,
+AFTER: the entries before and after it. NODES, NODE_COUNT: its first node, and the number of nodes. HAS_ROW: whether the
+row can still be read. The words of the row follow.
 """
 
 START, START_TIE, RUN_STOP, STATE, NEXT_NODE, NODE_WORDS = range(6)
@@ -67,9 +71,10 @@ ENTRIES, NODE_RECORDS = 0, LIST_WORDS
 ) = range(2 * LIST_WORDS, 2 * LIST_WORDS + 14)  # fmt: skip
 """Words of the state.
 
-The lists of entries and nodes; the number of results; the list of nodes that is being made; where an interrupted row
-goes on; and counters: retractions without a row, nodes that a new row has made, nodes of later rows, removed nodes, and
-entries that the watermark has removed.
+Before them: the lists of entries and nodes. RESULT_COUNT: the number of results. LIST_*: the list of nodes that is
+being made. PHASE, ENTRY, CURSOR, CURSOR_COUNT: where an interrupted row continues. The rest are counters: MISSING,
+retractions without a row; CREATED, nodes made with a new row; PROPAGATED, nodes made with later rows; REMOVED, removed
+nodes; DROPPED, entries that the watermark has removed.
 """
 
 READY, INVALIDATE, REMOVE, EXTEND, PROPAGATE = range(5)
@@ -129,7 +134,10 @@ class Store(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows in the order of arrival: ADDED or RETRACTED, partition, lifetime, tie, number of the values, and words."""
+    """Rows in the order of arrival.
+
+    `kind`: ADDED or RETRACTED. `time`, `stop`: the lifetime. `row`: the number of its values.
+    """
 
     kind: Integers
     partition: Integers
@@ -163,7 +171,7 @@ def begin_list(store: Store):  # type: ignore[no-untyped-def]
 
 @helper
 def free_list(automata: Automata, store: Store, head):  # type: ignore[no-untyped-def]
-    """Free a list of nodes. Return how many there were."""
+    """Free a list of nodes. Return the number of freed nodes."""
     count = 0
     while head != NONE:
         following = store.nodes[node_at(automata, head) + NEXT_NODE]
@@ -343,7 +351,7 @@ def run_stop(automata: Automata, store: Store, node):  # type: ignore[no-untyped
 
 @helper
 def is_result(automata: Automata, store: Store, node, head):  # type: ignore[no-untyped-def]
-    """Return whether a node is final, and no node before it in the list `head` has the same result."""
+    """Return whether a node is the first final node with its result in the list `head`."""
     at = node_at(automata, node)
     if automata.is_final[store.nodes[at + STATE]] == 0:
         return 0
@@ -362,7 +370,7 @@ def is_result(automata: Automata, store: Store, node, head):  # type: ignore[no-
 
 @helper
 def has_equal_result(automata: Automata, store: Store, node, other):  # type: ignore[no-untyped-def]
-    """Return whether a node of the list `other` is final and has the same result as a final node."""
+    """Return whether a final node of the list `other` has the same result as the final node `node`."""
     start, stop = store.nodes[node_at(automata, node) + START], store.nodes[node_at(automata, node) + RUN_STOP]
     while other != NONE:
         at = node_at(automata, other)
@@ -418,7 +426,10 @@ def attach_list(automata: Automata, store: Store, entry, partition):  # type: ig
 
 @helper
 def invalidate(automata: Automata, store: Store, entry, time, tie, partition):  # type: ignore[no-untyped-def]
-    """Remove the nodes of an entry that start at or before a row, and retract their results. Return how many."""
+    """Remove the nodes of an entry that start at or before a row, and retract their results.
+
+    Return the number of removed nodes.
+    """
     at, removed = entry_at(automata, entry), 0
     while store.entries[at + NODES] != NONE:
         node = store.entries[at + NODES]
@@ -451,7 +462,7 @@ def are_neighbours(automata: Automata, store: Store, entry, following):  # type:
 
 @helper
 def add_entry(automata: Automata, store: Store, rows: Rows, index):  # type: ignore[no-untyped-def]
-    """Add an entry for a row at its place. Return it, or NO_ROOM."""
+    """Add an entry for a row, in the order of time. Return the entry, or NO_ROOM."""
     state, entries = store.state, store.entries
     width = ENTRY_WORDS + automata.row_words
     if state[ENTRIES + LIVE_RECORDS] >= store.entry_room:
@@ -525,7 +536,10 @@ def remove_entry(automata: Automata, store: Store, entry, partition):  # type: i
 
 @kernel("i64(Automata, Machine, Store, Rows, i64, i64)")
 def apply_rows(automata: Automata, machine: Machine, store: Store, rows: Rows, begin, end):  # type: ignore[no-untyped-def]
-    """Add and retract the rows `[begin, end)`. Return the row reached, fewer than `end` if there is no room."""
+    """Add and retract the rows `[begin, end)`.
+
+    Return the index of the next row: less than `end` if there is no room.
+    """
     state, entries = store.state, store.entries
     for index in range(begin, end):
         partition, phase = rows.partition[index], state[PHASE]
@@ -594,10 +608,12 @@ def apply_rows(automata: Automata, machine: Machine, store: Store, rows: Rows, b
 
 @kernel("i64(Automata, Store, i64, i64)")
 def forget_entries(automata: Automata, store: Store, partitions, watermark):  # type: ignore[no-untyped-def]
-    """Remove what no row at or after the watermark needs. Return the number of partitions with entries.
+    """Remove the entries and nodes that rows at or after the watermark do not need.
 
-    The last entry below the watermark is the cover: the earliest new row extends its nodes. Its row is not needed, and
-    neither are nodes whose rows have ended. The entries before it are removed.
+    Return the number of partitions with entries.
+
+    The last entry below the watermark is kept, because the next row may extend its nodes. The words of its row are not
+    needed, and nodes whose lifetime has ended are removed. The entries before it are removed.
     """
     entries, width, used = store.entries, ENTRY_WORDS + automata.row_words, 0
     for partition in range(partitions):

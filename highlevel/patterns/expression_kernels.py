@@ -46,7 +46,8 @@ STACK_EFFECTS = {
     CHOOSE_F: (-1, -1),
     WIDE_SUM_F: (-2, 1),
 }
-"""By how many values an operation changes the two stacks. The others take one integer more than they return."""
+"""By how many values an operation changes the integer stack and the float stack. Other operations reduce the integer
+stack by one."""
 
 
 class Machine(NamedTuple):

@@ -1,12 +1,12 @@
-"""Kernels for MATCH_RECOGNIZE: of the runs from a row, the preferred one, and no two matches that overlap (SKIP).
+"""Kernels for MATCH_RECOGNIZE: for each start, the match is the preferred run. Matches do not overlap, as SKIP states.
 
     row ──► runs that end with it, by start and preference ──► candidates, one per start ──► matches
 
-Rows arrive in the order of time, so a partition has one entry: that of its last row. A run that becomes final is the
-candidate of its start, and replaces an earlier candidate of it. The runs after it in the order of preference are
-removed; those before it may still become the candidate. So the candidate is the match of its start as soon as no run
-from this start, or from an earlier one, is left. A match removes the runs and candidates that SKIP leaves out. If the
-start of the automaton is final, the match of no row is the first candidate of each start.
+Rows arrive in the order of time, so a partition has one entry: that of its last row. A run that becomes final becomes
+the candidate of its start, and replaces the previous candidate. Runs with lower preference are removed. Runs with
+higher preference continue, and may become the candidate later. So the candidate becomes the match when there are no
+more runs from this start or an earlier one. A match removes the runs and candidates that SKIP excludes. If the start
+state of the automaton is final, the first candidate of each start is an empty match, without rows.
 
 Two runs from one start with equal state and equal compared fields have the same future, so only the preferred one is
 kept. Without fields in DEFINE there are at most as many runs per start as the pattern has states.
@@ -71,9 +71,10 @@ from highlevel.speculation.lifetimes.kernels.records import (
 from lowlevel.punctuation import END
 
 MATCH_END, MATCH_END_TIE = RUN_STOP, STATE
-"""Words of a candidate: time and tie of its last row. They replace words of the node that it no longer needs.
+"""Words of a candidate: time and tie of its last row. They are stored in words of its node that are not needed any
+more.
 
-A match of no row has the time of its start, and a tie before that of its start.
+An empty match has the time of its start, and a smaller tie than its start.
 """
 
 NEXT_ROW, PAST_LAST_ROW, TO_FIELD = range(3)
@@ -94,7 +95,7 @@ def free_node(automata: Automata, store: Store, node):  # type: ignore[no-untype
 
 @helper
 def take_first_node(automata: Automata, store: Store):  # type: ignore[no-untyped-def]
-    """Return a node with the register before the first row. There is room for it."""
+    """Return a node with the register before the first row. There must be room for it."""
     node = take_record(store.nodes, store.state, NODE_RECORDS, NODE_WORDS + automata.fields, NEXT_NODE)
     for field in range(automata.fields):
         store.nodes[node_at(automata, node) + NODE_WORDS + field] = automata.initial[field]
@@ -105,7 +106,7 @@ def take_first_node(automata: Automata, store: Store):  # type: ignore[no-untype
 
 @helper
 def copy_node(automata: Automata, store: Store, node):  # type: ignore[no-untyped-def]
-    """Return a copy of a node. There is room for it."""
+    """Return a copy of a node. There must be room for it."""
     width = NODE_WORDS + automata.fields
     copy = take_record(store.nodes, store.state, NODE_RECORDS, width, NEXT_NODE)
     for word in range(width):
@@ -118,7 +119,7 @@ def copy_node(automata: Automata, store: Store, node):  # type: ignore[no-untype
 
 @helper
 def add_candidates(automata: Automata, store: Store, partition, entry, finality):  # type: ignore[no-untyped-def]
-    """Make the first run of each start that is final the candidate of this start. There is room for the copies.
+    """Make the first run of each start that is final the candidate of this start. There must be room for the copies.
 
     `finality`: a value of `Automata.is_final`.
     """
@@ -152,7 +153,10 @@ def add_candidates(automata: Automata, store: Store, partition, entry, finality)
 
 @helper
 def add_empty_candidate(automata: Automata, store: Store, partition, entry):  # type: ignore[no-untyped-def]
-    """Make the match of no row the candidate of the start at an entry, if it has none. There is room for it."""
+    """Make an empty match the candidate of the start at an entry, if the start has no candidate.
+
+    There must be room for it.
+    """
     nodes, row = store.nodes, entry_at(automata, entry)
     of_partition = partition * PARTITION_WORDS + CANDIDATES
     before, candidate = NONE, store.partitions[of_partition]
@@ -175,7 +179,7 @@ def add_empty_candidate(automata: Automata, store: Store, partition, entry):  # 
 
 @helper
 def drop_ended(automata: Automata, store: Store, entry):  # type: ignore[no-untyped-def]
-    """Free the runs of an entry in states without arcs, which no row extends and the end of the input does not end."""
+    """Free the runs of an entry that cannot become longer or final: their states have no arcs."""
     nodes, row = store.nodes, entry_at(automata, entry)
     before, node = NONE, store.entries[row + NODES]
     while node != NONE:
@@ -194,7 +198,7 @@ def drop_ended(automata: Automata, store: Store, entry):  # type: ignore[no-unty
 
 @helper
 def drop_starts(automata: Automata, store: Store, node, until):  # type: ignore[no-untyped-def]
-    """Free the nodes of a list that start before the tie `until`. Return the first of the others."""
+    """Free the nodes of a list that start before the tie `until`. Return the first node that is left."""
     while node != NONE and store.nodes[node_at(automata, node) + START_TIE] < until:
         following = store.nodes[node_at(automata, node) + NEXT_NODE]
         free_node(automata, store, node)
@@ -263,7 +267,7 @@ def match_rows(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Match the rows `[begin, end)`, which ascend in time and tie.
 
-    Return the row reached, fewer than `end` if there is no room.
+    Return the index of the next row: less than `end` if there is no room.
     """
     state, entries = store.state, store.entries
     for index in range(begin, end):
@@ -303,10 +307,10 @@ def match_rows(  # type: ignore[no-untyped-def]
 
 @kernel("i64(Automata, Store, i64, i64, i64, i64, i64)")
 def end_runs(automata: Automata, store: Store, begin, end, watermark, skip, skip_field):  # type: ignore[no-untyped-def]
-    """End the runs of the partitions `[begin, end)` that no row from the watermark on extends, and write the matches.
+    """End the runs of `[begin, end)` that rows at or after the watermark cannot extend, and write the matches.
 
-    At the end of the input, runs become candidates that are final then. Return the partition reached, fewer than `end`
-    if there is no room.
+    `begin`, `end`: partitions. At the end of the input, runs that are final AT_END become candidates. Return the next
+    partition: less than `end` if there is no room.
     """
     entries, nodes = store.entries, store.nodes
     for partition in range(begin, end):
@@ -384,10 +388,11 @@ def trace_matches(  # type: ignore[no-untyped-def]
     """Write the state and the register after each row of the matches `[begin, end)`.
 
     The rows of a match are `[bounds[2 * match], bounds[2 * match + 1])`. Its run ends in a state that is final ALWAYS,
-    or by `finalities[match]`. The run is found again: from the first row all runs are extended as in `match_rows`, and
-    each node keeps the one from which it came in place of START_TIE. `store` has no other contents.
+    or by `finalities[match]`. The run of a match is computed again: all runs are extended from the first row, as in
+    `match_rows`. The word START_TIE of each node contains the node from which it was extended. `store` has no other
+    contents.
 
-    Return the match reached, fewer than `end` if there is no room.
+    Return the index of the next match: less than `end` if there is no room.
     """
     state, nodes, entries = store.state, store.nodes, store.entries
     for match in range(begin, end):

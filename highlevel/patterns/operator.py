@@ -3,9 +3,9 @@
     change of a row ──► partition ──► partial matches ──► changes of results
 
 A result is the register of an accepted run and the time of its first row, true in the intersection of the lifetimes of
-its rows. The results at any moment are those of the automaton over the rows so far, whatever their order of arrival: a
-late row and a retraction correct exactly the results over their place. Rows with equal times are in the order of a hash
-of their values, or of their numbers if they are numbered. So the order does not depend on their arrival.
+its rows. At any moment the results are those of the automaton over all rows that have arrived, sorted by time. So a
+late row, or a retraction, corrects the results whose rows are around its time. Rows with equal times are in the order
+of a hash of their values, or of their numbers if they are numbered. So the order does not depend on their arrival.
 
 Equal results of a partition are one. Results of deadlines are returned when the watermark has passed the deadline.
 """

@@ -26,7 +26,7 @@ class ValueNumbers:
     """Numbers for texts, addresses and byte strings. Equal values of a type have equal numbers."""
 
     def __init__(self) -> None:
-        """Know no value."""
+        """Begin without values."""
         self._keys = {kind: Keys([ARROW_TYPES[kind]]) for kind in NUMBERED}
 
     @property
@@ -40,7 +40,10 @@ class ValueNumbers:
         return sum(keys.count for keys in self._keys.values())
 
     def keep(self, kind: Type, places: Sequence[Words]) -> None:
-        """Forget the values of a type that are not in `places`, arrays of numbers, which get new numbers."""
+        """Forget the values of a type whose numbers are not in `places`, and write new numbers into `places`.
+
+        `places`: arrays of numbers.
+        """
         numbers = np.concatenate([np.empty(0, np.int64), *places])
         used = np.unique(numbers[numbers != NULL])
         self._keys[kind] = self._keys[kind].only(used)

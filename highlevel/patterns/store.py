@@ -42,7 +42,8 @@ class Skip(NamedTuple):
 
 
 MAX_NODES = 2**25
-"""Runs in memory at most. More are an error, because a match that is left out would go unnoticed."""
+"""Maximum number of runs in memory. More runs are an error: if runs were dropped, users would not notice that matches
+are missing."""
 
 
 @dataclass(frozen=True)
@@ -168,14 +169,14 @@ class PartialMatches:
                 self._grow()
 
     def earliest_candidate(self, partitions: int) -> int:
-        """Return the earliest time of a last row of a match that is not decided, or END."""
+        """Return the time of the earliest last row of a match that may still be replaced, or END."""
         known = min(partitions, len(self._partitions))
         return int(match_kernels.earliest_candidate(self._automata, self._store(), known))
 
     def first_starts(self, partitions: int) -> tuple[Words, int]:
         """Return the tie of the earliest first row of a run or match of each partition, and the earliest time; or END.
 
-        The matches are those that are not decided.
+        Only matches that may still be replaced are included.
         """
         ties = np.full(max(partitions, 1), END)
         known = min(partitions, len(self._partitions))
@@ -185,7 +186,7 @@ class PartialMatches:
     def trace(self, rows: Rows, bounds: Words, finalities: Words) -> tuple[Words, Results]:
         """Return the state after each row of matches, and the registers (`match_kernels.trace_matches`).
 
-        This instance must have no other rows. The words of results are the integer fields.
+        This instance must have no other rows. `words` of the results contains only the integer fields.
         """
         count, automata = len(rows.kind), self._automata
         states = np.zeros(count + 1, np.int64)
@@ -224,7 +225,10 @@ class PartialMatches:
                 yield self._take_results()
 
     def forget(self, partitions: int, watermark: int) -> int:
-        """Remove what rows from the watermark on do not need. Return the number of partitions with entries."""
+        """Remove the rows and runs that rows at or after the watermark do not need.
+
+        Return the number of partitions with entries.
+        """
         known = min(partitions, len(self._partitions))
         return int(kernels.forget_entries(self._automata, self._store(), known, watermark))
 
@@ -250,7 +254,9 @@ class PartialMatches:
                 return
 
     def _compact(self) -> None:
-        """Move the records in use to the beginning of shorter arrays. A row must not be interrupted.
+        """Move the records in use to the beginning of shorter arrays.
+
+        This must not happen while a row is interrupted for lack of room.
 
         The cost is that of the records that were freed since the last call, and of those in use.
         """

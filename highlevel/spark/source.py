@@ -209,7 +209,7 @@ class CaptureReader(DataSourceStreamReader):
         return self._add_new_inputs({})
 
     def _add_new_inputs(self, offsets: dict[str, int]) -> dict[str, int]:
-        """Return `offsets`, completed by the first positions of missing inputs: those that only a new query reads.
+        """Add the first positions of inputs that `offsets` does not contain, because only a new query reads them.
 
         The first position of a spool stays the same until offsets that contain it are committed.
         """
@@ -268,7 +268,7 @@ class CaptureReader(DataSourceStreamReader):
         positions = {
             number: (start[key], end[key])
             for number, key in enumerate(keys)
-            # A missing end: planned when no query read the input. All partitions of topics report their ends.
+            # No end: no query read the input when the offsets were planned. All partitions of topics report their ends.
             if key in end and (end[key] != start[key] or number in self.topics)
         }
         tasks: list[list[InputRange]] = [[] for _ in range(task_count)]
@@ -291,7 +291,10 @@ class CaptureReader(DataSourceStreamReader):
         return self.tables[number].ranges(number, max(start, 0), end, range_count)
 
     def _block_ranges(self, positions: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, BlockRange]]:
-        """Yield (number of a task, block range) for the blocks of captures between the two `positions` of each."""
+        """Divide blocks of captures among tasks: yield (number of the task, block range).
+
+        `positions` contains the first and the last offset of each capture.
+        """
         block_counts = [end - max(start, 0) for start, end in positions.values()]
         divided = divide_blocks(block_counts, self.spec.task_count)
         for (number, (start, _)), input_ranges in zip(positions.items(), divided, strict=True):

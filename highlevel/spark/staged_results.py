@@ -48,7 +48,8 @@ from lowlevel.punctuation import END
 def stored_form(plan: Plan, results: pa.Table, sampled: Ranges | None) -> pa.Table:
     """Return results in the schema of their file.
 
-    `sampled`: the estimated times (`estimates.py`); None if the query reads no spool.
+    `sampled`: the times in which the node has sampled its input (`estimates.py`), so results are estimates; None if the
+    query reads no spool.
     """
     columns = plan.root.columns
     if sampled is not None:
@@ -117,8 +118,8 @@ def commit_files(
     """Move the staged files of all queries into the folder of results. Raises FolderError for a missing file.
 
     `files`: the files of each query. `sampled`: the estimated times of each query after the micro-batch. If the
-    micro-batch has added estimated times, windows are marked first, because the tasks did not know these times. With
-    `keep` (ns) old files are deleted, as in `write_results`.
+    micro-batch has added such times, the windows of the files are marked as estimates again, because the tasks did not
+    know these times. With `keep` (ns) old files are deleted, as in `write_results`.
     """
     for query, staged in files.items():
         for file in staged:
@@ -126,7 +127,7 @@ def commit_files(
             if not source.exists():
                 raise FolderError(f"{source}: missing, but a task has written it; nothing else may use {writer.staged}")
             if query in writer.sampled and sampled.get(query, []) != writer.sampled[query]:
-                _mark_again(source, file.start, sampled[query])
+                _mark_estimates(source, file.start, sampled[query])
             make_private_folder(target.parent)
             source.replace(target)
             time = None if keep is None else kept_by(pq.read_schema(target))
@@ -134,7 +135,7 @@ def commit_files(
                 delete_old(query_folder(writer.output, query), time, newest - keep, writer.batch_id)
 
 
-def _mark_again(path: Path, start: int, sampled: Ranges) -> None:
+def _mark_estimates(path: Path, start: int, sampled: Ranges) -> None:
     """Mark the windows that contain estimates, in the rows from `start` on.
 
     Only one row group at a time is in memory.
@@ -177,7 +178,7 @@ def encode_written(part: int, files: Sequence[StagedFile], rest: pa.Table | None
 
 
 def decode_written(task_counts: Iterable[Mapping[str, Any]]) -> dict[int, WrittenResults]:
-    """Return, by the number of the query, what tasks have written. It is part of their counters."""
+    """Return, by the number of the query, what tasks have written. The tasks send it as part of their counters."""
     written: dict[int, WrittenResults] = {}
     for counts in task_counts:
         if "written" in counts:

@@ -181,7 +181,7 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             exponent = None if argument is None else _values(argument, columns)
             return scalar_functions.of_number(function, subject, exponent, others)
         case TextOf(operand):
-            return text_casts.spell(evaluate(operand, columns), operand.type)
+            return text_casts.write_texts(evaluate(operand, columns), operand.type)
         case JoinedText(left, right):
             before, after = evaluate(left, columns), evaluate(right, columns)
             assert isinstance(before, TextVector)
@@ -190,7 +190,7 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
         case ParsedText(operand, kind):
             text = evaluate(operand, columns)
             assert isinstance(text, TextVector)
-            return text_casts.parse(text, kind)
+            return text_casts.read_texts(text, kind)
         case UserCall(function, arguments):
             return function.apply([evaluate(argument, columns) for argument in arguments])
         case HashOf(arguments, seed, is_uniform):
@@ -364,20 +364,22 @@ def _compare_addresses(op: Op, left: AddressVector, right: AddressVector) -> Any
 
 def _in_list(vector: AnyVector, values: tuple[Literal, ...]) -> Vector:
     if isinstance(vector, TextVector):
-        return Vector(texts.check_texts(vector, membership.texts(values).__contains__), vector.valid)
+        return Vector(texts.check_texts(vector, membership.cached_texts(values).__contains__), vector.valid)
     if len(values) <= membership.MAX_COMPARED:
         tests = [_compare(Op.EQ, vector, _literal(value)) for value in values]
         return reduce(lambda one, other: _logic(Op.OR, one, other), tests)
     if isinstance(vector, AddressVector):
-        return Vector(membership.ranges(values).contains(vector.version, vector.high, vector.low), vector.valid)
+        return Vector(membership.cached_ranges(values).contains(vector.version, vector.high, vector.low), vector.valid)
     assert isinstance(vector, Vector)
-    return Vector(membership.values(values).contains(vector.data), vector.valid)
+    return Vector(membership.cached_values(values).contains(vector.data), vector.valid)
 
 
 def _in_prefixes(vector: AnyVector, prefixes: tuple[Prefix, ...]) -> Vector:
     assert isinstance(vector, AddressVector)
     if len(prefixes) > membership.MAX_COMPARED:
-        return Vector(membership.ranges(prefixes).contains(vector.version, vector.high, vector.low), vector.valid)
+        return Vector(
+            membership.cached_ranges(prefixes).contains(vector.version, vector.high, vector.low), vector.valid
+        )
     inside = reduce(lambda one, other: one | other, [_in_prefix(vector, prefix) for prefix in prefixes])
     return Vector(np.asarray(inside), vector.valid)
 

@@ -22,10 +22,10 @@ _BOOLEANS = {"true": True, "t": True, "1": True, "yes": True, "false": False, "f
 _MAC = r"[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}"
 
 LIMIT = 2**63
-"""First integer that is too large."""
+"""Smallest positive integer that does not fit into 64 bits."""
 
 
-def spell(vector: AnyVector, kind: Type) -> TextVector:
+def write_texts(vector: AnyVector, kind: Type) -> TextVector:
     """Return the values of type `kind` as texts. Each distinct value is written once."""
     if isinstance(vector, AddressVector):
         return _spell_addresses(vector)
@@ -77,7 +77,7 @@ def _name(texts: TextVector, text_id: int) -> str:
     return texts.names[text_id] if texts.names else ""
 
 
-def parse(texts: TextVector, kind: Type) -> Vector | AddressVector:
+def read_texts(texts: TextVector, kind: Type) -> Vector | AddressVector:
     """Return the values of texts as type `kind`. Each distinct text is read once."""
     distinct, indexes = np.unique(_known_ids(texts), return_inverse=True)
     read = _READERS[kind]

@@ -25,7 +25,7 @@ from capture.files.blocks import BLOCK_RECORDS, TRUNCATIONS, Block
 from capture.files.capture import AnyCapture, Capture
 from capture.files.decompressed import CUT_IN_COMPRESSION
 from capture.files.followed import FollowedCapture
-from capture.files.positions import FilePosition, blocks_after, positions, sets_waiting, with_sets_waiting
+from capture.files.positions import FilePosition, add_waiting_sets, blocks_after, count_waiting_sets, positions
 from capture.files.stream import StreamedCapture, blocks_until_stopped
 from capture.flows.waiting_sets import NODE_RESTARTED
 from capture.interface_path import is_interface
@@ -117,7 +117,7 @@ class LinkWorker:
         self.positions = positions(capture)
         if self.positions is not None and spool.position is not None:
             self.positions.resume(spool.position)
-        self.lost_sets = 0 if spool.position is None else sets_waiting(spool.position)
+        self.lost_sets = 0 if spool.position is None else count_waiting_sets(spool.position)
         """Number of sets of flow records that were lost: they waited for a template when the last node ended."""
         self.shedding = Shedding()
         self.pressure = RingPressure()
@@ -304,7 +304,7 @@ class LinkWorker:
             return False
         self._update_counters()
         try:
-            self.spool.cut(with_sets_waiting(self.positions.text(), self.node.sets_waiting))
+            self.spool.cut(add_waiting_sets(self.positions.text(), self.node.sets_waiting))
         except SpoolFullError:
             return False
         return True

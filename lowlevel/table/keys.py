@@ -143,7 +143,7 @@ class KeyLayout:
         self.versions = [next(next_version) if key.expression.type is Type.ADDRESS else 0 for key in keys]
         self.slices: list[list[Slice]] = []
         self.names: dict[str, Sequence[str]] = {}  # the texts by ID, for each text key
-        used_bits: list[int] = []  # for each word
+        used_bits: list[int] = []  # by word
         for key, version in zip(keys, self.versions, strict=True):
             slices = []
             for bits in code_widths(key, version):

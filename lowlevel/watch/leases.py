@@ -47,7 +47,8 @@ STATEMENT = re.compile(rf'((?>[^;"]+|{QUOTED})+);')
 STATE = re.compile(r"binding\s+state\s+([\w-]+)")
 
 ENDED_STATES = ("free", "expired", "released", "backup")
-"""States of an address whose last lease had a host until `ends`. Without `ends` the address had no lease."""
+"""States of an address that has no lease now. A lease with such a state and with `ends` is a past lease, which was true
+until `ends`. Without `ends` there was no lease."""
 
 TIME = re.compile(r"\w+\s+(?:\d\s+(\d{4})/(\d\d)/(\d\d)\s+(\d\d:\d\d:\d\d)|epoch\s+(\d{1,11})|never)")
 NAME = re.compile(r'client-hostname\s+"([^"]*)"|hardware\s+\S+\s+([0-9A-Fa-f:]+)')

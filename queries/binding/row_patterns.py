@@ -4,9 +4,9 @@
                                               a field for A.len, the value in the last row of A
     PREV     PREV(len)                        a column of the row: the value in the previous row of the partition
 
-A field changes with the rows of some variables. In DEFINE, the row that is tested counts already: in the condition of B
-each field that B changes is replaced by its new value. MEASURES read the fields after the last row. With ALL ROWS PER
-MATCH they read the fields after each row, and FINAL those after the last row.
+A field changes with the rows of some variables. In DEFINE, the tested row is included in the fields: in the condition
+of B, each field that B changes is replaced by its new value. MEASURES read the fields after the last row. With ALL ROWS
+PER MATCH they read the fields after each row, and FINAL those after the last row.
 """
 
 from __future__ import annotations
@@ -149,7 +149,10 @@ class RowPatternBinder:
         return Binder(self._sql, clause, _replace_parts(expression, replaced), resolve).bind()
 
     def _of_row(self, word: Word, table: Word | None) -> Bound | None:
-        """Return the column of a name; its variable is checked, and does not decide which column it is."""
+        """Return the column of a name such as `B.len`.
+
+        The variable must exist, but all variables have the same columns.
+        """
         self._variable(table)
         return self._resolve(word, None)
 
@@ -340,7 +343,7 @@ class RowPatternBinder:
         return self._add(f"{name}({_text(variable, value)})", zero, variable, update)
 
     def _last(self, variable: str | None, value: Bound, offset: int) -> Column:
-        """Return the field with the value in the last row of a variable, or in a row before."""
+        """Return the field with the value in the last row of a variable, or `offset` rows before it."""
         before = self._last(variable, value, offset - 1) if offset else None
         suffix = f", {offset}" if offset else ""
         name = f"last({_text(variable, value)}{suffix})"
@@ -360,7 +363,7 @@ class RowPatternBinder:
 
 
 def _text(variable: str | None, value: Bound) -> str:
-    """Return a name for the values of a variable that no other values have."""
+    """Return a unique name for the values of a variable."""
     text = expression_text(value)
     if variable is None:
         return text

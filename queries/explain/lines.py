@@ -130,7 +130,7 @@ def low_lines(leaf: Leaf, aggregation: Aggregation, watched: list[str]) -> Itera
     yield line("rows", f"{low.kind}: each is {kind.row_description}")
     if kind.layered:
         other = "outer." if leaf.layer == Layer.INNER else "inner."
-        yield line("layer", f"{leaf.layer}, if a name does not begin with {other}")
+        yield line("layer", f"{leaf.layer}, for names of columns that do not begin with {other}")
     yield line("columns", f"{', '.join(sorted(low.columns))}: only these are decoded")
     if low.sampling is not None:
         yield line("sampling", f"{rates_text(low.sampling)}, regardless of the announced rates")
@@ -191,9 +191,9 @@ def consistency_lines(consistency: Consistency) -> Iterator[str]:
             "wait (B)",
             f"a window is returned when the newest row is {length_text(consistency.wait)} later than its end",
         )
-        yield line("correct", "a published window after each block with rows of it: -1 for the old row, +1 for the new")
+        yield line("correct", "a returned window after each block with rows of it: -1 for the old row, +1 for the new")
     if consistency.early is not None:
-        yield line("early", f"also a window that has not ended, once in {length_text(consistency.early)}")
+        yield line("early", f"a window is also returned before its end, once in {length_text(consistency.early)}")
 
 
 def remember_line(slack: int | None) -> str:

@@ -30,8 +30,8 @@ class SelectList:
     """The columns of the result. `increasing_columns` lists the columns that increase with a time column.
 
     `increasing_columns` contains tuples (name of the output, time column, interval in ns). `functions` are the window
-    functions. Without `over`, `outputs` contain placeholders for them; with `over`, `outputs` are the columns below
-    them.
+    functions. If `over` is None, `outputs` contains placeholders for them. Otherwise `over` computes them, and
+    `outputs` contains the columns from which it computes them.
     """
 
     outputs: tuple[Output, ...]
@@ -99,24 +99,24 @@ def _selected(outputs: Sequence[Output], times: Sequence[Column], functions: Win
         (out.name, time, interval)
         for out in outputs
         for time in times
-        if (interval := counted_by(out.expression, time)) is not None
+        if (interval := divisor_of_time(out.expression, time)) is not None
     )
     return SelectList(tuple(outputs), increasing_columns, functions)
 
 
-def counted_by(expression: Expression, time: Column) -> int | None:
-    """Return by what an expression divides a time column: 1 for the column itself. Return None for other expressions.
+def divisor_of_time(expression: Expression, time: Column) -> int | None:
+    """Return the divisor if the expression divides the time column by a constant, 1 for the column, otherwise None.
 
     >>> ts = Column("ts", Type.TIME)
     >>> seconds = Binary(Op.DIV, ts, Literal(10**9, Type.INT))
-    >>> counted_by(ts, ts), counted_by(Binary(Op.DIV, seconds, Literal(60, Type.INT)), ts)
+    >>> divisor_of_time(ts, ts), divisor_of_time(Binary(Op.DIV, seconds, Literal(60, Type.INT)), ts)
     (1, 60000000000)
     """
     if expression == time:
         return 1
     if not isinstance(expression, Binary) or expression.op is not Op.DIV or not isinstance(expression.right, Literal):
         return None
-    divisor, inner = expression.right.value, counted_by(expression.left, time)
+    divisor, inner = expression.right.value, divisor_of_time(expression.left, time)
     if inner is None or not isinstance(divisor, int) or divisor < 1 or inner * divisor > INT64_MAX:
         return None
     return inner * divisor

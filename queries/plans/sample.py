@@ -108,7 +108,7 @@ class _SampleCompiler:
             self._fail("count_distinct$ over a column", argument.start, "count_distinct$(*), the number of groups")
         inner = next((inner for inner in calls_in(argument) if inner.function.text.lower() in SUPERAGGREGATES), None)
         if inner is not None:
-            expected = f"it in first(…), or outside of {name}"
+            expected = f"{inner.function.text} in first(…), or outside of {name}"
             self._fail(f"{inner.function.text} within {name}", inner.start, expected)
         self._refuse_aggregates(argument, name)
         return argument
@@ -246,7 +246,7 @@ class _SampleCompiler:
             if self._functions is not None and output.source == PANE and output.length == 1:
                 start = next(expression.start for expression, name in self._keys.items() if name == output.name)
                 expected = "time/60 for the window, and ts % 60000000000 for the time within a minute"
-                self._fail("each ts as a window of a sample", start, expected)
+                self._fail("a window for each ts in a query that samples", start, expected)
             if output.length > 1 and output.length % 10**9:
                 start = next(expression.start for expression, name in self._keys.items() if name == output.name)
                 self._fail(f"a window of {output.length} ns", start, "time/60 for a minute, in place of ts/60")

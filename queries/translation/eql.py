@@ -9,9 +9,9 @@ have matched). `h` is the state of the next later sequence with the same key, so
     the row is event h+1, and h+1 = k        the later sequence replaces this one, which ends without a match
     the row is the event of UNTIL            all sequences end
 
-A later sequence begins at any row that is event 1, so nothing is stored for `h = 0`. In the pattern, rows that move
-only the later sequence have the variable Fk, and rows that move both sequences have Gk. So h is the number of these
-rows.
+A later sequence begins at any row that is event 1, so nothing is stored for `h = 0`. In the pattern, a row that
+advances only the later sequence has the variable Fk, and a row that advances both sequences has Gk. So h is the number
+of rows with these variables.
 
     PATTERN (E1 (O1)* (E2 | G2) (O2 | F2)* E3)     for three events
 """
@@ -223,7 +223,7 @@ class _Sequence:
         return " ".join(parts), define, variables
 
     def _moves(self, movers: Sequence[str], state: int, tested: str = "") -> str:
-        """Return the condition that the later sequence moves.
+        """Return the condition that the row advances the later sequence.
 
         `tested` is the variable of the row, if it is in `movers`.
         """

@@ -49,7 +49,7 @@ _OF_KIND = {
     },
     "packets": {"source.bytes": "len"},
 }  # fmt: skip
-"""The columns of fields that have different columns for packets and flows."""
+"""Fields whose columns are different for packets and flows, with these columns."""
 
 PROTOCOLS = {"icmp": 1, "igmp": 2, "tcp": 6, "udp": 17, "gre": 47, "esp": 50, "ipv6-icmp": 58, "icmp6": 58, "sctp": 132}
 """The protocol numbers of the values of `network.transport` and `proto`."""

@@ -13,7 +13,7 @@ WHERE protocol = 6 AND srcIP IN '10.0.0.0/8' GROUP BY destIP, destPort, link HAV
 low level: next to the packets, once per link, in a table of fixed size
   streams         Main1 UNION Main2: the files bound to each name; every link separately
   rows            packets: each is an IP packet
-  layer           outer, if a name does not begin with inner.
+  layer           outer, for names of columns that do not begin with inner.
   columns         destIP, destPort, len, protocol, srcIP, ts: only these are decoded
   keep            protocol = 6 AND srcIP IN '10.0.0.0/8', before the row is stored
   key             k0 = destIP: 32 bits for IPv4, 128 for IPv6, in separate tables
@@ -60,7 +60,7 @@ def test_explain_names_the_kind_of_rows_and_what_plain_names_mean() -> None:
         "low level: next to the frames, once per link, in a table of fixed size",
         "  streams         Gate: the files bound to it",
         "  rows            frames: each is a record of a capture",
-        "  layer           inner, if a name does not begin with outer.",
+        "  layer           inner, for names of columns that do not begin with outer.",
         "  columns         inner.srcMAC, interface, srcIP, ts: only these are decoded",
         "  keep            every row",
         "  key             k0 = srcIP: 32 bits for IPv4, 128 for IPv6, none for NULL, in separate tables",

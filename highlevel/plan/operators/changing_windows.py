@@ -41,7 +41,10 @@ class ChangingWindowsOperator(WindowCounters):
         """Changes returned."""
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Process rows, or partials of a leaf. Return the changes of the windows that are published."""
+        """Process rows, or partials of a leaf.
+
+        Return the changes of the windows that are already returned before they are final.
+        """
         for partials in (batch,) if self._partials is None else self._partials.compute(batch):
             for revision in self.windows.process_rows(partials):
                 yield from self._changes(revision)
@@ -60,7 +63,7 @@ class ChangingWindowsOperator(WindowCounters):
 
     @property
     def overflowed_sums(self) -> int:
-        """Sums in results, also in withdrawn ones, that are NULL, because they exceed 64 bits."""
+        """Number of sums in results that are NULL because they exceed 64 bits. Withdrawn results are included."""
         return self._finish.overflowed_sums
 
     def _changes(self, revision: Revision) -> Iterator[pa.RecordBatch]:

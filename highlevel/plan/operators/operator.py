@@ -32,7 +32,7 @@ class NodeOperator(Protocol):
         ...
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Process rows of input `port`. Return the items that follow."""
+        """Process rows of input `port`. Return the rows and watermarks that can be returned at once."""
         ...
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
@@ -65,7 +65,7 @@ def make_punctuation(link: str, bounds: Bounds) -> AnyPunctuation:
 
 
 def single_bound(bounds: Bounds, position: int) -> int:
-    """Return the watermark of one time column, the one at `position`: BEGINNING if another bound is not END.
+    """Return the watermark of the time column at `position`. It is BEGINNING (unknown) unless all other bounds are END.
 
     >>> single_bound((5,), 0), single_bound((5, END), 0) , single_bound((5, 7), 0) == BEGINNING
     (5, 5, True)

@@ -6,8 +6,8 @@
                             start (`FinalizeById`)
     changes                 columns `type`, `vs`, `ve`, `vnew`. The rows may be in any order (`FinalizeByValue`)
 
-A lifetime is at least 1 ns long, because a flow of one packet has equal start and end. After each batch there is a CTI:
-the newest start minus `remember`. Without `remember` the only CTI is at the end, so no row is late.
+A lifetime is at least 1 ns long, because a flow of one packet has equal start and end. After each batch follows a
+watermark (CTI): the newest start minus `remember`. Without `remember` the only CTI is at the end, so no row is late.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from highlevel.speculation.lifetimes.model import (
 from lowlevel.punctuation import BEGINNING, END
 
 COUNT = 3
-"""The type of a change that states that exactly `vnew` changes have a sync time in [`vs`, `ve`): ExternalCTI."""
+"""The type of a row that counts changes: exactly `vnew` changes have a sync time in [`vs`, `ve`). It is the ExternalCTI
+of the paper."""
 
 Report = Callable[[str], None]
 """A function that receives a message about rows that were dropped."""
@@ -50,7 +51,7 @@ Report = Callable[[str], None]
 class LifetimeColumns:
     """The names of the columns with start, end and identifier of a row, and how long rows are remembered, ns.
 
-    `counts_from` is the start of the range of the first count of changes, ns.
+    `counts_from`: the time (ns) from which the first row with a count of changes counts them.
     """
 
     start: str

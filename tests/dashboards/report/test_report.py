@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dashboards.report.sections import FLOW_SECTIONS, LENGTHS, PACKET_SECTIONS, WINDOWS, window_length
+from dashboards.report.sections import FLOW_SECTIONS, MAX_WINDOWS, PACKET_SECTIONS, WINDOW_LENGTHS, window_length
 from tests.harness.browser import Messages, chromium
 from tests.harness.command_line import run
 from tests.references.netflow_bytes import v5, v5_record
@@ -41,12 +41,12 @@ def section(document: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("first", [0, 10**9 * 1_700_000_000])
-@pytest.mark.parametrize("length", [*LENGTHS[::4], 1, 10**12])
+@pytest.mark.parametrize("length", [*WINDOW_LENGTHS[::4], 1, 10**12])
 def test_timelines_have_few_windows(first: int, length: int) -> None:
     window = window_length(first, first + length * 100)
-    assert length * 100 < window * WINDOWS or window == LENGTHS[-1]
-    shorter = [each for each in LENGTHS if each < window]
-    assert not shorter or length * 100 >= shorter[-1] * WINDOWS
+    assert length * 100 < window * MAX_WINDOWS or window == WINDOW_LENGTHS[-1]
+    shorter = [each for each in WINDOW_LENGTHS if each < window]
+    assert not shorter or length * 100 >= shorter[-1] * MAX_WINDOWS
 
 
 @pytest.mark.slow("a process")

@@ -203,7 +203,7 @@ WRONG = [
         "a second ssfinal_clean",
         "the same argument",
     ),
-    (f"SELECT srcIP FROM M WHERE ssample(len, 9) GROUP BY time/60, «ts {CLEAN}", "each ts as a window", "time/60"),
+    (f"SELECT srcIP FROM M WHERE ssample(len, 9) GROUP BY time/60, «ts {CLEAN}", "a window for each ts", "time/60"),
     (f"SELECT count_distinct$(«len) FROM M {FULL}", "count_distinct$ over a column", "count_distinct$(*)"),
 ]
 

@@ -291,8 +291,8 @@ def test_many_prefixes_of_every_length_hold_what_lies_between_their_edges(versio
 
 def test_a_list_is_sorted_once_and_two_equal_lists_do_not_mix() -> None:
     one, other = (tuple(constant(value) for value in values) for values in (range(20), range(20)))
-    assert membership.values(one) is membership.values(one)
-    assert membership.values(one) is not membership.values(other)
+    assert membership.cached_values(one) is membership.cached_values(one)
+    assert membership.cached_values(one) is not membership.cached_values(other)
 
 
 def test_a_long_list_holds_no_nan_and_tells_great_integers_apart() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lowlevel.expressions.columns import AddressVector, AnyVector, TextVector, Vector
-from lowlevel.expressions.text_casts import join, parse, spell
+from lowlevel.expressions.text_casts import join, read_texts, write_texts
 from lowlevel.expressions.types import Type
 from lowlevel.times import time_text
 
@@ -64,11 +64,11 @@ def test_a_value_is_written_as_text_and_read_again(kind: Type, choices: list, wr
         if kind is Type.ADDRESS
         else Vector(np.array(values, np.float64 if kind is Type.FLOAT else np.int64), valid)
     )
-    found = spell(vector, kind)
+    found = write_texts(vector, kind)
     known = [True] * len(values) if valid is None else valid.tolist()
     pairs = zip(values, known, strict=True)
     assert texts_of(found) == [written(value) if is_known else None for value, is_known in pairs]
-    again = parse(found, kind)
+    again = read_texts(found, kind)
     assert np.broadcast_to(True if again.valid is None else again.valid, 200).tolist() == known
     for name in ("data", "version", "high", "low"):
         if hasattr(vector, name):
@@ -118,14 +118,14 @@ def test_texts_are_joined_row_by_row(seed: int) -> None:
     ],
 )
 def test_a_text_that_is_no_value_becomes_null(kind: Type, text: str, value: object) -> None:
-    found = parse(TextVector.constant(text), kind)
+    found = read_texts(TextVector.constant(text), kind)
     assert isinstance(found, Vector)
     assert found.valid is not None
     assert (found.data.item() if found.valid else None) == value
 
 
 def test_a_text_that_is_no_address_becomes_null() -> None:
-    found = parse(TextVector(np.array([0, 1, 2]), ["10.0.0.1", "10.0.0.256", "::1"]), Type.ADDRESS)
+    found = read_texts(TextVector(np.array([0, 1, 2]), ["10.0.0.1", "10.0.0.256", "::1"]), Type.ADDRESS)
     assert isinstance(found, AddressVector)
     assert (found.version.tolist(), found.low.tolist()) == ([4, 0, 6], [10 * 2**24 + 1, 0, 1])
     assert found.valid is not None
