@@ -8,7 +8,7 @@
 
 A table is of envelopes if it has the columns `op`, `before` and `after`, and the schema of the query has none of the
 rows. With the schemas of Kafka Connect an event is in the field `payload` of the line. A line `null` after a deletion
-(a tombstone) has no row.
+(a tombstone) has no row. If the schema declares a key, the row before is the last row of the key (`LastRows`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
+from highlevel.inline.last_rows import LastRows, RowChanges
 
 OPERATION, BEFORE, AFTER = "op", "before", "after"
 EVENT_TIME = "ts_ms"
@@ -62,22 +63,22 @@ def row_names(schema: pa.Schema) -> list[str]:
     """Return the names of the columns of the rows in envelopes with this schema."""
     if schema.names == [PAYLOAD]:
         schema = pa.schema(list(schema.field(PAYLOAD).type))
-    row = schema.field(AFTER).type
-    names = [field.name for field in row] if pa.types.is_struct(row) else []
+    row = next((schema.field(name).type for name in (AFTER, BEFORE) if pa.types.is_struct(schema.field(name).type)), ())
+    names = [field.name for field in row]
     return [name for name in OF_EVENT if name in schema.names] + names
 
 
-def rows_of_events(batches: Batches) -> Batches:
-    """Return a reader of the rows of envelopes."""
+def rows_of_events(batches: Batches, last_rows: LastRows | None = None) -> Batches:
+    """Return a reader of the rows of envelopes. `last_rows`: the rows of all earlier events, if rows have a key."""
 
     def read(chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         for number, batch in batches(chunk):
-            yield number, _rows(batch)
+            yield number, _rows(batch, last_rows)
 
     return read
 
 
-def _rows(events: pa.RecordBatch) -> pa.RecordBatch:
+def _rows(events: pa.RecordBatch, last_rows: LastRows | None) -> pa.RecordBatch:
     """Return the rows of events. Raises ValueError for an unknown operation, and for an event without a row."""
     if events.schema.names == [PAYLOAD]:
         (payload,) = events.columns
@@ -93,27 +94,46 @@ def _rows(events: pa.RecordBatch) -> pa.RecordBatch:
             raise ValueError(f"got an event with the operation {operation!r}, expected one of {', '.join(OPERATIONS)}")
     withdraws, inserts, is_snapshot = (_is_one_of(operations, each) for each in (("u", "d"), ("c", "r", "u"), ("r",)))
     before, after = events.column(BEFORE), events.column(AFTER)
-    for column, name, needed in ((before, BEFORE, withdraws), (after, AFTER, inserts)):
+    before_needed = withdraws if last_rows is None else withdraws & ~inserts
+    for column, name, needed in ((before, BEFORE, before_needed), (after, AFTER, inserts)):
         missing = needed & column.is_null().to_numpy(zero_copy_only=False)
         if missing.any():
             operation = operations[int(missing.argmax())].as_py()
             raise ValueError(
-                f"got an event {operation!r} without the row {name!r}, expected the whole row "
-                "(in PostgreSQL: ALTER TABLE … REPLICA IDENTITY FULL)"
+                f"got an event {operation!r} without the row {name!r}, expected the whole row (in PostgreSQL: "
+                "ALTER TABLE … REPLICA IDENTITY FULL), or a key in the schema: UINT id (key);"
             )
-    count = events.num_rows
-    source = np.repeat(np.arange(count), withdraws.astype(np.int64) + inserts)
-    is_first = np.append(True, source[1:] != source[:-1])[: len(source)]
-    is_withdrawal = withdraws[source] & is_first
-    where = np.where(is_withdrawal, source, source + count)
-    rows = pc.take(pa.concat_arrays([before, after.cast(before.type)]), array_of(where))
-    words = np.where(is_withdrawal, "d", np.where(is_snapshot[source], "r", "c"))
+    before, after = _where(withdraws, before, after.type), _where(inserts, after, before.type)
+    changes = _stated_changes(before, after) if last_rows is None else last_rows.apply(before, after)
+    words = np.where(changes.withdrawn, "d", np.where(is_snapshot[changes.events], "r", "c"))
     columns = {OPERATION: pa.array(words, pa.string())}
     if EVENT_TIME in events.schema.names:
-        columns[EVENT_TIME] = pc.take(events.column(EVENT_TIME), array_of(source))
-    columns |= dict(zip((field.name for field in rows.type), rows.flatten(), strict=True))
+        columns[EVENT_TIME] = pc.take(events.column(EVENT_TIME), array_of(changes.events))
+    columns |= {name: changes.rows.column(name).combine_chunks() for name in changes.rows.schema.names}
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _stated_changes(before: pa.StructArray, after: pa.StructArray) -> RowChanges:
+    """Return the changes of events whose rows are complete; NULL is no row."""
+    has_before, has_after = (rows.is_valid().to_numpy(zero_copy_only=False) for rows in (before, after))
+    count = len(before)
+    events = np.repeat(np.arange(count), has_before.astype(np.int64) + has_after)
+    is_first = np.append(True, events[1:] != events[:-1])[: len(events)]
+    withdrawn = has_before[events] & is_first
+    rows = pc.take(
+        pa.concat_arrays([before, after.cast(before.type)]), array_of(np.where(withdrawn, events, events + count))
+    )
+    return RowChanges(
+        pa.Table.from_arrays(rows.flatten(), names=[field.name for field in rows.type]), events, withdrawn
+    )
 
 
 def _is_one_of(operations: pa.Array, wanted: Sequence[str]) -> npt.NDArray[np.bool_]:
     return pc.is_in(operations, value_set=pa.array(wanted)).to_numpy(zero_copy_only=False)
+
+
+def _where(chosen: npt.NDArray[np.bool_], rows: pa.Array, other_type: pa.DataType) -> pa.Array:
+    """Return `rows` with NULL in place of those that are not chosen. `other_type`: the type if no event has a row."""
+    if pa.types.is_null(rows.type):
+        return pa.nulls(len(rows), other_type)
+    return pc.take(rows, array_of(np.arange(len(rows)), ~chosen))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import astuple, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
+from highlevel.inline.last_rows import LastRows
 from highlevel.inline.table_sources import (
     CSV,
     Source,
@@ -52,7 +53,8 @@ JSON_TYPES: Mapping[Type, pa.DataType] = {Type.INT: pa.int64(), Type.FLOAT: pa.f
 class FileColumn:
     """A column of a file: its name and type in queries, the name of its type in messages, the range of integers.
 
-    `band`: how much older than the newest row a time may be, in ns; None if the column has no watermark.
+    `band`: how much older than the newest row a time may be, in ns; None if the column has no watermark. `is_key`: a
+    column of the key, by which an event of Debezium finds the row that it replaces.
     """
 
     name: str
@@ -61,6 +63,7 @@ class FileColumn:
     minimum: int | None
     maximum: int | None
     band: int | None
+    is_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,11 @@ class FileStream(Stream):
         return super().node(time).transform(add_slack)
 
     @property
+    def _keys(self) -> list[str]:
+        """The columns of the key."""
+        return [column.name for column in self.declared if column.is_key]
+
+    @property
     def _json_schema(self) -> pa.Schema:
         """The declared columns, with the types that their values have in JSON."""
         return pa.schema([(column.name, JSON_TYPES.get(column.type, pa.string())) for column in self.declared])
@@ -161,8 +169,9 @@ class FileStream(Stream):
                 report(bytes_read, self.size)
 
     def summaries(self) -> Iterator[BatchSummary]:
-        """Read only the time columns, and yield a summary of each batch."""
-        columns = [column for column in self.declared if column.name in self.times] or self.declared[:1]
+        """Read only the time columns and the key, and yield a summary of each batch."""
+        needed = [column for column in self.declared if column.name in self.times or column.is_key]
+        columns = needed or self.declared[:1]
         for position, rows, _ in replace(self, declared=tuple(columns)).rows():
             bounds = {time: tuple(pc.min_max(rows[time]).as_py().values()) for time in self.times}
             yield BatchSummary(position, rows.num_rows, bounds)
@@ -170,8 +179,12 @@ class FileStream(Stream):
     def rows(self, start: Position = FIRST_ROW) -> Iterator[tuple[Position, pa.RecordBatch, int]]:
         """Yield batches with the declared columns: the first row, the batch, the bytes read so far.
 
-        `start` is the first row of a batch. Raises InputError for wrong values.
+        `start` is the first row of a batch. Rows with a key are read from the beginning, because an event may replace
+        any earlier row. Raises InputError for wrong values.
         """
+        if start != FIRST_ROW and self._keys:
+            yield from (each for each in self.rows() if astuple(each[0]) >= astuple(start))
+            return
         waiting: deque[tuple[Position, pa.RecordBatch]] = deque()
         row_count = bytes_read = 0
         for position, part, bytes_read in self._parts(start):
@@ -186,9 +199,10 @@ class FileStream(Stream):
     def _parts(self, start: Position) -> Iterator[tuple[Position, pa.RecordBatch, int]]:
         """Yield batches of any size. Raises InputError for wrong values."""
         finished_bytes = sum(map(source_size, self.sources[: start.source]))
+        last_rows = LastRows(self._keys) if self._keys else None
         for number, source in enumerate(self.sources[start.source :], start.source):
             first = start if number == start.source else Position(number)
-            with open_source(source, self._json_schema) as opened:
+            with open_source(source, self._json_schema, last_rows) as opened:
                 positions = self._positions(source, opened.names)
                 chunk, row = first.chunk, 0
                 for batch_chunk, batch in read_batches(source, opened, first.chunk):

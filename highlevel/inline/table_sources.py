@@ -22,6 +22,7 @@ import pyarrow as pa
 from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
 from highlevel.inline.envelopes import envelope_schema, has_envelopes, row_names, rows_of_events
+from highlevel.inline.last_rows import LastRows
 from highlevel.inline.tables import BATCH_ROWS
 
 CSV = (".csv", ".csv.gz", ".csv.zst", ".csv.bz2", ".csv.lz4")
@@ -82,20 +83,21 @@ class OpenSource:
 
 
 @contextlib.contextmanager
-def open_source(source: Source, schema: pa.Schema) -> Iterator[OpenSource]:
+def open_source(source: Source, schema: pa.Schema, last_rows: LastRows | None = None) -> Iterator[OpenSource]:
     """Open a source. Raises InputError for a file that is missing or has another format.
 
-    `schema`: the columns to read from JSON, with the types of their values.
+    `schema`: the columns to read from JSON, with the types of their values. `last_rows`: the rows of all earlier
+    events, if rows have a key. Then a source with envelopes must be read from its first chunk.
     """
     if isinstance(source, pa.Table):
-        yield _with_rows(_open_table(source), source.schema, schema)
+        yield _with_rows(_open_table(source), source.schema, schema, last_rows)
         return
     if isinstance(source, Messages):
-        yield _open_json(source, schema)
+        yield _open_json(source, schema, last_rows)
         return
     with contextlib.ExitStack() as stack:
         try:
-            opened = _open_file(source, schema, stack)
+            opened = _open_file(source, schema, last_rows, stack)
         except FileNotFoundError:
             raise InputError(f"{source}: no such file") from None
         except (OSError, ValueError) as error:
@@ -141,11 +143,11 @@ def source_size(source: Source) -> int:
     return source.nbytes if isinstance(source, pa.Table) else source.stat().st_size
 
 
-def _with_rows(opened: OpenSource, columns: pa.Schema, schema: pa.Schema) -> OpenSource:
+def _with_rows(opened: OpenSource, columns: pa.Schema, schema: pa.Schema, last_rows: LastRows | None) -> OpenSource:
     """Return a source with the rows in its envelopes, if it has envelopes."""
     if not has_envelopes(columns.names, schema.names):
         return opened
-    return OpenSource(row_names(columns), rows_of_events(opened.batches), opened.position)
+    return OpenSource(row_names(columns), rows_of_events(opened.batches, last_rows), opened.position)
 
 
 def _format(path: Path) -> str:
@@ -164,13 +166,14 @@ def _open_table(table: pa.Table) -> OpenSource:
     return OpenSource(table.schema.names, batches, lambda: bytes_read[0])
 
 
-def _open_file(path: Path, schema: pa.Schema, stack: contextlib.ExitStack) -> OpenSource:
+def _open_file(path: Path, schema: pa.Schema, last_rows: LastRows | None, stack: contextlib.ExitStack) -> OpenSource:
     if has_suffix(path, CSV):
         return _open_csv(_TextFile(path, stack, _csv_end))
     if has_suffix(path, JSON):
-        return _open_json(_TextFile(path, stack, _line_end), schema)
+        return _open_json(_TextFile(path, stack, _line_end), schema, last_rows)
     file = stack.enter_context(pa.OSFile(str(path)))
-    return _open_parquet(file, schema) if has_suffix(path, PARQUET) else _open_arrow(file, schema, stack)
+    opened, columns = _open_parquet(file) if has_suffix(path, PARQUET) else _open_arrow(file, stack)
+    return _with_rows(opened, columns, schema, last_rows)
 
 
 class _TextFile:
@@ -195,7 +198,7 @@ class _TextFile:
         return position
 
 
-def _open_json(file: _TextFile | Messages, schema: pa.Schema) -> OpenSource:
+def _open_json(file: _TextFile | Messages, schema: pa.Schema, last_rows: LastRows | None) -> OpenSource:
     """Open a file of JSON lines, or messages.
 
     Arrow would guess types from the first lines, and read texts like times as times.
@@ -215,7 +218,7 @@ def _open_json(file: _TextFile | Messages, schema: pa.Schema) -> OpenSource:
                     yield offset, batch
 
     if envelopes is not None:
-        return OpenSource(row_names(envelopes), rows_of_events(batches), file.position)
+        return OpenSource(row_names(envelopes), rows_of_events(batches, last_rows), file.position)
     return OpenSource(schema.names, batches, file.position)
 
 
@@ -274,7 +277,7 @@ def _lines(text: Any, offset: int, find_end: Callable[[bytes], int]) -> Iterator
         yield offset, rest
 
 
-def _open_parquet(file: Any, schema: pa.Schema) -> OpenSource:
+def _open_parquet(file: Any) -> tuple[OpenSource, pa.Schema]:
     from pyarrow import parquet
 
     reader = parquet.ParquetFile(file)
@@ -284,11 +287,10 @@ def _open_parquet(file: Any, schema: pa.Schema) -> OpenSource:
             for batch in reader.iter_batches(BATCH_ROWS, row_groups=[group]):
                 yield group, batch
 
-    opened = OpenSource(reader.schema_arrow.names, batches, file.tell)
-    return _with_rows(opened, reader.schema_arrow, schema)
+    return OpenSource(reader.schema_arrow.names, batches, file.tell), reader.schema_arrow
 
 
-def _open_arrow(file: Any, schema: pa.Schema, stack: contextlib.ExitStack) -> OpenSource:
+def _open_arrow(file: Any, stack: contextlib.ExitStack) -> tuple[OpenSource, pa.Schema]:
     reader: Any
     try:
         reader = stack.enter_context(pa.ipc.open_file(file))
@@ -303,9 +305,9 @@ def _open_arrow(file: Any, schema: pa.Schema, stack: contextlib.ExitStack) -> Op
                 if number >= chunk:
                     yield number, batch
 
-        return _with_rows(OpenSource(names, stream_batches, file.tell), reader.schema, schema)
+        return OpenSource(names, stream_batches, file.tell), reader.schema
 
     def batches(chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         return ((number, reader.get_batch(number)) for number in range(chunk, reader.num_record_batches))
 
-    return _with_rows(OpenSource(reader.schema.names, batches, file.tell), reader.schema, schema)
+    return OpenSource(reader.schema.names, batches, file.tell), reader.schema

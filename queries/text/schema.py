@@ -1,4 +1,4 @@
-"""Schemas of files and tables, in Gigascope's language: PROTOCOL with types, inheritance and temporal attributes.
+"""Schemas of files and tables, in Gigascope's language: PROTOCOL with types, inheritance and attributes.
 
     PROTOCOL event { TIME ts (banded_increasing(10 seconds)); STRING host; }
     PROTOCOL login (event) { IP srcIP; UINT attempts; STRING site (constant); }
@@ -8,6 +8,9 @@ The columns that a protocol inherits from its bases precede its other columns.
     increasing              the watermark is the largest time so far
     banded_increasing(n)    the watermark is the largest time so far minus n; n without a unit counts seconds
     constant                no watermark: all rows have one value
+    key                     no watermark: a column of the key, by which an event of Debezium finds the row it replaces
+
+A column may have several attributes: TIME ts (increasing, key).
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ OTHER_TYPES = {
 COLUMN_TYPES = ("USHORT", "UINT", "INT", "ULLONG", "LLONG", *OTHER_TYPES)
 """Types of columns. Integers have the ranges of `queries.text.script`."""
 
-ATTRIBUTES = ("increasing", "banded_increasing", "constant")
+KEY = "key"
+ATTRIBUTES = ("increasing", "banded_increasing", "constant", KEY)
 RESERVED_COLUMNS = {"ts": Type.TIME, "link": Type.TEXT}
 """Columns with a meaning in queries, and the types that they must have."""
 
@@ -177,28 +181,37 @@ class _SchemaParser:
         if RESERVED_COLUMNS.get(name.text.lower(), kind) is not kind:
             expected = "TIME" if name.text.lower() == "ts" else "STRING"
             raise self._wrong(word, f"got the type {word.text} of the column {name.text}", expected)
-        band = self._attribute(kind) if self._accept("(") else None
+        band, is_key = self._attributes(kind) if self._accept("(") else (None, False)
         self._expect(";", "a column")
-        return FileColumn(name.text, kind, word.keyword, low, high, band)
+        return FileColumn(name.text, kind, word.keyword, low, high, band, is_key)
 
-    def _attribute(self, kind: Type) -> int | None:
-        """Read a temporal attribute and its closing parenthesis. Return its band in ns, None for `constant`."""
-        word = self._token
-        attribute = word.text.lower()
-        if attribute not in ATTRIBUTES:
-            raise self._wrong(word, f"unknown attribute {word.name_in_messages}", "a temporal attribute", ATTRIBUTES)
-        if attribute != "constant" and kind is not Type.TIME:
-            raise self._wrong(word, f"{attribute} of a column of type {kind}", "a column of type TIME")
-        self._at += 1
-        band = None
-        if attribute == "increasing":
-            band = 0
-        elif attribute == "banded_increasing":
-            self._expect("(", attribute)
-            band = self._band()
-            self._expect(")", "the band")
-        self._expect(")", "the attribute")
-        return band
+    def _attributes(self, kind: Type) -> tuple[int | None, bool]:
+        """Read attributes and their closing parenthesis.
+
+        Return the band in ns, or None without one, and whether the column is one of the key.
+        """
+        bands: list[int | None] = []
+        is_key = False
+        while not (bands or is_key) or self._accept(","):
+            word = self._token
+            attribute = word.text.lower()
+            if attribute not in ATTRIBUTES:
+                raise self._wrong(word, f"unknown attribute {word.name_in_messages}", "an attribute", ATTRIBUTES)
+            if attribute not in ("constant", KEY) and kind is not Type.TIME:
+                raise self._wrong(word, f"{attribute} of a column of type {kind}", "a column of type TIME")
+            if is_key if attribute == KEY else bands:
+                raise self._wrong(word, f"a second attribute {word.name_in_messages}", "one order in time, and key")
+            self._at += 1
+            if attribute == KEY:
+                is_key = True
+            elif attribute == "banded_increasing":
+                self._expect("(", attribute)
+                bands.append(self._band())
+                self._expect(")", "the band")
+            else:
+                bands.append(0 if attribute == "increasing" else None)
+        self._expect(")", "the attributes")
+        return bands[0] if bands else None, is_key
 
     def _band(self) -> int:
         number = self._token

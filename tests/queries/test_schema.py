@@ -36,7 +36,10 @@ WRONG = [
     ("PROTOCOL a { TIME t (banded_increasing(5 «weeks)); }", "unknown unit 'weeks'", "seconds"),
     ("PROTOCOL a { TIME t (banded_increasing(«0)); }", "a duration of 0"),
     ("PROTOCOL a { TIME t (banded_increasing(«-1)); }", "got '-'"),
-    ("PROTOCOL a { TIME t (increasing«, constant); }", "')' after the attribute"),
+    ("PROTOCOL a { TIME t (increasing, «constant); }", "a second attribute 'constant'", "one order in time, and key"),
+    ("PROTOCOL a { INT t (key, «key); }", "a second attribute 'key'"),
+    ("PROTOCOL a { INT t (key «constant); }", "')' after the attributes"),
+    ("PROTOCOL a { INT t (key, «); }", "unknown attribute ')'", "valid: increasing, banded_increasing, constant, key"),
     ("PROTOCOL a { «INT ts; }", "got the type INT of the column ts", "TIME"),
     ("PROTOCOL a { «INT link; }", "STRING"),
     ("PROTOCOL a { INT b; } «SELECT b FROM a", "got 'SELECT'", "PROTOCOL"),
@@ -65,6 +68,15 @@ def test_a_protocol_has_the_columns_of_its_bases_first() -> None:
         ("site name", None),
     ]
     assert both.times == ("ts", "end")
+
+
+def test_columns_of_a_key() -> None:
+    text = "PROTOCOL base { INT id (key); } PROTOCOL a (base) { TIME ts (key, increasing); STRING host (constant); }"
+    columns = parse_schema(text)["a"].columns
+    assert [(column.name, column.band, column.is_key) for column in columns] == [
+        *(("id", None, True), ("ts", 0, True)),
+        ("host", None, False),
+    ]
 
 
 def test_types_have_their_ranges_and_a_band_without_unit_counts_seconds() -> None:

@@ -5,6 +5,7 @@ that is not counted.
 """
 
 import datetime as dt
+import json
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ import pytest
 from pyarrow import csv, parquet
 
 import wiretide
+from capture.errors import InputError
 from highlevel.inline import table_files
 
 SCHEMA = "PROTOCOL log { TIME ts (banded_increasing(%s seconds)); STRING host; UINT bytes; STRING op; }"
@@ -84,6 +86,70 @@ def test_files_of_changes(name: str, tmp_path: Path) -> None:
     total = duckdb.sql("SELECT sum(if(op[1] = '+', bytes, -bytes))::BIGINT FROM log").fetchall()[0]
     sql = "SELECT sum(bytes) AS b FROM log CHANGES BY op [RANGE 1 day]"
     assert wiretide.query(sql, tmp_path / name, schema=SCHEMA % 60)["b"].to_pylist() == list(total)
+
+
+KEYED = "PROTOCOL log { UINT id (key); TIME ts (banded_increasing(5 minutes)); STRING host; UINT bytes; STRING op; }"
+
+
+def keyed_log(seed: int) -> tuple[list[dict], list[dict]]:
+    """Events with the whole row before a change, and the same events as PostgreSQL writes them by default.
+
+    Rows have a key. The log begins with a snapshot of some rows, which is sent again later.
+    """
+    random, rows, whole = Random(seed), {}, []
+    for second in range(200):
+        moment = (STARTED + dt.timedelta(seconds=second)).isoformat()
+        if second in (5, 150):
+            whole += [{"op": "r", "before": rows.get(key), "after": row} for key, row in rows.items()]
+        key = random.choice([*rows, second]) if random.random() < 0.5 else second
+        after = {"id": key, "ts": moment, "host": random.choice("abc"), "bytes": random.randrange(100)}
+        if key in rows and random.random() < 0.2:
+            whole.append({"op": "d", "before": rows.pop(key), "after": None})
+            continue
+        whole.append({"op": "u" if key in rows else "c", "before": rows.get(key), "after": after})
+        rows[key] = after
+    empty = dict.fromkeys(("ts", "host", "bytes"))
+    partial = [{**event, "before": None if event["after"] else {**event["before"], **empty}} for event in whole]
+    return [{**event, "op": "u"} if event["before"] and event["op"] == "r" else event for event in whole], partial
+
+
+@pytest.mark.parametrize("clauses", ["", "EMIT CHANGES"])
+def test_updates_without_the_row_before_have_the_answer_of_those_with_it(clauses: str, tmp_path: Path) -> None:
+    """Two files: an update finds its row in the file before."""
+    for seed in range(3):
+        whole, partial = keyed_log(seed)
+        sql = f"SELECT host, count(*) AS n, sum(bytes) AS b FROM log CHANGES BY op [RANGE 20 s] GROUP BY host {clauses}"
+        answers = []
+        for schema, events in ((KEYED.replace(" (key)", ""), whole), (KEYED, partial), (KEYED, whole)):
+            middle = len(events) // 2
+            (tmp_path / "1.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events[:middle]))
+            parquet.write_table(parquet_rows(events[middle:]), tmp_path / "2.parquet")
+            answer = wiretide.query(sql, tmp_path / "1.jsonl", tmp_path / "2.parquet", schema=schema)
+            totals: Counter[tuple] = Counter()
+            for row in answer.to_pylist():
+                totals[row["window_start"], row["host"], row["n"], row["b"]] += row.get("weight", 1)
+            answers.append(+totals)
+        assert answers[0] == answers[1] == answers[2], seed
+
+
+def parquet_rows(events: list[dict]) -> pa.Table:
+    """Events with times as timestamps."""
+    row = pa.struct(
+        [("id", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("host", pa.string()), ("bytes", pa.int64())]
+    )
+
+    def typed(values: dict | None) -> dict | None:
+        return values and {**values, "ts": values["ts"] and dt.datetime.fromisoformat(values["ts"])}
+
+    rows = [{**event, "before": typed(event["before"]), "after": typed(event["after"])} for event in events]
+    return pa.Table.from_pylist(rows, pa.schema([("op", pa.string()), ("before", row), ("after", row)]))
+
+
+def test_an_update_without_the_row_before_needs_a_key(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in keyed_log(1)[1]))
+    sql = "SELECT count(*) AS n FROM log CHANGES BY op [RANGE 20 s]"
+    with pytest.raises(InputError, match=r"'u' without the row 'before'.*or a key in the schema: UINT id \(key\);"):
+        wiretide.query(sql, tmp_path / "log.jsonl", schema=KEYED.replace(" (key)", ""))
 
 
 def test_changes_of_wiretide_are_a_source(tmp_path: Path) -> None:

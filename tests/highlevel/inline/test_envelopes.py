@@ -75,6 +75,16 @@ def test_the_rows_are_those_of_the_events(rounds: Rounds, form: str, tmp_path: P
         assert all(time == ts for _, time, ts in times), seed
 
 
+@pytest.mark.parametrize("operation", ["c", "d"])
+def test_a_table_in_memory_whose_events_have_no_row_of_one_side(operation: str) -> None:
+    """Such a column has the type null."""
+    row = {"ts": 5, "host": "a"}
+    events = [
+        {"op": operation, "before": row if operation == "d" else None, "after": row if operation == "c" else None}
+    ]
+    assert read(pa.Table.from_pylist(events)) == [(5, "a", operation)]
+
+
 ROW = {"ts": 1, "host": "a"}
 WRONG = [
     ({"op": "u", "before": None, "after": ROW}, "got an event 'u' without the row 'before', expected the whole row"),

@@ -193,6 +193,43 @@ def test_every_batch_can_be_read_from_its_position(tmp_path: Path, monkeypatch: 
             assert [rows.to_pylist() for _, rows, _ in source.table.rows(start)] == whole[number:], (seed, number)
 
 
+KEYED = """PROTOCOL keyed { UINT id (key); TIME ts (banded_increasing(9 seconds)); UINT bytes; STRING op; }"""
+
+
+def test_rows_that_an_update_replaces_are_found_in_earlier_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events without the row before: a task reads its batches as if it had read all earlier ones."""
+    monkeypatch.setattr(table_files, "BATCH_ROWS", 7)
+    monkeypatch.setattr("highlevel.inline.table_sources.TEXT_BYTES", 300)
+    sql = "SELECT count(*) AS n, sum(bytes) AS b FROM keyed CHANGES BY op [RANGE 5 seconds]"
+    for seed in range(3):
+        random = Random(f"keyed {seed}")
+        lines = []
+        for number in range(80):
+            moment = dt.datetime.fromtimestamp((STARTED + number * 10**6) / 1e6, dt.UTC).isoformat()
+            key = {"id": random.randrange(12)}
+            row = {**key, "ts": moment, "bytes": random.randrange(99)}
+            deleted = random.random() < 0.2
+            lines.append({"op": "d" if deleted else "u", "before": key if deleted else None, "after": row})
+            lines[-1]["after"] = None if deleted else row
+        paths = [tmp_path / f"{seed}-{part}.jsonl" for part in range(2)]
+        for path, part in zip(paths, (lines[:37], lines[37:]), strict=True):
+            path.write_text("".join(f"{json.dumps(line)}\n" for line in part))
+        protocol = parse_schema(KEYED)["keyed"]
+        stream = FileStream.make("keyed", paths, protocol.columns, protocol.times, [])
+        whole = [rows.to_pylist() for _, rows, _ in stream.rows()]
+        assert sum(row["op"] == "d" for rows in whole[-5:] for row in rows) > 5, "updates withdraw rows"
+        for number, start in enumerate(index_table(stream).starts):
+            assert [rows.to_pylist() for _, rows, _ in stream.rows(start)] == whole[number:], (seed, number)
+        plan = Plan("q", sql, Tables({"keyed": stream}).bind(sql, None)[0].root)
+        used = spec([table_input(stream)], random, [plan])
+        found = [table for results, _ in steps(used, tmp_path / str(seed), random) for table in results.values()]
+        _, start = Tables.of_schema(KEYED, paths, {}).bind(sql, None)
+        with start() as answer:
+            assert ordered([*found]) == ordered([*answer.batches]), seed
+
+
 @pytest.mark.parametrize("count", [20, 24, 26])
 def test_a_file_that_changes_after_the_index_is_refused(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,125 @@
+"""LastRows: the last row of each key of a source, for events of Debezium that do not contain the row before a change.
+
+    event   key before   row after     rows, as `CHANGES BY op` reads them
+    r                    1 a           r 1 a
+    u                    1 b           d 1 a,  c 1 b          the last row of the key is withdrawn
+    u       1            2 b           d 1 b,  c 2 b          the key has changed
+    r                    2 b           d 2 b,  r 2 b          a snapshot that is sent again
+    d       2                          d 2 b
+    u                    3 c           c 3 c                  no earlier event of this key
+
+PostgreSQL and others write only the columns of the primary key before a change, or nothing if the key stays. A row that
+no earlier event inserted is in no result, so nothing is withdrawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
+from capture.lazy_dataclasses import dataclass
+
+MAX_KEYS = 1 << 20
+"""Maximum number of keys. The rows of more keys would need more memory for each further row of the source."""
+
+MAX_PARTS = 64
+"""Number of tables of stored rows that are joined to one: taking rows from many tables is slow."""
+
+Key = tuple[object, ...]
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanges:
+    """Withdrawn and inserted rows. `events`: for each row the number of its event; `withdrawn`: which are withdrawn."""
+
+    rows: pa.Table
+    events: Numbers
+    withdrawn: npt.NDArray[np.bool_]
+
+
+class LastRows:
+    """The last row of each key."""
+
+    def __init__(self, keys: Sequence[str], max_keys: int = MAX_KEYS) -> None:
+        """Store no rows yet. `keys`: the columns of the key, in any case."""
+        self._keys, self._max_keys = tuple(keys), max_keys
+        self._number_of: dict[Key, int] = {}
+        self._parts: list[pa.Table] = []
+        self.stored = 0
+        """Number of stored rows, including those that are no longer the last of their key."""
+
+    def apply(self, before: pa.StructArray, after: pa.StructArray) -> RowChanges:
+        """Return the changes of events. `before`: the old key, or NULL if it is that of `after`, the new row or NULL.
+
+        Raises ValueError for a row without a key, and for more than the maximum number of keys.
+        """
+        new_keys = self._keys_of(after)
+        changes: list[tuple[int, int, bool]] = []
+        next_row = self.stored
+        for event, (old, new) in enumerate(zip(self._keys_of(before), new_keys, strict=True)):
+            for key in dict.fromkeys(key for key in (old, new) if key is not None):
+                last = self._number_of.pop(key, None)
+                if last is not None:
+                    changes.append((event, last, True))
+            if new is not None:
+                self._number_of[new] = next_row
+                changes.append((event, next_row, False))
+                next_row += 1
+        if len(self._number_of) > self._max_keys:
+            raise ValueError(
+                f"got rows with more than {self._max_keys:,} keys that can be updated, expected fewer; "
+                "or events with the whole row 'before', and a schema without (key)"
+            )
+        self._store(after.filter(after.is_valid()))
+        events, numbers, withdrawn = np.array(changes, np.int64).reshape(-1, 3).T
+        rows = pa.concat_tables(self._parts).take(array_of(numbers))
+        self._compact()
+        return RowChanges(rows, events, withdrawn.astype(bool))
+
+    def _keys_of(self, rows: pa.StructArray) -> list[Key | None]:
+        """Return the key of each row, None for NULL."""
+        position_of = {field.name.lower(): number for number, field in enumerate(rows.type)}
+        missing = next((name for name in self._keys if name.lower() not in position_of), None)
+        if missing is not None:
+            raise ValueError(f"got rows without the column {missing} of the key, expected all columns of the key")
+        columns = [rows.field(position_of[name.lower()]).to_pylist() for name in self._keys]
+        keys: list[Key | None] = []
+        for is_valid, *values in zip(rows.is_valid().to_pylist(), *columns, strict=True):
+            if is_valid and None in values:
+                raise ValueError(f"got a row without a value of the key ({', '.join(self._keys)})")
+            keys.append(tuple(values) if is_valid else None)
+        return keys
+
+    def _store(self, rows: pa.StructArray) -> None:
+        """Add rows. Their numbers follow those of the stored rows."""
+        part = pa.Table.from_arrays(rows.flatten(), names=[field.name for field in rows.type])
+        if self._parts and self._parts[0].schema != part.schema:  # another file, with other types of the same columns
+            self._parts = [_with_schema(pa.concat_tables(self._parts), part.schema)]
+        self._parts.append(part)
+        self.stored += len(rows)
+
+    def _compact(self) -> None:
+        """Remove rows that are not the last of their key, if these are most of the stored rows."""
+        if self.stored <= 2 * len(self._number_of) + MAX_KEYS // 16 and len(self._parts) <= MAX_PARTS:
+            return
+        numbers = np.fromiter(self._number_of.values(), np.int64, len(self._number_of))
+        last = pc.take(pa.concat_tables(self._parts), array_of(numbers)).combine_chunks()
+        self._parts, self.stored = [last], len(numbers)
+        self._number_of = dict(zip(self._number_of, range(len(numbers)), strict=True))
+
+
+def _with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Convert the columns of rows, whose names match in any case. Columns that rows do not have are NULL."""
+    column_of = dict(zip(map(str.lower, rows.schema.names), rows.columns, strict=True))
+    columns = [
+        pa.nulls(rows.num_rows, field.type) if column is None else column.cast(field.type)
+        for field in schema
+        for column in [column_of.get(field.name.lower())]
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
