@@ -227,6 +227,14 @@ def query(
             "packets of each match of MATCH_RECOGNIZE. Reads the captures twice.",
         ),
     ] = None,
+    final_to: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Of a query with EMIT CHANGES also write the final rows, into this file. Its suffix selects the "
+            "format, as for --output.",
+        ),
+    ] = None,
     changes: Annotated[
         ChangeForm | None,
         typer.Option(
@@ -343,6 +351,7 @@ def query(
         }
         given |= {"--on": on != INLINE and schema is None, "--sampling": sampling, "--layer": layer != Layer.OUTER}
         given |= {"several queries": several, "--describe": describe, "--packets-to": packets_to}
+        given |= {"--final-to": final_to}
         source = "--schema" if schema is not None else f"{results[0]}, the results of a run,"
         if wrong := next((name for name, value in given.items() if value), None):
             expected = "one query, without options of captures"
@@ -362,14 +371,20 @@ def query(
             "--format": format,
         }
         others |= {"--plot": plot, "--changes": changes, "--slack": slack, "--lull": lull, "--packets-to": packets_to}
+        others |= {"--final-to": final_to}
         if wrong := next((name for name, value in others.items() if value), None):
             raise typer.BadParameter(f"--describe and {wrong}: expected one query, without options of its answer")
         plan, inputs = request.bind(queries[0], layer, rates, files, bindings, follow, params, _show_progress, threads)
         _describe(plan, inputs)
         return
-    if packets_to is not None and (several or on != INLINE):
-        problem = "several queries" if several else f"--on {on}"
-        raise typer.BadParameter(f"--packets-to {packets_to}: got {problem}, expected one query and the inline engine")
+    for name, file in (("--packets-to", packets_to), ("--final-to", final_to)):
+        if file is not None and (several or on != INLINE):
+            problem = "several queries" if several else f"--on {on}"
+            raise typer.BadParameter(f"{name} {file}: got {problem}, expected one query and the inline engine")
+    if final_to is not None and final_to in (output, packets_to, plot):
+        raise typer.BadParameter(f"--final-to {final_to}: got the file of another option, expected another name")
+    if final_to is not None and packets_to is not None:
+        raise typer.BadParameter(f"--final-to {final_to}: got --packets-to {packets_to} too, expected one of them")
     if several:
         from dashboards.several import Style, answer_all_into
 
@@ -408,12 +423,19 @@ def query(
     if plot is not None:
         _refuse_live("--plot reads complete inputs", inputs)
     drawn, form = _Drawing(plan, plot, output is not None or format is not None), _change_writer(plan, changes)
+    final_rows = None
+    if final_to is not None:
+        from dashboards.final_rows import FinalRows
+
+        final_rows = FinalRows(final_to, plan, times, live=live)
     with (
         contextlib.nullcontext() if live else interrupt_at_sigterm(),
         (
-            answer(plan, inputs, on, slots, threads, disorder, idle, settings)
-            if evidence is None
-            else evidence.answer(slots, threads, disorder)
+            evidence.answer(slots, threads, disorder)
+            if evidence is not None
+            else answer(plan, inputs, on, slots, threads, disorder, idle, settings)
+            if final_rows is None
+            else final_rows.answer(inputs, slots, threads, disorder, idle)
         ) as result,
     ):
         if result.run is not None:
