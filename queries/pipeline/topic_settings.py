@@ -71,7 +71,10 @@ def topic_link(name: str, section: Section, base: Path) -> TopicLink:
     topic = section.value("topic", str, "")
     if not topic:
         raise PipelineError(f"{section.prefix}topic: got {topic!r}, expected the name of a topic")
-    brokers = read_brokers(section)
-    return TopicLink(
-        name, Topic(topic, brokers, tuple(read_conf(section, "link").items())), read_protocol(name, section, base)
-    )
+    brokers, protocol = read_brokers(section), read_protocol(name, section, base)
+    if key := next((column.name for column in protocol.columns if column.is_key), None):
+        raise PipelineError(
+            f"{section.prefix}schema: got the key {key}, expected no column with the attribute key: rows of a topic "
+            "are not stored by key, so events of Debezium need the whole row 'before'"
+        )
+    return TopicLink(name, Topic(topic, brokers, tuple(read_conf(section, "link").items())), protocol)

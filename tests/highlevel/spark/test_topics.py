@@ -222,6 +222,11 @@ def test_without_the_package_the_error_names_it(monkeypatch: pytest.MonkeyPatch)
         ('topic = "TOPIC"', 'topic = "t"\ncapture = "x"', "links.logins.capture is not known; valid here: topic"),
         ("log_level = 0", '"group.id" = "x"', "links.logins.conf: got group.id, which the link sets itself"),
         ("PROTOCOL logins", "PROTOCOL other", "links.logins.protocol: logins is no protocol of the schema"),
+        (
+            "STRING user",
+            "STRING user (key)",
+            "links.logins.schema: got the key user, expected no column with the attribute",
+        ),
     ],
 )
 def test_wrong_links_are_errors(old: str, new: str, error: str, tmp_path: Path) -> None:
