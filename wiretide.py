@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import typer
 
     from capture.errors import InputError, MissingPackageError, WiretideError
+    from dashboards.frame_run import FrameRun
     from dashboards.inputs import Inputs
     from highlevel.aggregation import AggregateError
     from highlevel.compare.question import NotComparedError
@@ -57,6 +58,7 @@ __all__ = [
     "packets",
     "query",
     "register",
+    "stream",
     "watch",
 ]
 
@@ -307,6 +309,39 @@ def register(spark: object) -> None:
     from queries.pipeline.inputs import bind_files
 
     register_source(spark, bind_files, compile_query)
+
+
+def stream(
+    queries: str | Mapping[str, str],
+    frames: Mapping[str, object],
+    folder: str | os.PathLike[str],
+    *,
+    schema: str | os.PathLike[str],
+    trigger: Mapping[str, Any] | None = None,
+    partitions: int | None = None,
+    on_results: Callable[[dict[str, pa.Table]], None] | None = None,
+) -> FrameRun:
+    """Start queries over streaming DataFrames of Spark, in their session (docs/guide/dataframes.md).
+
+        logins = spark.readStream.schema("ts TIMESTAMP, user STRING").json("logins")
+        sql = "SELECT user, count(*) AS n FROM logins [RANGE 1 minute] GROUP BY user"
+        schema = "PROTOCOL logins { TIME ts (banded_increasing(10 seconds)); STRING user; }"
+        run = wiretide.stream(sql, {"logins": logins}, "state", schema=schema)
+
+    * `queries`: one query, or queries by name, which may read each other.
+    * `frames`: the DataFrame of each protocol of `schema` that the queries read. Other columns are ignored.
+    * `folder`: state, checkpoint and results. A later call with the same folder continues. `wiretide.query` reads the
+      results. On a cluster all executors must reach the folder under this path.
+    * `trigger`: arguments of Spark's `DataStreamWriter.trigger`, such as {"availableNow": True}.
+    * `partitions`: operator partitions; by default the cores of the session.
+    * `on_results`: called after each micro-batch with its final rows, by query.
+
+    Raises QueryError for a wrong query, InputError for a column that is missing or has another type, and ValueError for
+    objects that are no streaming DataFrames.
+    """
+    from dashboards.frame_run import start_frames
+
+    return start_frames(queries, frames, folder, schema, trigger, partitions, on_results)
 
 
 def aggregate(name: str, parts: Mapping[str, str], finish: Callable[..., object]) -> None:

@@ -102,7 +102,8 @@ class Input:
     folder of a spool (`lowlevel.spool`). Only `highlevel.spark` reads spools. `bound_kinds`: kinds of rows that are
     names of links of the run too. `FROM packets` then reads only the link of this name. `table`: the files with a
     schema that are the input in place of a capture; the path is the first of them. `topic`: a partition of a topic is
-    the input; the path only names it. Only `highlevel.spark` reads tables and topics.
+    the input; `frame`: a streaming DataFrame of Spark with these columns. Then the path only names the input. Only
+    `highlevel.spark` reads tables, topics and DataFrames.
     """
 
     link: str
@@ -113,6 +114,7 @@ class Input:
     bound_kinds: frozenset[str] = frozenset()
     table: FileStream | None = None
     topic: TopicPartition | None = None
+    frame: FileStream | None = None
 
     @property
     def is_capture(self) -> bool:
@@ -122,12 +124,12 @@ class Input:
     @property
     def rows(self) -> FileStream | None:
         """The columns of an input whose rows have a schema; None for captures and spools."""
-        return self.table if self.topic is None else self.topic.stream
+        return (self.table or self.frame) if self.topic is None else self.topic.stream
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The paths of the input: several only for a table, none for a topic."""
-        if self.topic is not None:
+        """The paths of the input: several only for a table, none for a topic or a DataFrame."""
+        if self.topic is not None or self.frame is not None:
             return ()
         return (self.path,) if self.table is None else self.table.paths
 

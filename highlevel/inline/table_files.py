@@ -156,6 +156,16 @@ class FileStream(Stream):
             with open_source(source, self._json_schema) as opened:
                 self._positions(source, opened.names)
 
+    def find_positions(self, names: Sequence[str]) -> list[int]:
+        """Return the position of each declared column in `names`. Raises InputError for a missing column."""
+        return self._positions(pa.table({}), names)
+
+    def check_types(self, schema: pa.Schema) -> None:
+        """Raise InputError for a column with another type. `schema` has the declared columns, in their order."""
+        table = schema.empty_table()
+        for column, values in zip(self.declared, table.columns, strict=True):
+            self._values(table, column, pa.array([], values.type))
+
     def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch, int]]:
         """Yield the rows of a leaf of this stream: the watermark before each batch, the batch, the watermark after."""
         band = self.band(leaf.streams[1])

@@ -1,6 +1,7 @@
 """Check Spark's checkpoint before Spark starts.
 
-    checkpoint/offsets/<batch id>    ends of micro-batch n: "v1", metadata, {"0 /a.pcap": 12, ...}, one a line
+    checkpoint/offsets/<batch id>    ends of micro-batch n: "v1", metadata, {"0 /a.pcap": 12, ...}, one a line;
+                                     for DataFrames a line for each source of Spark, in its own form
     checkpoint/commits/<batch id>    written when micro-batch n is done
     checkpoint/metadata              the ID of the query
 
@@ -37,11 +38,12 @@ def newest_planned(folder: Path) -> int:
     return max(_batch_ids(folder / "checkpoint" / "offsets"), default=-1)
 
 
-def check_checkpoint(folder: Path, offset_keys: Mapping[str, int]) -> int:
+def check_checkpoint(folder: Path, offset_keys: Mapping[str, int] | None) -> int:
     """Return the number of the next micro-batch of a run's folder.
 
-    `offset_keys` contains each key of the offsets, with the first micro-batch whose offsets contain this key. Raises
-    FolderError if the checkpoint is damaged, or does not belong to the totals and results of the folder.
+    `offset_keys` contains each key of the offsets, with the first micro-batch whose offsets contain this key; None if
+    sources of Spark have planned the offsets, in forms of their own. Raises FolderError if the checkpoint is damaged,
+    or does not belong to the totals and results of the folder.
     """
     checkpoint = folder / "checkpoint"
     totals_files = TotalsFiles(folder / "totals")
@@ -63,17 +65,22 @@ def check_checkpoint(folder: Path, offset_keys: Mapping[str, int]) -> int:
         _parse(checkpoint / "commits" / str(newest_batch_id), 2)
     for batch_id in range(max(0, next_batch_id - 1), newest_batch_id + 1):
         path = checkpoint / "offsets" / str(batch_id)
-        planned_offsets = _parse(path, 3)
-        expected_keys = {key for key, since in offset_keys.items() if since <= batch_id}
-        if not expected_keys <= set(planned_offsets) <= set(offset_keys) or not all(
-            type(value) is int for value in planned_offsets.values()
-        ):
-            raise FolderError(f"{path}: damaged: got offsets of {', '.join(planned_offsets) or 'no input'}; {REMEDY}")
+        if offset_keys is not None:
+            _check_offsets(path, batch_id, offset_keys)
         if batch_id < next_batch_id or batch_id == totals_files.last_batch_id():
             expected_checksum = totals_files.load(batch_id).offsets
             if offsets_checksum(checkpoint, batch_id) != expected_checksum:
                 raise FolderError(f"{path}: damaged: got another checksum than {expected_checksum}; {REMEDY}")
     return next_batch_id
+
+
+def _check_offsets(path: Path, batch_id: int, offset_keys: Mapping[str, int]) -> None:
+    planned_offsets = _parse(path, 3)
+    expected_keys = {key for key, since in offset_keys.items() if since <= batch_id}
+    if not expected_keys <= set(planned_offsets) <= set(offset_keys) or not all(
+        type(value) is int for value in planned_offsets.values()
+    ):
+        raise FolderError(f"{path}: damaged: got offsets of {', '.join(planned_offsets) or 'no input'}; {REMEDY}")
 
 
 def _batch_ids(folder: Path) -> list[int]:

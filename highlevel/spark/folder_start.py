@@ -68,7 +68,8 @@ def prepare_folder(folder: Path, assignment: InputAssignment, new: RunIdentity, 
     remove_staged(folder / "staged")
     move_to_dates(folder / "output", folder / "staged" / "undated")
     finish_division(folder, known.partitions)
-    next_batch = check_checkpoint(folder, {input_.offset_key: input_.since for input_ in known.inputs})
+    offset_keys = {input_.offset_key: input_.since for input_ in known.inputs}
+    next_batch = check_checkpoint(folder, None if known.reads_frames else offset_keys)
     totals_files = TotalsFiles(folder / "totals")
     totals_files.load(next_batch - 1)
     last_batch = totals_files.last_batch_id()

@@ -224,9 +224,10 @@ class FragmentTask:
         return arrivals
 
     def caught_up(self, newest_times: Mapping[int, int]) -> list[Arrival]:
-        """Return watermarks of partitions of topics that have no more rows (`highlevel.spark.topic_reading`).
+        """Return watermarks of DataFrames and of partitions of topics that have no more rows.
 
-        `newest_times`: the newest first time of the topic, ns, by the number of the input.
+        `newest_times`: the newest first time of the link, ns, by the number of the input
+        (`highlevel.spark.topic_reading`).
         """
         arrivals = []
         for port in self.ports:

@@ -53,7 +53,8 @@ class LevelTask:
 
     `ended_inputs` are the IDs of the inputs that earlier micro-batches have read to their ends. These inputs send no
     more watermarks, so this function sends their last watermark to queries that begin with this micro-batch.
-    `newest_times`: the newest times of topics, for partitions that have no more rows (`highlevel.spark.topic_reading`).
+    `newest_times`: the newest times of topics, for partitions that have no more rows, and of DataFrames
+    (`highlevel.spark.topic_reading`).
     With `measure` the counters also contain `measured`: the figures of each plan node. `writer` writes the results of
     partitions with many rows.
     """

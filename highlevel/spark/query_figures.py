@@ -83,6 +83,8 @@ class QueryFigures:
         """Set the number of blocks, segments or messages of each link that no finished micro-batch has read."""
         backlog: dict[tuple[str, str], int] = {}
         for input_, number in zip(assignment.inputs, assignment.input_ids, strict=True):
+            if input_.frame is not None:  # its backlog is unknown
+                continue
             position, size = progress.get(number, (0, 0))
             if input_.spool:
                 try:

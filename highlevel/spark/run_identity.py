@@ -47,6 +47,9 @@ READABLE_FORMATS = (7, STATE_FORMAT)
 FORMAT = "state format"
 """Key of the layout's version. A run that continues an older folder sets it to STATE_FORMAT before it writes state."""
 
+A_FRAME = "a DataFrame"
+"""The content of an input that is a DataFrame."""
+
 DIGEST = "sums"
 """Prefix of the digest of a capture in run.json. Folders of earlier versions contain another digest, without a
 prefix.
@@ -71,7 +74,7 @@ class StoredQuery:
 class StoredInput:
     """An input of a run. The offsets contain it from micro-batch `since` on. `is_read`: a query reads it.
 
-    `content` is a digest of the capture, "a spool" or "a topic".
+    `content` is a digest of the capture, "a spool", "a topic" or "a DataFrame".
     """
 
     id: int
@@ -101,6 +104,11 @@ class RunIdentity:
     queries: tuple[StoredQuery, ...]
     inputs: tuple[StoredInput, ...]
     next_query_id: int
+
+    @property
+    def reads_frames(self) -> bool:
+        """Return whether the inputs are DataFrames. Sources of Spark then plan the micro-batches."""
+        return any(input_.content == A_FRAME for input_ in self.inputs)
 
     @property
     def partitions(self) -> int:
@@ -210,6 +218,8 @@ def describe_run(assignment: InputAssignment, part_count: int, block_records: in
     for number, input_ in enumerate(assignment.inputs):
         if input_.topic is not None:
             content = "a topic"
+        elif input_.frame is not None:
+            content = A_FRAME
         elif input_.table is not None:
             content = digest_table(input_.table)
         else:

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -42,6 +43,7 @@ from highlevel.results.row_limit import RowLimit
 from highlevel.spark.decompressed_inputs import Say, map_inputs
 from highlevel.spark.errors import RunError, make_report
 from highlevel.spark.folder_start import check_subfolders, prepare_folder
+from highlevel.spark.frame_reading import add_batch_end, open_frames
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.kernel_compilation import compile_kernels
 from highlevel.spark.locks import Locks
@@ -105,6 +107,8 @@ class StreamRun:
         say: Say = print,
         on_restart: Callable[[], None] = lambda: None,
         measure: bool = False,
+        frames: Mapping[str, DataFrame] | None = None,
+        trigger: Mapping[str, Any] | None = None,
     ) -> None:
         """Check the options. Inputs are not opened yet.
 
@@ -113,7 +117,9 @@ class StreamRun:
         restart. `row_limits` contains the maximum number of rows that `on_batch` needs of a query; it receives all rows
         of a query without a limit, and always all changes. Without `on_batch`, every query has the default limit,
         except queries with changes. With `measure` there is only one query: its nodes are measured (`measurements`),
-        and the counters of a leaf are labelled with the name of the leaf instead of the query.
+        and the counters of a leaf are labelled with the name of the leaf instead of the query. `frames`: the streaming
+        DataFrames of the inputs, by link (`highlevel.spark.frame_reading`); then all inputs are DataFrames. `trigger`:
+        arguments of Spark's `DataStreamWriter.trigger`. With `availableNow` the run ends after the rows that exist.
         """
         options = {"partitions": partitions, "max_blocks": max_blocks, "speed": speed, "max_bytes": max_bytes}
         options["keep_results"] = keep_results
@@ -177,6 +183,8 @@ class StreamRun:
         self._batch_lock = threading.RLock()
         self._restarts = Restarts(say)
         self._measure = measure
+        self._frames = frames or {}
+        self._trigger = trigger or {}
         self._measured_batches: dict[int, tuple[list[Measurement], list[float]]] = {}
         self._figures = QueryFigures()
         self._copies = WatchedCopies(plans, self.folder, self.say)
@@ -226,7 +234,7 @@ class StreamRun:
                 check_topic(input_.topic)
             elif input_.table is not None:
                 input_.table.check()
-            elif not input_.spool:
+            elif input_.is_capture:
                 open_finite(input_.path, "the stream engine")
         make_private_folder(self.folder)
         check_subfolders(self.folder)
@@ -308,7 +316,10 @@ class StreamRun:
         self._repeats_batch = True
         while True:
             try:
-                writer = open_stream(spark, spec).writeStream.foreachBatch(self._on_micro_batch)
+                rows = open_frames(self._frames, self.assignment) if self._frames else open_stream(spark, spec)
+                writer = rows.writeStream.foreachBatch(self._on_micro_batch)
+                if self._trigger:
+                    writer = writer.trigger(**self._trigger)
                 # The path has the scheme `file:`, because `spark.hadoop.fs.defaultFS` may name another file system.
                 # `Path.as_uri` is not used, because Spark does not decode %XX.
                 return writer.option("checkpointLocation", f"file:{self.folder / 'checkpoint'}").start()
@@ -337,6 +348,8 @@ class StreamRun:
     def _process_batch(self, rows: DataFrame, batch_id: int) -> None:
         self._locks.lock_spools(self.assignment.inputs)
         self._copies.refresh(batch_id)
+        if self._frames:
+            rows = add_batch_end(rows, self.assignment, batch_id)
         batch = self._processor.process(rows, batch_id, is_repeated=self._repeats_batch)
         self._repeats_batch = False
         self.totals, self.written_files, self.rests = batch.totals, batch.files, batch.rests
@@ -366,6 +379,9 @@ class StreamRun:
             while not self._ended.wait(0.2):
                 if self._is_running():
                     self._read_figures()
+                elif self._is_triggered_to_end and self._running_query().exception() is None:
+                    self._read_figures(is_final=True)
+                    return True
                 else:
                     self._restart()
                 if deadline is not None and time.monotonic() >= deadline:
@@ -380,6 +396,10 @@ class StreamRun:
                     self._read_figures(is_final=True)
                     return True
                 self._restart()
+
+    @property
+    def _is_triggered_to_end(self) -> bool:
+        return bool(self._trigger.get("availableNow") or self._trigger.get("once"))
 
     def _read_figures(self, *, is_final: bool = False) -> None:
         assert isinstance(self._session, SparkSession), "a started run has a session"

@@ -23,6 +23,7 @@ from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from capture.topics import TopicClient
+from highlevel.inline.engine import Input
 from highlevel.inline.topic_rows import TopicPartition
 from highlevel.metrics import TOPIC_MESSAGES_LOST, TOPIC_MESSAGES_READ, TOPIC_MESSAGES_WRONG
 from highlevel.spark.input_assignment import InputAssignment
@@ -146,19 +147,24 @@ def check_topic(partition: TopicPartition) -> None:
 
 
 def find_newest_times(assignment: InputAssignment, totals: Totals) -> Mapping[int, int]:
-    """Return the newest time of its topic, ns, for each partition that was read to its end; by the number of the input.
+    """Return the newest time of its link, ns, for each partition of a topic that was read to its end.
 
-    `totals` are those after the last micro-batch.
+    A DataFrame is always read to its end. The keys are the numbers of inputs. `totals` are those after the last
+    micro-batch.
     """
     newest: dict[str, int] = {}
     for input_, number in zip(assignment.inputs, assignment.input_ids, strict=True):
-        if input_.topic is not None and number in totals.newest_times:
+        if _has_no_end(input_) and number in totals.newest_times:
             newest[input_.link] = max(newest.get(input_.link, BEGINNING), totals.newest_times[number])
     return {
         position: newest[input_.link]
         for position, (input_, number) in enumerate(zip(assignment.inputs, assignment.input_ids, strict=True))
-        if input_.topic is not None and input_.link in newest and _is_read(totals, number)
+        if _has_no_end(input_) and input_.link in newest and _is_read(totals, number)
     }
+
+
+def _has_no_end(input_: Input) -> bool:
+    return input_.topic is not None or input_.frame is not None
 
 
 def _is_read(totals: Totals, input_id: int) -> bool:
