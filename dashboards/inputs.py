@@ -43,7 +43,7 @@ from queries.pipeline.input_options import Slack
 from queries.pipeline.inputs import check_streams, is_live
 
 API_MODULES = ("wiretide", __name__)
-"""Modules between the user's code and a warning."""
+"""Modules of the Python API. Warnings are reported with the line of the user's code that called them."""
 
 
 @dataclass(frozen=True)
@@ -318,7 +318,9 @@ class Result:
         finally:
             batches.cancel()
             closed = loop.run_in_executor(thread, batches.close)
-            thread.shutdown(wait=False)  # also if this task is cancelled again before the run is closed
+            thread.shutdown(
+                wait=False
+            )  # without waiting, in case this task is cancelled again before the run is closed
             await closed
             thread.shutdown()
 
@@ -425,7 +427,7 @@ def open_inputs(
 
     With a `schema` the inputs are files or tables with its protocols.
 
-    Runs open the captures. With `check`, wrong captures are errors of this call.
+    Captures are opened when a query runs. With `check`, they are also checked by this call, which raises the errors.
     """
     if not (files or streams):
         raise InputError("got no input, expected captures, folders, globs or one table after the query, or streams")
@@ -446,7 +448,7 @@ def open_inputs(
         if options != Options():
             raise ValueError(f"got options of captures together with {results[0]}, the results of a run")
         stored = tables_of([os.fspath(path) for path in paths], named)
-        assert stored is not None, "one of the inputs has results"
+        assert stored is not None, "tables_of returns tables, because an input is results"
         return Inputs(stored)
     captures = Captures(paths, named, options)
     if check:

@@ -103,7 +103,9 @@ class GrowingBytes:
 
     def _is_unchanged(self, min_size: int) -> bool:
         """Return whether the file has at least `min_size` bytes, and its identifying bytes are unchanged."""
-        status = os.fstat(self.descriptor)  # called first, so its time is not newer than the compared content
+        status = os.fstat(
+            self.descriptor
+        )  # called before the content is read, so its time is not newer than the compared content
         head = os.pread(self.descriptor, min(IDENTITY_BYTES, min_size), 0)
         tail = os.pread(self.descriptor, len(self.tail), self.consumed - len(self.tail))
         is_same = head.startswith(self.head) and tail == self.tail
@@ -124,8 +126,8 @@ Identity = tuple[int, int]
 """Device and inode number of a file."""
 
 MAX_LISTING_SHARE = 0.05
-"""Maximum share of time for listing a folder. An unchanged modification time of the folder does not prevent a listing,
-because the folder's files may have changed."""
+"""Largest share of the run time in which a folder is listed. An unchanged modification time of the folder does not
+prevent a listing, because the folder's files may have changed."""
 
 MAX_STORED_NAMES = 65_536
 """Maximum number of stored names of read files. A compressed version of such a file is recognised by its name."""
@@ -184,7 +186,9 @@ class Rotation:
         self._progress: dict[Identity, FileProgress] = {}
         self._names: dict[str, None] = {}
         self._records_read: dict[str, int] = {}  # name of a file that another process read -> records read
-        self._restored_inodes: dict[int, list[Identity]] = {}  # of files in restored progress, until the first listing
+        self._restored_inodes: dict[
+            int, list[Identity]
+        ] = {}  # progress that another process stored, until the first listing has identified its files
         self._current: Identity | None = None
         self._listed: list[tuple[Path, os.stat_result]] = []
         self._list_again_at = 0.0

@@ -36,7 +36,8 @@ def add_disorder(
 ) -> NDArray[np.int64]:
     """Return `times` with disorder, as multiples of `unit` ns. Uses the lower half of each draw.
 
-    Time and delay are truncated separately, because a truncated difference could be late by the full span.
+    Time and delay are rounded down separately. If their difference were rounded down, a packet could be late by the
+    full span.
     """
     if disorder == "none":
         return times - times % unit

@@ -18,10 +18,11 @@ FIRING, ENDED = "firing", "ended"
 """The status of a message."""
 
 FINAL, PROVISIONAL = "final", "provisional"
-"""The state of the windows that cause an alert: watermarks guarantee that final ones do not change."""
+"""The state of the windows that cause an alert. Final windows do not change any more, provisional windows may
+change."""
 
 ROWS = "rows"
-"""The name in a summary of the number of matching rows."""
+"""The name that a summary uses for the number of matching rows, `{rows}`."""
 
 _NAME = re.compile(r"\{([^{}]*)\}")
 
@@ -58,7 +59,7 @@ def make_message(rule: AlertRule, plan: Plan, change: Change, state: str = FINAL
 
 
 def end_message(message: Message, ended: int, reason: Reason, state: str | None = None) -> Message:
-    """Return the message that an alert has ended (ns), from a message that it is firing."""
+    """Convert the message of a firing alert to the message that it ended at the time `ended` (ns)."""
     ending = {**message, "status": ENDED, "ended": utc(ended), "reason": reason, "state": state or message["state"]}
     return {**ending, "message": _message_id(ending)}
 

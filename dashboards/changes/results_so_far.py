@@ -33,8 +33,8 @@ from lowlevel.punctuation import BEGINNING, END
 class Update:
     """The effect of a micro-batch on the results of a query. Rows have the columns of the final results.
 
-    `changed`: all rows of each window whose rows are different now, by its bounds in ns; empty for rows without
-    windows. `closed`: the rows that became final. `returned` and `withdrawn`: numbers of rows.
+    `changed`: all rows of each window whose rows have changed, by the bounds of the window in ns. Empty for rows
+    without windows. `closed`: the rows that became final. `returned` and `withdrawn`: numbers of rows.
     """
 
     changed: Mapping[tuple[int, int], pa.Table]
@@ -72,10 +72,10 @@ class ResultsSoFar:
         self._current = CurrentResults(plan.name, self.plan.schema, self.time)
 
     def continue_after(self, batch: int, after: int) -> None:
-        """Read the changes up to micro-batch `batch`: those of rows with a time after `after` (ns).
+        """Read the changes up to micro-batch `batch` again, if the time of their row is after `after` (ns).
 
-        The newest window is always read, and all windows that the files of final rows lack. Raises InputError for
-        damaged files.
+        The newest window is always read, and all windows that are not yet in the files of final rows. Raises InputError
+        for damaged files.
         """
         log = ChangeLog(self._output, self._changing.name, batch)
         after = min(after, log.newest_time() - 1) if log.paths else after
@@ -91,7 +91,7 @@ class ResultsSoFar:
         """Add the changes of a micro-batch, and close the rows up to the watermark (ns).
 
         `sampled`: the times at which a node sampled the packets of a spool; None for other inputs. A micro-batch that
-        was added before changes nothing. So a crash after it loses and repeats no final row.
+        was added before has no effect. So after a crash no final row is lost or written twice.
         """
         is_new = batch > self.batch
         times = self._current.add(changes) if is_new else []
@@ -127,7 +127,7 @@ class ResultsSoFar:
         name, oldest = self.plan.name, self._current.oldest
         samples.set(PROVISIONAL_BYTES, self._current.bytes if self._current.num_rows else 0, name)
         if self.time not in self.plan.times:
-            return  # a number of an interval
+            return  # the values are numbers of intervals, not times
         age = 0 if oldest is None or newest is None else max(0, newest - oldest)
         samples.set(PROVISIONAL_AGE, age / SECOND, name)
         if self.watermark not in (BEGINNING, END):
@@ -152,7 +152,7 @@ class ResultsSoFar:
             new = mark_estimates(new, sampled)
             columns = (*columns, Column(ESTIMATED, Type.BOOL)) if new.num_columns > len(columns) else columns
         stored = with_columns(readable(new, self.plan.times), columns, self.time, stored_key(self.plan.root))
-        # A start adds the last micro-batch again. Its rows may be in a file that is complete since.
+        # After a start, the last micro-batch is added again. A file that is now complete may already contain its rows.
         repeated: dict[str, list[Path]] | None = {} if self._repeats_batch else None
         write_results(self._output, batch, {self._final_name: stored}, self._keep, repeated=repeated)
         self._repeats_batch = False

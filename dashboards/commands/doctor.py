@@ -24,6 +24,9 @@ PACKAGES = {
     "pandas": ("frames", "results as pandas data frames"),
     "polars": ("frames", "results as Polars data frames"),
     "duckdb": ("frames", "results as DuckDB relations"),
+    "psycopg": ("postgresql", "sinks of PostgreSQL"),
+    "deltalake": ("delta", "sinks of Delta Lake"),
+    "confluent_kafka": ("kafka", "sinks and topics of Kafka"),
 }
 """Optional packages: the extra of `pip install` that contains the package, and the features that need it."""
 

@@ -17,7 +17,7 @@ SUFFIXES = (".svg", ".png", ".html")
 def check_plot_file(path: Path) -> None:
     """Raise PlotError for a name without the suffix of a format."""
     if path.suffix.lower() not in SUFFIXES:
-        raise PlotError(f"--plot {path}: got no suffix of a format, expected a name with {', '.join(SUFFIXES)}")
+        raise PlotError(f"--plot {path}: got a name without a known suffix, expected {', '.join(SUFFIXES)}")
 
 
 def write_plot(path: Path, answer: AnswerRows) -> str:

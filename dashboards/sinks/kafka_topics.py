@@ -1,14 +1,16 @@
 """Topics of Kafka, with the package confluent-kafka.
 
-Each query has a topic with its name. A message is a row as JSON; its key contains the columns that identify the row, so
-a compacted topic keeps the newest row of each. Of changes each change is a message, with `weight` and `final`.
+Each query has a topic with its name. A message is a row as JSON. Its key contains the columns that identify the row, so
+a compacted topic keeps the newest row for each key. For a query with changes, each change is a message, with `weight`
+and `final`.
 
 All messages of a query in a micro-batch and its ID are one transaction. The ID is a message in the topic
-`wiretide-batches`, whose key is the run, and the ID and the name of the query. So consumers with `isolation.level =
-read_committed`, the default, receive each row once.
+`wiretide-batches`. The key of this message consists of the run, the ID of the query, and its name. So consumers with
+`isolation.level = read_committed`, the default, receive each row once.
 
-A process that ends leaves an open transaction, which the broker may still commit. So the last ID is read after a new
-producer has ended it, and up to the end that the topic has then: transactions of other runs may hide later messages.
+A process that ends leaves an open transaction, which the broker may still commit. So a new producer first ends this
+transaction. Then the last ID is read, up to the end that the topic has at this moment. Open transactions of other runs
+could hide messages before this end.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ import pyarrow as pa
 from dashboards.sinks.target import SinkError, StoredQuery, UnreachableError
 from lowlevel.times import time_texts
 
-BATCHES = "wiretide-batches"
+BATCHES_TOPIC = "wiretide-batches"
 
-SECONDS = 10.0
+TIMEOUT_SECONDS = 10.0
 """Time to wait for a broker."""
 
-TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 PERMANENT_ERRORS = (
     "_INVALID_ARG",
@@ -42,7 +44,7 @@ PERMANENT_ERRORS = (
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     "INVALID_TRANSACTION_TIMEOUT",
 )
-"""Names of errors that another attempt does not solve."""
+"""Names of errors that would occur again at the next attempt."""
 
 
 class KafkaTopics:
@@ -64,12 +66,12 @@ class KafkaTopics:
     def prepare(self, query: StoredQuery) -> None:
         """Check the name of the topic, and that a broker answers."""
         topic = self._prefix + query.name
-        if not TOPIC.fullmatch(topic) or topic in (".", ".."):
+        if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
             expected = "1 to 249 letters of ASCII, digits, `.`, `_` and `-`; rename the query"
             raise SinkError(f"topic {topic!r}: expected {expected}")
         consumer = self._call(self._consumer)
         try:
-            self._call(lambda: consumer.list_topics(timeout=SECONDS))
+            self._call(lambda: consumer.list_topics(timeout=TIMEOUT_SECONDS))
         finally:
             consumer.close()
 
@@ -79,7 +81,7 @@ class KafkaTopics:
 
     def _last_batch(self, run: str, query: StoredQuery) -> int:
         self._producer(run, query)
-        ends = self._find_ends(self._prefix + BATCHES)
+        ends = self._find_ends(self._prefix + BATCHES_TOPIC)
         consumer = self._consumer()
         try:
             return self._read_last(consumer, _key(run, query), ends)
@@ -90,11 +92,11 @@ class KafkaTopics:
         """Return the end of each partition that is not empty, open transactions included."""
         consumer = self._consumer("read_uncommitted")
         try:
-            metadata = consumer.list_topics(topic, timeout=SECONDS).topics[topic]
+            metadata = consumer.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic]
             ends = {}
             for partition in metadata.partitions if metadata.error is None else ():
                 place = self._kafka.TopicPartition(topic, partition)
-                first, end = consumer.get_watermark_offsets(place, timeout=SECONDS)
+                first, end = consumer.get_watermark_offsets(place, timeout=TIMEOUT_SECONDS)
                 if first < end:
                     ends[partition] = end
             return ends
@@ -103,18 +105,18 @@ class KafkaTopics:
 
     def _read_last(self, consumer: Any, key: bytes, ends: dict[int, int]) -> int:
         """Return the number in the last message with a key before the ends of the partitions."""
-        topic = self._prefix + BATCHES
+        topic = self._prefix + BATCHES_TOPIC
         last, unread = -1, dict(ends)
         begin = self._kafka.OFFSET_BEGINNING
         consumer.assign([self._kafka.TopicPartition(topic, partition, begin) for partition in unread])
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while unread:
             message = consumer.poll(max(deadline - time.monotonic(), 0))
             if message is None:
                 raise UnreachableError(f"topic {topic}: its end cannot be read, another run's transaction may be open")
             if message.error() is None:
                 last = max(last, int(message.value())) if message.key() == key else last
-                deadline = time.monotonic() + SECONDS
+                deadline = time.monotonic() + TIMEOUT_SECONDS
             elif message.error().code() != self._kafka.KafkaError._PARTITION_EOF:
                 raise self._kafka.KafkaException(message.error())
             elif message.offset() >= unread[message.partition()]:
@@ -132,8 +134,8 @@ class KafkaTopics:
             for chunk in rows:
                 for key, value in encode_rows(query, chunk):
                     self._produce(producer, self._prefix + query.name, key, value)
-            self._produce(producer, self._prefix + BATCHES, _key(run, query), str(batch).encode())
-            producer.commit_transaction(SECONDS)
+            self._produce(producer, self._prefix + BATCHES_TOPIC, _key(run, query), str(batch).encode())
+            producer.commit_transaction(TIMEOUT_SECONDS)
         except BaseException:
             # The next attempt begins with a new producer, which ends the transaction of this one.
             del self._producers[query.name]
@@ -144,7 +146,7 @@ class KafkaTopics:
         if query.name not in self._producers:
             conf = {**self._conf, "transactional.id": f"wiretide-{run}-{query.name}"}
             producer = self._kafka.Producer(conf)
-            producer.init_transactions(SECONDS)
+            producer.init_transactions(TIMEOUT_SECONDS)
             self._producers[query.name] = producer
         return self._producers[query.name]
 
@@ -176,7 +178,7 @@ class KafkaTopics:
 
 
 class _Silence:
-    """A logger that drops the lines of librdkafka: the errors are raised."""
+    """A logger that drops the lines of librdkafka, because its errors are raised as exceptions."""
 
     def log(self, *_: object) -> None:
         """Drop a line."""

@@ -87,7 +87,8 @@ LeafItem = tuple[int, Item]
 """The number of a leaf, and an item for it."""
 
 READS_PER_BYTE = 2
-"""Each byte of a mapped file is read twice: scanned, then decoded. A byte of a stream is read once and counts twice."""
+"""Each byte of a mapped file is read twice: it is scanned, then decoded. A byte of a stream is read once, and counts as
+two reads."""
 
 Progress = Callable[[int], None]
 """Called with the bytes processed since its last call."""
@@ -135,7 +136,8 @@ class Shard:
         self.next_time = BEGINNING
         """Approximate time of the next rows, ns. The waiting shard with the smallest value continues first."""
         self.max_lead = END
-        """The shard waits while a shard in use has a `next_time` smaller by more than this, ns. END: it never waits."""
+        """In ns. The shard waits while its `next_time` is more than this after the `next_time` of another shard in use.
+        END: it never waits."""
         self.newest = BEGINNING
         """Largest record time so far, ns."""
         self.node: Node | None = None
@@ -145,7 +147,11 @@ class Shard:
         self._final_samples: Samples | None = None
 
     def raise_watermark(self, watermark: int) -> Iterator[LeafItem]:
-        """Yield the watermark for each leaf. Leaves with inexact times get only END."""
+        """Yield the watermark for each leaf.
+
+        The exact watermark of a block does not apply to leaves whose times are not the record times. They receive only
+        END.
+        """
         for number, leaf in self.input.leaves:
             if leaf.low.has_record_watermarks or watermark == END:
                 yield number, Punctuation(self.input.link, watermark)

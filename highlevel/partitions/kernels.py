@@ -9,7 +9,7 @@ from __future__ import annotations
 from capture.native import kernel
 
 NOBODY = -1
-"""No life."""
+"""The partition has no current life."""
 
 
 @kernel("i64(i64*, i64*, i64, i64, i64, i64*, i64*, i64*, i64*, i64*, i64*)")

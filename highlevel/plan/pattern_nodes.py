@@ -24,7 +24,7 @@ MATCH_NUMBER = "number of the match"
 """Column of a match: its number in the partition, from 1 on."""
 
 FINAL = "final "
-"""Beginning of the name of a column with a field after the last row of the match."""
+"""Prefix of the name of a column with the value that a field has after the last row of the match."""
 
 ROW_NUMBER = "number of the row"
 """Column that transfers may read: a number that rises with the order of the rows."""
@@ -42,12 +42,13 @@ class SkipRule(StrEnum):
 class Matches(Node):
     """The matches of `automaton` in each partition of rows with equal `keys`, in the order of their time.
 
-    Arcs of a state are in the order of preference. Of equal times the rows with smaller values are first. `skip_field`
-    is the field with the number of the row at which matching continues (TO_FIELD). `previous`: columns that transfers
-    and fences may read, each with the column of the input whose value in the previous row it is. `sums`: sums over the
-    fields, whose overflows are counted.
+    Arcs of a state are in the order of preference. If times are equal, rows with smaller values are first. `skip_field`
+    is the field with the number of the row at which matching continues (TO_FIELD). `previous`: pairs of columns.
+    Transfers and fences may read the first one, which has the value of the second one in the previous row. `sums`: sums
+    over the fields, whose overflows are counted.
 
-    A match of no row, which a final start of the automaton makes possible, has the time of the row at which it begins.
+    If the start state of the automaton is final, there are empty matches, without rows. An empty match has the time of
+    the row at which it begins.
 
     Partitions without runs are forgotten, except with `is_numbered` or `previous`: then the number of their last match
     and their last row are kept.
@@ -82,14 +83,14 @@ class Matches(Node):
 
 @dataclass(frozen=True)
 class MatchedRows(Matches):
-    """The rows of the matches. The fields are those after the row.
+    """The rows of the matches, with the values that the fields have after each row.
 
     `shown` are the columns of the input that are returned: the keys, the time, and others. `final` are the fields that
     are also returned with their values after the last row of the match, as FINAL and their name. Rows of the states
     `excluded` are not returned.
 
-    `has_empty`: a match of no row returns the row at which it begins. `has_unmatched`: rows are also returned that are
-    in no match, and at which none begins. They have no times of a match.
+    `has_empty`: for an empty match, the row at which it begins is returned. `has_unmatched`: rows are also returned
+    that are in no match, and at which none begins. They have no times of a match.
     """
 
     shown: tuple[str, ...] = ()

@@ -128,8 +128,8 @@ def order_of(index: Index, position: int) -> int:
 def due_time(index: Index, position: int) -> int:
     """Return the trace time, in ns, from which block `position` is due."""
     block = index.blocks[position]
-    # The watermark of the last block is END, so it cannot show that the newest time of the block is wrong. The newest
-    # time is used only if the block does not cover more time than all blocks before it together.
+    # The watermark of the last block is END, so it cannot show that the newest time of the block is wrong. So the
+    # newest time is used only if the block covers at most as much time as all blocks before it together.
     if block.watermark == END:
         return (
             block.max_ts

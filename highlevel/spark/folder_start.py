@@ -121,12 +121,12 @@ def _set_results_aside(
     remove_results(output, next_batch)
     old_names = {new_name: old_name for old_name, new_name in changes.renamed}
     for plan in assignment.plans:
-        if plan.has_changes and plan.name in old_names:  # new changes may withdraw rows of the old folder
+        if plan.has_changes and plan.name in old_names:  # later changes may withdraw rows in the old folder
             rename_results(output, old_names[plan.name], plan.name)
         is_other = plan.has_changes and plan.name in changes.changed
         old_folder = set_aside_results(output, plan, always=is_other)
         if old_folder is not None:
-            reason = "its changes belong to another text" if is_other else "its columns have changed"
+            reason = "its text has changed" if is_other else "its columns have changed"
             yield f"query {plan.name}: {reason}; its results so far are now in {old_folder}"
 
 

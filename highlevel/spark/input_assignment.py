@@ -87,7 +87,10 @@ class InputAssignment:
         return named_leaves(self.plans[query])[number].name
 
     def counter_label(self, reader: int, *, measure: bool) -> str:
-        """Return the label of a leaf's counters: the name of its query; in a measured run, of the leaf in the plan."""
+        """Return the label of a leaf's counters.
+
+        This is the name of its query, or in a measured run the name of the leaf in the plan.
+        """
         query, number = self.leaves[reader]
         plan = self.plans[query]
         return leaf_names(plan)[number] if measure else plan.leaves[number].name

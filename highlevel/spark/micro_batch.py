@@ -156,7 +156,7 @@ class BatchProcessor:
     ) -> tuple[dict[str, pa.Table], dict[str, pa.Table], dict[str, list[Path]]]:
         """Write the rows that the driver has received, and rename the files that tasks have written.
 
-        Return rows, rests and files by query.
+        Return, by query, the rows, the other rows added up by window, and the files.
         """
         plans = self.assignment.plans
         names = [plan.name for plan in plans]

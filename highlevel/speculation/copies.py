@@ -4,7 +4,8 @@
                     copies                *    *
 
 Only the distance to the row before it decides if a row is a copy. So a late row affects only the row that follows it.
-Of the rows of a key below the watermark, only the newest can be the row before a row that arrives later.
+A row that arrives later is not below the watermark. So of the rows below the watermark, only the newest row of each key
+can be the row before it, and is stored.
 """
 
 from __future__ import annotations

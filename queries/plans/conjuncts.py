@@ -31,7 +31,7 @@ def disjuncts(expression: Expression) -> Iterator[Expression]:
         yield expression
 
 
-def implied(expression: Expression, names: Collection[str]) -> Expression | None:
+def implied_condition(expression: Expression, names: Collection[str]) -> Expression | None:
     """Return the condition on only the columns `names` that follows from an OR, or None.
 
     The result is an OR of those parts of the operands that contain only these columns. If an operand has no such part,
@@ -50,7 +50,7 @@ def implied(expression: Expression, names: Collection[str]) -> Expression | None
     return whole
 
 
-def equality(
+def equality_sides(
     expression: Expression, left: Collection[str], right: Collection[str]
 ) -> tuple[Expression, Expression] | None:
     """Return the two sides of an equality between columns of `left` and of `right`; None if there is no such equality.

@@ -22,7 +22,7 @@ from highlevel.plan.nodes import Filter, Join, Node
 from lowlevel.expressions.tree import Binary, Column, Expression, IsNull, Literal
 from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import ARROW_TYPES
-from queries.plans.conjuncts import conjuncts, equality, implied
+from queries.plans.conjuncts import conjuncts, equality_sides, implied_condition
 from queries.plans.join_window import ItemWindow, bind_item_window
 from queries.plans.relations import NamedTable, Relation, RelationNode, conjunction, names_in, renamed
 from queries.plans.time_distances import narrow
@@ -118,11 +118,11 @@ class JoinTree:
             self._push_down(condition, index - 1)
             return
         step.conditions.append(condition)
-        implication = implied(condition, step.own_names(names))
+        implication = implied_condition(condition, step.own_names(names))
         if implication is not None and step.kind in NARROWS_RIGHT:
             step.filters.append(implication)
         for earlier in self.steps[:index] if step.kind in NARROWS_LEFT else []:
-            implication = implied(condition, earlier.own_names(names))
+            implication = implied_condition(condition, earlier.own_names(names))
             if implication is not None:
                 self._push_down(implication, index - 1)
 
@@ -196,7 +196,7 @@ class JoinTree:
         for condition in step.conditions:
             names = names_in([condition])
             right = step.own_names(names)
-            pair = equality(condition, names - right, right)
+            pair = equality_sides(condition, names - right, right)
             if pair is None:
                 residuals.append(condition)
             else:

@@ -25,7 +25,7 @@ from highlevel.plan.nodes import Filter, Node
 from highlevel.windows.kind import LifetimeWindow
 from lowlevel.expressions.tree import Column, Expression
 from lowlevel.expressions.types import Type
-from queries.plans.conjuncts import conjuncts, equality
+from queries.plans.conjuncts import conjuncts, equality_sides
 from queries.plans.group_times import lifetime_column
 from queries.plans.group_window import bind_window_clause
 from queries.plans.relations import LinkRelation, NamedTable, Relation, TableNames, conjunction, names_in, renamed
@@ -146,7 +146,7 @@ class LifetimeJoins:
         for condition in item.conditions:
             names = names_in([condition])
             own = item.own_names(names)
-            pair = equality(condition, names - own - set(BOUNDS), own)
+            pair = equality_sides(condition, names - own - set(BOUNDS), own)
             if pair is None:
                 residuals.append(condition)
             else:

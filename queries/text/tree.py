@@ -445,7 +445,7 @@ class PatternVariable:
 
 @dataclass(frozen=True, slots=True)
 class PatternSequence:
-    """Row patterns that follow each other; without parts, the pattern of no row."""
+    """Row patterns that follow each other; without parts, the empty pattern, which matches no row."""
 
     parts: tuple[RowPattern, ...]
 

@@ -4,7 +4,7 @@
     tuple     GROUP; FIRST, END: range of window IDs, half-open; NEXT: the group's next tuple; values…
     partial   GROUP; WID: window ID; LAST: number of its tuples whose last window this is; accumulators…
 
-Each is a row of int64 words in an array.
+A group, a tuple and a partial are each a row of int64 words in an array.
 """
 
 from __future__ import annotations

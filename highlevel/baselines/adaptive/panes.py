@@ -28,7 +28,7 @@ PANES, WINDOWS = "panes/", "windows/"
 class PanedAdaptiveAggregate:
     """Process rows and watermarks of the time column `time`. Emit windows, and watermarks of window IDs.
 
-    Panes are numbered from the start of window 0. `outside` counts rows in no window.
+    Panes are numbered from the start of window 0. `outside` counts rows that do not belong to any window.
     """
 
     def __init__(

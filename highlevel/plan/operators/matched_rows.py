@@ -28,7 +28,7 @@ class MatchRows(NamedTuple):
     """Rows of matches.
 
     `matches`: the number of the match of each row among the results. `rows`: their columns. `states`: the state after
-    each row; NONE for the row at which a match of no row begins. `registers`: their fields after each row.
+    each row; NONE for the row at which an empty match begins. `registers`: their fields after each row.
     """
 
     matches: Words

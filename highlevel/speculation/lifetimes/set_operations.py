@@ -46,7 +46,7 @@ class UnionAll:
         self._returned = BEGINNING
 
     def process(self, port: int, changes: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the changes of one input. The CTIs of the union replace its CTIs."""
+        """Return the changes of one input. Its CTIs are replaced by the CTIs of the union."""
         kind, start, _, _ = times_of(changes)
         parts, begin = [], 0
         for end in [*np.flatnonzero(kind == CTI).tolist(), len(kind)]:
@@ -61,7 +61,10 @@ class UnionAll:
 
 
 class SetOperation(Enum):
-    """How the number of copies of a row in the result follows from the numbers in the left and the right input."""
+    """Set operations.
+
+    They differ in how often a row is in the result, which depends on how often it is in the left and the right input.
+    """
 
     EXCEPT_ALL = "except"
     INTERSECT_ALL = "intersect"

@@ -56,7 +56,7 @@ def test_results_of_tables_are_drawn(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (("a.pcap", TALKERS, "--plot", "a.gif"), 2, "--plot a.gif: got no suffix of a format, expected"),
+        (("a.pcap", TALKERS, "--plot", "a.gif"), 2, "--plot a.gif: got a name without a known suffix, expected"),
         (("a.pcap", "SELECT ts FROM p", "--plot", "x.svg"), 2, "got a query of rows, expected values to draw"),
         (("a.pcap", TALKERS + " HAVING n > 9999", "--plot", "x.svg"), 2, "the answer has no rows"),
         (("a.pcap", "@floods", "@links", "-o", "d", "--plot", "x.svg"), 2, "got several queries, expected one"),
