@@ -186,7 +186,7 @@ def without_changes(node: Node) -> Node:
         case ChangingSnapshots():
             return Snapshots(node.input, node.aggregation, node.time, node.end, node.late_by)
         case ChangingOverlapJoin():
-            return OverlapJoin(node.left, node.right, node.sides, node.keys, node.time)
+            return OverlapJoin(node.left, node.right, node.sides, node.keys, node.time, node.kind, node.residual)
         case ChangingAcceptedRuns():
             return AcceptedRuns(node.input, node.automaton, node.keys, node.until, node.number)
         case ChangingResults(body=body):

@@ -105,10 +105,18 @@ def _of_join(node: Join) -> Key | None:
 
 
 def _of_overlap_join(node: OverlapJoin) -> Key | None:
-    """Return the keys of both sides. Columns of the right side that a join key makes equal are left out."""
+    """Return the keys of both sides. Columns of the right side that a join key makes equal are left out.
+
+    A row without a pair is in the result once for each time without a pair, so the key also has the end of this time.
+    """
     left, right = key_of(node.left), key_of(node.right)
     equal = {key.name for _, key in node.keys if isinstance(key, Column)}
     first = _rename_columns(left, node.sides[0].columns)
+    if node.kind is not JoinKind.INNER and first is not None:
+        first = Key((WINDOW_END, *first.columns), first.missing)
+        equal = equal if node.kind is JoinKind.LEFT else set()
+    if node.kind.is_left_only:
+        return first
     second = _rename_columns(_without_determined(right, equal), node.sides[1].columns)
     if first is None or second is None:
         return None

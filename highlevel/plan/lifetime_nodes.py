@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from capture.lazy_dataclasses import dataclass
+from highlevel.joins.spec import JoinKind, Port
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.answer_nodes import RowFunctionKind, SortKey
 from highlevel.plan.nodes import CHANGE_COLUMNS, Node, Windowed
@@ -197,12 +198,16 @@ class JoinedSide:
 
 @dataclass(frozen=True)
 class OverlapJoin(Node):
-    """Pairs of rows with equal values of `keys`, true while both rows are true (CEDR, §3.4).
+    """Pairs of rows with equal values of `keys`, true while both rows are true (CEDR, §3.4), and rows without a pair.
 
     The lifetime of a pair is `[window_start, window_end)`, the intersection of those of both rows; NULL as
     `window_end`: both rows are true without an end. Rows that only meet are no pair. `keys` are pairs of expressions
     over the columns of the left and the right input. NULL equals no value. `time` is the column of the watermark,
     `window_start` or `window_end`.
+
+    With another `kind` the result also has, or only has, the parts of the lifetimes of rows in which they have no pair:
+    LEFT, RIGHT, FULL and ANTI. The columns of the other side are NULL then. `residual` is a condition of pairs over the
+    columns of the result of an inner join.
     """
 
     left: Node
@@ -210,15 +215,22 @@ class OverlapJoin(Node):
     sides: tuple[JoinedSide, JoinedSide]
     keys: tuple[tuple[Expression, Expression], ...]
     time: str = WINDOW_START
+    kind: JoinKind = JoinKind.INNER
+    residual: Expression | None = None
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """`window_start`, `window_end`, and the result columns of both sides."""
-        endless = all(side.lifetime.end is not None for side in self.sides)
-        columns = [Column(WINDOW_START, Type.TIME), Column(WINDOW_END, Type.TIME, nullable=endless)]
-        for source, side in zip((self.left, self.right), self.sides, strict=True):
-            of_source = {column.name: column for column in source.columns}
-            columns += [replace(of_source[name], name=output) for name, output in side.columns]
+        """`window_start`, `window_end`, and the result columns of both sides, or of the left side for ANTI."""
+        ends = [side.lifetime.end is not None for side in self.sides]
+        alone = any(end for port, end in zip(Port, ends, strict=True) if self.kind.keeps(port))
+        columns = [Column(WINDOW_START, Type.TIME), Column(WINDOW_END, Type.TIME, nullable=all(ends) or alone)]
+        for port in (Port.LEFT,) if self.kind.is_left_only else Port:
+            of_source = {column.name: column for column in self.inputs[port].columns}
+            lacks = self.kind.keeps(Port(1 - port))
+            columns += [
+                replace(of_source[name], name=output, nullable=of_source[name].nullable or lacks)
+                for name, output in self.sides[port].columns
+            ]
         return tuple(columns)
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import LINK, Output
-from highlevel.joins.spec import JoinKind, Side
+from highlevel.joins.spec import JoinKind, Port, Side
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.lifetime_nodes import InstantRanks, JoinedSide, OverlapJoin
 from highlevel.plan.nodes import Distinct, Join, Node, TimeGroups, Windowed
@@ -98,8 +98,13 @@ class ByOverlapKeys:
     def provided(
         self, node: OverlapJoin, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
     ) -> Sequence[PartitionKey]:
-        """The keys of each side."""
-        keys = [in_join(key, side) for key, side in zip(_keys_of_sides(node.keys), node.sides, strict=True)]
+        """The keys of each side whose rows are never missing."""
+        sides = zip(Port, _keys_of_sides(node.keys), node.sides, strict=True)
+        keys = [
+            in_join(key, side)
+            for port, key, side in sides
+            if not node.kind.keeps(Port(1 - port)) and not (node.kind.is_left_only and port is Port.RIGHT)
+        ]
         return tuple(key for key in keys if key is not None)
 
 

@@ -80,6 +80,16 @@ KINDS = {
 """The results of each kind of join."""
 
 
+OVERLAP_KINDS = {
+    JoinKind.INNER: "pairs, true while both rows are true",
+    JoinKind.LEFT: "pairs, true while both rows are true, and left rows while they have no match",
+    JoinKind.RIGHT: "pairs, true while both rows are true, and right rows while they have no match",
+    JoinKind.FULL: "pairs, true while both rows are true, and rows of both sides while they have no match",
+    JoinKind.ANTI: "left rows while they have no match",
+}
+"""The results of each kind of join of lifetimes."""
+
+
 def graph_lines(plan: Plan) -> Iterator[str]:
     """Yield the nodes, inputs before their readers, with a blank line before each node."""
     names = dict(zip(plan.nodes, plan.node_names, strict=True))
@@ -367,7 +377,8 @@ def _instant_ranks(node: InstantRanks) -> Iterator[str]:
 
 
 def _overlap_join(node: OverlapJoin, names: dict[Node, str]) -> Iterator[str]:
-    yield line("kind", f"pairs, true while both rows are true; left is {names[node.left]}, right {names[node.right]}")
+    kind = OVERLAP_KINDS[node.kind]
+    yield line("kind", f"{node.kind}: {kind}; left is {names[node.left]}, right {names[node.right]}")
     for name, side in zip(("left", "right"), node.sides, strict=True):
         lifetime = side.lifetime
         length = f"{duration_text(lifetime.length)} later" if lifetime.length is not None else ""
@@ -378,6 +389,8 @@ def _overlap_join(node: OverlapJoin, names: dict[Node, str]) -> Iterator[str]:
         yield line("key", f"{_text(one)} of the left = {_text(other)} of the right")
     if not node.keys:
         yield line("key", "none: every row is compared with every row of the other side")
+    if node.residual is not None:
+        yield line("of pairs", _text(node.residual))
     yield line("columns", ", ".join(column.name for column in node.columns))
     if isinstance(node, ChangingOverlapJoin) and node.consistency.wait is not None:
         yield line("wait (B)", f"a row is used when the newest row begins {length_text(node.consistency.wait)} later")

@@ -256,7 +256,8 @@ class PlanChanges:
         left, right = (
             each if is_changing(each) or not any(map(is_changing, inputs)) else changes_of_rows(each) for each in inputs
         )
-        return ChangingOverlapJoin(left, right, node.sides, node.keys, node.time, self._after(inputs))
+        parameters = (node.sides, node.keys, node.time, node.kind, node.residual)
+        return ChangingOverlapJoin(left, right, *parameters, self._after(inputs))
 
     def _after(self, inputs: Sequence[Node]) -> Consistency:
         """Return the consistency of a node.

@@ -294,11 +294,11 @@ class Compiler:
         for number, item in enumerate(query.tables):
             if item.join is not None and item.join.on is not None:
                 visible = joins.names(number)
-                joins.add(self._condition(item.join.on, visible))
+                joins.add_on(number, self._condition(item.join.on, visible))
                 positions |= visible.first_uses
         names = joins.names()
         if query.where is not None:
-            joins.add(self._condition(query.where, names))
+            joins.add_where(self._condition(query.where, names))
 
         def make_source(needed: set[str], times: Sequence[str]) -> tuple[Node, dict[str, str]]:
             joins.set_first_uses(positions | names.first_uses)

@@ -8,8 +8,11 @@ A result is true while the rows of all items are true. The columns `window_start
 this time. GROUP BY over the join groups the results that are true at each instant, as if the query had `[LIFETIME
 window_start TO window_end]`.
 
-All joins are inner joins, so a condition in ON means the same as in WHERE. It is evaluated as early as possible: on the
-rows of one item, as a key of a join, or on the results of a join.
+LEFT, RIGHT and FULL joins also return the parts of the lifetimes of rows in which they have no partner, and ANTI joins
+return only these. In inner joins a condition in ON means the same as in WHERE, and is evaluated as early as possible:
+on rows of one item, as a key, on the results of a join. In other joins a condition in ON is a key, or decides which
+pairs are partners. It is evaluated on rows of the item that is not kept if it is about this item only. WHERE is
+evaluated on the results of all joins.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from capture.lazy_dataclasses import dataclass
-from highlevel.joins.spec import JoinKind
+from highlevel.joins.spec import JoinKind, Port
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.lifetime_nodes import JoinedSide, Lifetime, OverlapJoin
 from highlevel.plan.nodes import Filter, Node
@@ -50,7 +53,12 @@ class LifetimeItem:
     filters: list[Expression] = field(default_factory=list)
     """Conditions on rows of the item."""
     conditions: list[Expression] = field(default_factory=list)
-    """Conditions on the results of the join of the items up to this one."""
+    """Conditions on the results of the join of the items up to this one. They decide which pairs are partners."""
+
+    @property
+    def kind(self) -> JoinKind:
+        """The kind of its join with the items before it."""
+        return JoinKind.INNER if self.item.join is None else JoinKind(self.item.join.kind)
 
     @property
     def prefix(self) -> str:
@@ -111,11 +119,27 @@ class LifetimeJoins:
         """All conditions must be added before `make_node` is called."""
         self._sql = sql
         self._items = list(items)
+        self._where: list[Expression] = []
+        """Conditions on the results of all joins."""
+
+    @property
+    def _is_inner(self) -> bool:
+        return all(item.kind is JoinKind.INNER for item in self._items)
 
     def names(self, last: int | None = None) -> LifetimeNames:
-        """Return the columns of the items up to the number `last`, by default of all."""
-        tables = [item.table for item in self._items[: None if last is None else last + 1]]
-        return LifetimeNames(self._sql, tables, qualify=True)
+        """Return the columns in ON of the item number `last`, by default those of the results."""
+        end = len(self._items) if last is None else last + 1
+        tables, tested = [], []
+        for number, item in enumerate(self._items[:end]):
+            if item.kind.is_left_only and number != last:
+                tested.append(item.table.name)
+                continue
+            # In ON both rows of a pair are present. Only rows of earlier joins can lack one.
+            later = [each.kind for each in self._items[number + 1 : end if last is None else last]]
+            lacks = item.kind.keeps(Port.LEFT) and number != last
+            nullable = lacks or any(kind.keeps(Port.RIGHT) for kind in later)
+            tables.append(replace(item.table, nullable=nullable))
+        return LifetimeNames(self._sql, tables, qualify=True, tested=tested)
 
     def set_first_uses(self, positions: Mapping[str, Word]) -> None:
         """Set the position of the first use of each column, by qualified name, for messages about columns of links."""
@@ -124,8 +148,25 @@ class LifetimeJoins:
                 own = item.own_names(set(positions))
                 item.table.relation.first_uses.update({item.plain(name): positions[name] for name in own})
 
-    def add(self, condition: Expression) -> None:
-        """Add a condition of ON or WHERE."""
+    def add_on(self, number: int, condition: Expression) -> None:
+        """Add the condition in ON of an item."""
+        if self._is_inner:
+            self.add_where(condition)
+            return
+        item = self._items[number]
+        for conjunct in conjuncts(condition):
+            names = names_in([conjunct])
+            is_own = bool(names) and item.own_names(names) == names
+            if is_own and not item.kind.keeps(Port.RIGHT):
+                item.filters.append(conjunct)
+            else:
+                item.conditions.append(conjunct)
+
+    def add_where(self, condition: Expression) -> None:
+        """Add a condition of WHERE, or of ON if all joins are inner joins."""
+        if not self._is_inner:
+            self._where.append(condition)
+            return
         for conjunct in conjuncts(condition):
             names = names_in([conjunct])
             of_items = [number for number, item in enumerate(self._items) if item.own_names(names)]
@@ -138,7 +179,9 @@ class LifetimeJoins:
     def make_node(self, needed: set[str], time: str) -> Node:
         """Return the node of the last join, with the `needed` columns and watermarks for the bound `time`."""
         residuals = [condition for item in self._items for condition in self._split(item)[1]]
-        return self._node(len(self._items) - 1, needed | names_in(residuals), time)
+        node = self._node(len(self._items) - 1, needed | names_in([*residuals, *self._where]), time)
+        where = conjunction(self._where)
+        return node if where is None else Filter(node, where)
 
     def _split(self, item: LifetimeItem) -> tuple[list[tuple[Expression, Expression]], list[Expression]]:
         """Divide the conditions of an item into keys of its join and residual conditions."""
@@ -160,9 +203,11 @@ class LifetimeJoins:
         left, left_side, left_names = self._left(index - 1, columns, of_keys)
         right, right_side, right_names = self._side(index, columns, of_keys)
         pairs = tuple((renamed(one, left_names), renamed(other, right_names)) for one, other in keys)
-        node: Node = OverlapJoin(left, right, (left_side, right_side), pairs, time)
-        residual = conjunction(residuals)
-        return node if residual is None else Filter(node, residual)
+        kind, residual = self._items[index].kind, conjunction(residuals)
+        if kind is JoinKind.INNER:
+            node: Node = OverlapJoin(left, right, (left_side, right_side), pairs, time)
+            return node if residual is None else Filter(node, residual)
+        return OverlapJoin(left, right, (left_side, right_side), pairs, time, kind, residual)
 
     def _left(self, index: int, columns: set[str], of_keys: set[str]) -> tuple[Node, JoinedSide, dict[str, str]]:
         if index == 0:
@@ -201,10 +246,12 @@ def lifetime_items(sql: str, items: Sequence[FromItem], relation_of: Callable[[T
         if name.lower() in (other.table.name.lower() for other in made):
             expected = "AS and another name after one of them"
             raise QueryError(f"two items of FROM are called {name}", sql, (item.alias or item).start, expected)
-        if item.join is not None and item.join.kind != JoinKind.INNER:
-            expected = "JOIN; or [RANGE 5 minutes] after each item, for rows without a match"
-            problem = f"{item.join.kind} JOIN of rows with LIFETIME"
-            raise QueryError(problem, sql, item.join.word.start, expected)
+        if item.join is not None and item.join.kind == JoinKind.SEMI:
+            expected = "JOIN; or [RANGE 5 minutes] after each item, for rows with a match"
+            raise QueryError("SEMI JOIN of rows with LIFETIME", sql, item.join.word.start, expected)
+        if item.join is not None and item.join.kind != JoinKind.INNER and item.join.on is None:
+            problem = f"{item.join.kind} JOIN without ON"
+            raise QueryError(problem, sql, item.join.word.start, "ON and a condition after the item")
         if item.window is None or not item.window.has_lifetime:
             start = item.start if item.window is None else item.window.start
             raise QueryError(f"a join with lifetimes and {name}, which has none", sql, start, EACH_ITEM)

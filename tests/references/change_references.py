@@ -191,7 +191,8 @@ def _changing_overlap_join(random: Random) -> ChangingOverlapJoin:
     """Draw a join of rows, or of changes."""
     node = overlap_join(random, random.choice([ROWS, CHANGES]))
     consistency = Consistency(random.choice([0, 0, 5, 40, None]))
-    return ChangingOverlapJoin(node.left, node.right, node.sides, node.keys, node.time, consistency)
+    parameters = (node.sides, node.keys, node.time, node.kind, node.residual)
+    return ChangingOverlapJoin(node.left, node.right, *parameters, consistency)
 
 
 def _in_changing_overlap_join(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:

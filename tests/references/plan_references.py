@@ -16,7 +16,7 @@ from random import Random
 import pyarrow as pa
 
 from highlevel.aggregation import Aggregation, Detail, DetailFunction, Output
-from highlevel.joins.spec import Band, JoinSpec, Side, WatermarkForm
+from highlevel.joins.spec import Band, JoinKind, JoinSpec, Port, Side, WatermarkForm
 from highlevel.plan.answer_nodes import (
     FRAMED,
     Fill,
@@ -327,13 +327,18 @@ def overlap_join(random: Random, source: Node) -> OverlapJoin:
         return JoinedSide(lifetime, tuple((column, f"{name}.{column}") for column in ("ts", "g", "n")))
 
     keys = random.choice([((GROUP, GROUP),), ((GROUP, GROUP), (NUMBER, NUMBER)), ()])
-    return OverlapJoin(source, source, (side("l"), side("r")), keys, random.choice(["window_start", "window_end"]))
+    kind = random.choice([JoinKind.INNER, *(each for each in JoinKind if each is not JoinKind.SEMI)])
+    larger = Binary(Op.LT, Column("l.n", Type.INT), Column("r.n", Type.INT))
+    residual = random.choice([None, larger])
+    time = random.choice(["window_start", "window_end"])
+    return OverlapJoin(source, source, (side("l"), side("r")), keys, time, kind, residual)
 
 
 def overlapping(node: Node, inputs: Inputs) -> Counter[tuple]:
-    """Compare every row with every row of the other side."""
+    """Compare every row with every row of the other side. Collect the instants of a row without a pair."""
     assert isinstance(node, OverlapJoin)
     columns = [{GROUP: 2, NUMBER: 3}[key] for key, _ in node.keys]
+    lifetimes_of_sides = [side.lifetime for side in node.sides]
 
     def ends(row: tuple, lifetime: Lifetime) -> int:
         if lifetime.length is not None:
@@ -341,13 +346,30 @@ def overlapping(node: Node, inputs: Inputs) -> Counter[tuple]:
         return row[0] + 1 if row[1] == row[0] else row[1]
 
     found: Counter[tuple] = Counter()
+    pairs: list[tuple[int, int, tuple, tuple]] = []
     for one in inputs[0]:
         for other in inputs[1]:
             lifetimes = [(row[0], ends(row, side.lifetime)) for row, side in zip((one, other), node.sides, strict=True)]
             start, end = max(start for start, _ in lifetimes), min(end for _, end in lifetimes)
             is_equal = all(one[column] is not None and one[column] == other[column] for column in columns)
-            if is_equal and start < end and all(first < last for first, last in lifetimes):
-                found[(start, end, one[0], *one[2:], other[0], *other[2:])] += 1
+            satisfies = node.residual is None or one[3] < other[3]
+            if is_equal and satisfies and start < end and all(first < last for first, last in lifetimes):
+                pairs.append((start, end, one, other))
+    if not node.kind.is_left_only:
+        found.update((start, end, one[0], *one[2:], other[0], *other[2:]) for start, end, one, other in pairs)
+    for port in Port:
+        if not node.kind.keeps(port):
+            continue
+        for row in inputs[port]:
+            covered = {at for pair in pairs if pair[2 + port] == row for at in range(*pair[:2])}
+            last = ends(row, lifetimes_of_sides[port])
+            alone = [at for at in range(row[0], last) if at not in covered]
+            starts = [at for at in alone if at - 1 not in alone]
+            stops = [at + 1 for at in alone if at + 1 not in alone]
+            nulls = () if node.kind.is_left_only else (None,) * 3
+            for start, stop in zip(starts, stops, strict=True):
+                shown = (row[0], *row[2:])
+                found[(start, stop, *shown, *nulls) if port is Port.LEFT else (start, stop, *nulls, *shown)] += 1
     return found
 
 

@@ -1,6 +1,7 @@
-"""OverlapJoin and ChangingOverlapJoin: pairs of rows, true while both rows are true.
+"""OverlapJoin and ChangingOverlapJoin: pairs of rows, true while both rows are true, and rows without a pair.
 
-    rows of a side ──► lifetimes ──► waiting ──► join of lifetimes ──► pairs, or their changes
+    rows of a side ──► lifetimes ──► waiting ──► join of lifetimes ──► residual ──► pairs, or their changes
+                                       │                                    └──► parts without a pair, or their changes
                                        └── with EMIT CHANGES, until WAIT has passed their start
 
 Without changes a pair is returned as soon as both rows have arrived, because no later row can withdraw it. A pair
@@ -8,8 +9,12 @@ begins when the later row of both begins. So after watermarks of both sides no l
 (`highlevel.speculation.lifetimes.equi_join`). The end of a pair is later than its start, so this is also a watermark of
 `window_end`.
 
+A part of a row without a pair is certain when no row of the other side can begin before its end. It may begin before
+the watermark. So a watermark of `window_start` is also at most the start of each part that is not certain.
+
 With EMIT CHANGES rows of both sides wait until the newest row of a side begins WAIT later. If a row is withdrawn while
-it waits, no pair of it is returned. A row that is withdrawn later withdraws its pairs.
+it waits, no pair of it is returned. A row that is withdrawn later withdraws its pairs. A part without a pair is
+returned when a row begins WAIT after its end, and withdrawn if a match arrives later.
 """
 
 from __future__ import annotations
@@ -19,27 +24,35 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
+from highlevel.joins.spec import Port
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.operators.meld import UNION
+from highlevel.operators.window_operator import WINDOW_START
 from highlevel.plan.change_nodes import is_changing
 from highlevel.plan.lifetime_nodes import ChangingOverlapJoin, OverlapJoin
 from highlevel.plan.nodes import Node, macs_of
-from highlevel.plan.operators.lifetime_rows import LifetimeRows
+from highlevel.plan.operators.lifetime_rows import LifetimeRows, lifetimes_of
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
 from highlevel.plan.partitioning import comparable
 from highlevel.speculation.changes import add_up, make_changes
 from highlevel.speculation.consistency import WEIGHT
 from highlevel.speculation.lifetimes.equi_join import LifetimeJoin
 from highlevel.speculation.lifetimes.model import VE, VS, change_schema, make_ctis, weighted
+from highlevel.speculation.lifetimes.unmatched import UnmatchedParts
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.predicate import Condition
 from lowlevel.expressions.tree import Column, Expression
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 WATERMARK = "watermark"
 """Table of a snapshot with the watermark."""
+
+UNMATCHED = "unmatched "
+"""Prefix of the tables of the rows without a pair, after the number of their side."""
 
 JOIN = "join "
 """Prefix of the tables of the join of lifetimes. Those of a side begin with its number."""
@@ -58,15 +71,22 @@ class OverlapSide:
         kinds = {column.name: ARROW_TYPES[column.type] for column in source.columns}
         self.values = [f"{port}.{number}" for number in range(len(self._names))]
         """Names of the values in changes of lifetimes, whose own columns have names too."""
+        is_kept = node.kind.keeps(Port(port))
+        self.lifetime = [f"{port} start", f"{port} end"] if is_kept else []
+        """Columns with the lifetimes of rows, if rows without a pair are results."""
         self.on = [f"key {number}" for number in range(max(1, len(self._keys)))]
         key_types = [ARROW_TYPES[key.type] for key in self._keys] or [pa.int64()]
         self.payload = pa.schema(
             [
                 *(pa.field(value, kinds[name]) for value, name in zip(self.values, self._names, strict=True)),
                 *(pa.field(name, kind) for name, kind in zip(self.on, key_types, strict=True)),
+                *(pa.field(name, pa.int64()) for name in self.lifetime),
             ]
         )
+        self._lifetime = side.lifetime
         self.rows = LifetimeRows(source, side.lifetime, self.payload, are_changes=is_changing(source))
+        identity = pa.schema([self.payload.field(name) for name in (*self.values, *self.lifetime)])
+        self.unmatched = UnmatchedParts(identity) if is_kept else None
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Store the rows of a batch."""
@@ -74,7 +94,8 @@ class OverlapSide:
         keys = [arrow_column(evaluate(key, columns), batch.num_rows, key.type) for key in self._keys]
         keys = keys or [array_of(np.zeros(batch.num_rows, np.int64))]
         values = [batch.column(name) for name in self._names]
-        self.rows.add(batch, pa.RecordBatch.from_arrays([*values, *keys], schema=self.payload))
+        times = map(array_of, lifetimes_of(batch, self._lifetime)) if self.lifetime else ()
+        self.rows.add(batch, pa.RecordBatch.from_arrays([*values, *keys, *times], schema=self.payload))
 
 
 class OverlapJoinOperator:
@@ -86,9 +107,17 @@ class OverlapJoinOperator:
         left, right = self._sides
         on = list(zip(left.on, right.on, strict=True))
         self._join = LifetimeJoin(change_schema(left.payload), change_schema(right.payload), on)
-        self._values = [*left.values, *right.values]
+        self._unmatched = [side.unmatched for side in self._sides if side.unmatched is not None]
+        self._pair_values = [*left.values, *right.values]
+        self._values = left.values if node.kind.is_left_only else self._pair_values
         self._time = node.time
+        self._has_pairs = not node.kind.is_left_only
         self._schema = _schema_of(node)
+        pairs = OverlapJoin(node.left, node.right, node.sides, node.keys)
+        self._residual = None if node.residual is None else Condition(node.residual)
+        self._pair_names, self._macs = [column.name for column in pairs.columns], macs_of(pairs)
+        self._start_watermark = BEGINNING
+        """No row of a side begins before this time any more."""
         self._watermark = BEGINNING
         self.received = 0
         self.stored = 0
@@ -108,12 +137,14 @@ class OverlapJoinOperator:
     @property
     def rows_held(self) -> int:
         """Rows that wait, and rows that a later row can meet."""
-        return self._join.stored + sum(side.rows.num_rows for side in self._sides)
+        waiting = sum(side.rows.num_rows for side in self._sides)
+        return self._join.stored + waiting + sum(unmatched.num_rows for unmatched in self._unmatched)
 
     @property
     def bytes(self) -> int:
         """Bytes of these rows."""
-        return self._join.bytes + sum(side.rows.nbytes for side in self._sides)
+        waiting = sum(side.rows.nbytes for side in self._sides)
+        return self._join.bytes + waiting + sum(unmatched.bytes for unmatched in self._unmatched)
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Add rows of a side. Return the pairs of rows that need not wait."""
@@ -131,14 +162,21 @@ class OverlapJoinOperator:
         """Process a watermark of a side. Return the pairs of rows that have waited, and the watermark."""
         if not self._sides[port].rows.advance(punctuation):
             return
-        watermark = min(each.rows.start_watermark for each in self._sides)
-        grown, self._watermark = watermark > self._watermark, watermark
+        self._start_watermark = min(each.rows.start_watermark for each in self._sides)
+        before = self._watermark
         yield from self._use_rows()
         for of_side, side in enumerate(self._sides):
             if self._certain_before(side) > BEGINNING:
                 self._join.process(of_side, make_ctis([self._certain_before(side)], side.payload))
-        if grown:
-            yield Punctuation(UNION, watermark)
+        if self._watermark > before:
+            yield Punctuation(UNION, self._watermark)
+
+    @property
+    def _certain_time(self) -> int:
+        """The watermark of the results."""
+        if self._time != WINDOW_START or self._start_watermark == END:
+            return self._start_watermark
+        return min([self._start_watermark, *(unmatched.least_start for unmatched in self._unmatched)])
 
     def _certain_before(self, side: OverlapSide) -> int:
         """Return a time: all rows of a side that begin before it have been used, or are used now."""
@@ -152,35 +190,75 @@ class OverlapJoinOperator:
             changes = side.rows.take_before(max(due_before, self._certain_before(side)))
             if changes is not None:
                 self.stored += changes.num_rows
-                parts.append(weighted(self._join.process(port, changes)))
-        rows = pa.Table.from_batches(parts).combine_chunks() if parts else None
-        if rows is not None and rows.num_rows:
-            (batch,) = rows.to_batches()
-            self.pairs += batch.num_rows
-            yield from self._results(batch)
+                if side.unmatched is not None:
+                    rows = weighted(changes)
+                    side.unmatched.add_rows(rows, rows.column(WEIGHT).to_numpy())
+                parts.append(self._satisfying(weighted(self._join.process(port, changes))))
+        results, weights = [], []
+        for pairs in parts:
+            self.pairs += pairs.num_rows
+            of_pairs = pairs.column(WEIGHT).to_numpy()
+            for unmatched in self._unmatched:
+                unmatched.add_pairs(pairs, of_pairs)
+            if self._has_pairs:
+                results.append(self._timed(pairs))
+                weights.append(of_pairs)
+        for unmatched in self._unmatched:
+            rows, of_rows = unmatched.update(self._due)
+            results.append(self._timed(rows))
+            weights.append(of_rows)
+            unmatched.forget_before(self._start_watermark)
+        self._watermark = max(self._watermark, self._certain_time)
+        table = pa.Table.from_batches(results, self._schema)
+        if table.num_rows:
+            yield from self._results(table.combine_chunks(), np.concatenate(weights))
 
-    def _results(self, pairs: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Return pairs. No row is withdrawn, so all pairs are inserts."""
-        self.results += pairs.num_rows
-        yield self._timed(pairs)
+    def _satisfying(self, pairs: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the pairs that satisfy the residual condition."""
+        if self._residual is None or not pairs.num_rows:
+            return pairs
+        columns = [pairs.column(VS), _ends(pairs), *(pairs.column(name) for name in self._pair_values)]
+        named = pa.RecordBatch.from_arrays(columns, self._pair_names)
+        return pc.filter(pairs, array_of(self._residual.true_rows(BatchColumns(named, self._macs), pairs.num_rows)))
 
-    def _timed(self, pairs: pa.RecordBatch) -> pa.RecordBatch:
-        """Return pairs with the bounds of windows in place of lifetimes."""
-        ends = times_of(pairs.column(VE))
-        columns = [pairs.column(VS), pa.array(ends, mask=ends == END), *(pairs.column(name) for name in self._values)]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+    @property
+    def _due(self) -> int:
+        """Parts without a pair are returned if they end before this time."""
+        return self._start_watermark
+
+    def _results(self, rows: pa.Table, weights: np.ndarray) -> Iterator[GraphItem]:
+        """Return results. No row is withdrawn, so all results are inserts."""
+        copies = rows if (weights == 1).all() else pc.take(rows, array_of(np.repeat(np.arange(len(weights)), weights)))
+        self.results += copies.num_rows
+        yield from copies.combine_chunks().to_batches()
+
+    def _timed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return pairs, or rows of one side, with the bounds of windows in place of lifetimes."""
+        values = [
+            rows.column(name) if name in rows.schema.names else pa.nulls(rows.num_rows, field.type)
+            for name, field in zip(self._values, list(self._schema)[2:], strict=True)
+        ]
+        return pa.RecordBatch.from_arrays([rows.column(VS), _ends(rows), *values], schema=self._schema)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the rows that wait, the times, and the state of the join."""
         tables = {name: table for side in self._sides for name, table in side.rows.snapshot(side.prefix).items()}
-        watermark = pa.table({WATERMARK: pa.array([self._watermark], pa.int64())})
+        watermark = pa.table({WATERMARK: pa.array([self._start_watermark, self._watermark], pa.int64())})
+        for side in self._sides:
+            stored = {} if side.unmatched is None else side.unmatched.snapshot()
+            tables |= {side.prefix + UNMATCHED + name: each for name, each in stored.items()}
         return {**tables, WATERMARK: watermark} | {JOIN + name: each for name, each in self._join.snapshot().items()}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
-        (self._watermark,) = tables[WATERMARK][WATERMARK].to_pylist()
+        self._start_watermark, self._watermark = tables[WATERMARK][WATERMARK].to_pylist()
         for side in self._sides:
             side.rows.restore(tables, side.prefix)
+            if side.unmatched is not None:
+                prefix = side.prefix + UNMATCHED
+                side.unmatched.restore(
+                    {name.removeprefix(prefix): each for name, each in tables.items() if name.startswith(prefix)}
+                )
         inner = {name.removeprefix(JOIN): table for name, table in tables.items() if name.startswith(JOIN)}
         self._join.restore(inner)
 
@@ -200,17 +278,25 @@ class ChangingOverlapJoinOperator(OverlapJoinOperator):
         waits = self._wait is None or clock == BEGINNING
         return BEGINNING if waits else clock - (self._wait or 0) + 1
 
-    def _certain_before(self, side: OverlapSide) -> int:
-        return self._watermark if self._wait is None else side.rows.start_watermark
+    @property
+    def _due(self) -> int:
+        return max(self._start_watermark, self._due_before)
 
-    def _results(self, pairs: pa.RecordBatch) -> Iterator[GraphItem]:
-        rows = self._timed(pairs)
-        table = pa.Table.from_batches([rows])
-        weights = pairs.column(WEIGHT).to_numpy()
-        for batch in make_changes(table, weights, times_of(rows.column(self._time)) < self._watermark):
+    def _certain_before(self, side: OverlapSide) -> int:
+        return self._start_watermark if self._wait is None else side.rows.start_watermark
+
+    def _results(self, rows: pa.Table, weights: np.ndarray) -> Iterator[GraphItem]:
+        is_final = times_of(rows.column(self._time).combine_chunks()) < self._watermark
+        for batch in make_changes(rows, weights, is_final):
             for changes in add_up(batch):
                 self.results += changes.num_rows
                 yield changes
+
+
+def _ends(rows: pa.RecordBatch) -> pa.Array:
+    """Return the ends of lifetimes, NULL for END."""
+    ends = times_of(rows.column(VE))
+    return pa.array(ends, mask=ends == END)
 
 
 def _schema_of(node: Node) -> pa.Schema:

@@ -44,7 +44,7 @@ from highlevel.speculation.lifetimes.kernels.rank_sweep import (
     RankLimits,
     sweep_instants,
 )
-from highlevel.speculation.lifetimes.model import Words
+from highlevel.speculation.lifetimes.model import Words, net_lifetimes
 from lowlevel.punctuation import BEGINNING, END
 
 FUNCTIONS = {
@@ -115,10 +115,10 @@ class InstantRanking:
         columns = [rows.column(name).combine_chunks() for name in self._identity.names]
         numbers = self._keys.find_or_insert(columns, rows.num_rows).astype(np.int64)
         ends = times_of(rows.column(WINDOW_END).combine_chunks())
-        changes = _added_up(np.stack([numbers, ends, weights], axis=1))
+        changes = net_lifetimes(np.stack([numbers, ends, weights], axis=1))
         if not len(changes):
             return None
-        self._lifetimes = _added_up(np.concatenate([self._lifetimes, changes]))
+        self._lifetimes = net_lifetimes(np.concatenate([self._lifetimes, changes]))
         firsts = np.flatnonzero(np.append(True, changes[1:, 0] != changes[:-1, 0]))
         starts = self._keys.columns(changes[firsts, 0])[0].to_numpy()
         balanced = np.add.reduceat(changes[:, 2], firsts) == 0
@@ -225,7 +225,7 @@ class InstantRanking:
         parts = [
             np.concatenate([part[:, :4], sign * part[:, 4:5]], axis=1) for sign, part in ((-1, withdrawn), (1, added))
         ]
-        changes = _added_up(np.concatenate(parts))
+        changes = net_lifetimes(np.concatenate(parts))
         _, start, end, rank, copies = changes.T
         changes = changes[np.lexsort((rank, start, end, copies > 0))]
         columns = dict(zip(self._identity.names, self._keys.columns(changes[:, 0]), strict=True))
@@ -280,17 +280,3 @@ def _joined(periods: Words) -> Words:
     joined = ordered[firsts]
     joined[:, 2] = ordered[np.append(firsts[1:], len(ordered)) - 1, 2] if len(firsts) else 0
     return joined
-
-
-def _added_up(rows: Words) -> Words:
-    """Return the different rows in order, with the sums of their last words. Rows whose sum is 0 are left out."""
-    if not len(rows):
-        return rows
-    order = np.lexsort(rows[:, -2::-1].T)
-    ordered = rows[order]
-    is_first = np.append(True, (ordered[1:, :-1] != ordered[:-1, :-1]).any(axis=1))
-    firsts = np.flatnonzero(is_first)
-    sums = np.add.reduceat(ordered[:, -1], firsts)
-    result = ordered[firsts]
-    result[:, -1] = sums
-    return result[sums != 0]

@@ -154,6 +154,21 @@ def from_weighted(rows: pa.RecordBatch) -> pa.RecordBatch:
     return make_changes(kind, start, stop, start, payload)
 
 
+def net_lifetimes(lifetimes: Words) -> Words:
+    """Return the different rows of a matrix with the sums of their last words, in order, without rows whose sum is 0.
+
+    >>> net_lifetimes(np.array([[2, 7, 1], [1, 9, 1], [2, 7, 1], [1, 9, -1]])).tolist()
+    [[2, 7, 2]]
+    """
+    if not len(lifetimes):
+        return lifetimes
+    ordered = lifetimes[np.lexsort(lifetimes[:, -2::-1].T)]
+    firsts = np.flatnonzero(np.append(True, (ordered[1:, :-1] != ordered[:-1, :-1]).any(axis=1)))
+    net = ordered[firsts]
+    net[:, -1] = np.add.reduceat(ordered[:, -1], firsts)
+    return net[net[:, -1] != 0]
+
+
 def canonical_history(changes: pa.RecordBatch) -> pa.Table:
     """Return the rows after all changes: `vs`, `ve` and the columns of the row, ordered by `vs` and `ve`.
 
