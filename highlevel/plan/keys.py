@@ -107,7 +107,7 @@ def _of_join(node: Join) -> Key | None:
 def _of_overlap_join(node: OverlapJoin) -> Key | None:
     """Return the keys of both sides. Columns of the right side that a join key makes equal are left out.
 
-    A row without a pair is in the result once for each time without a pair, so the key also has the end of this time.
+    A row is in the result once for each part of its lifetime, so the key also has the end of this part.
     """
     left, right = key_of(node.left), key_of(node.right)
     equal = {key.name for _, key in node.keys if isinstance(key, Column)}

@@ -198,16 +198,16 @@ class JoinedSide:
 
 @dataclass(frozen=True)
 class OverlapJoin(Node):
-    """Pairs of rows with equal values of `keys`, true while both rows are true (CEDR, §3.4), and rows without a pair.
+    """Pairs of rows with equal values of `keys`, true while both rows are true (CEDR, §3.4), and parts of rows.
 
     The lifetime of a pair is `[window_start, window_end)`, the intersection of those of both rows; NULL as
     `window_end`: both rows are true without an end. Rows that only meet are no pair. `keys` are pairs of expressions
     over the columns of the left and the right input. NULL equals no value. `time` is the column of the watermark,
     `window_start` or `window_end`.
 
-    With another `kind` the result also has, or only has, the parts of the lifetimes of rows in which they have no pair:
-    LEFT, RIGHT, FULL and ANTI. The columns of the other side are NULL then. `residual` is a condition of pairs over the
-    columns of the result of an inner join.
+    For LEFT, RIGHT and FULL the result also has the parts of the lifetimes of rows in which they have no pair. In these
+    the columns of the other side are NULL. For ANTI it has only these parts of the left rows, and for SEMI only their
+    parts with a pair. `residual` is a condition of pairs over the columns of the result of an inner join.
     """
 
     left: Node
@@ -220,7 +220,7 @@ class OverlapJoin(Node):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """`window_start`, `window_end`, and the result columns of both sides, or of the left side for ANTI."""
+        """`window_start`, `window_end`, and the result columns of both sides, or of the left side for SEMI and ANTI."""
         ends = [side.lifetime.end is not None for side in self.sides]
         alone = any(end for port, end in zip(Port, ends, strict=True) if self.kind.keeps(port))
         columns = [Column(WINDOW_START, Type.TIME), Column(WINDOW_END, Type.TIME, nullable=all(ends) or alone)]

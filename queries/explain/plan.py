@@ -85,6 +85,7 @@ OVERLAP_KINDS = {
     JoinKind.LEFT: "pairs, true while both rows are true, and left rows while they have no match",
     JoinKind.RIGHT: "pairs, true while both rows are true, and right rows while they have no match",
     JoinKind.FULL: "pairs, true while both rows are true, and rows of both sides while they have no match",
+    JoinKind.SEMI: "left rows while they have a match",
     JoinKind.ANTI: "left rows while they have no match",
 }
 """The results of each kind of join of lifetimes."""

@@ -8,11 +8,12 @@ A result is true while the rows of all items are true. The columns `window_start
 this time. GROUP BY over the join groups the results that are true at each instant, as if the query had `[LIFETIME
 window_start TO window_end]`.
 
-LEFT, RIGHT and FULL joins also return the parts of the lifetimes of rows in which they have no partner, and ANTI joins
-return only these. In inner joins a condition in ON means the same as in WHERE, and is evaluated as early as possible:
-on rows of one item, as a key, on the results of a join. In other joins a condition in ON is a key, or decides which
-pairs are partners. It is evaluated on rows of the item that is not kept if it is about this item only. WHERE is
-evaluated on the results of all joins.
+LEFT, RIGHT and FULL joins also return the parts of the lifetimes of rows in which they have no match. ANTI joins
+return only these, and SEMI joins only the parts with a match. If all joins are inner joins, a condition in ON means the
+same as in WHERE. It is evaluated as early as possible: on the rows of one item, as a key, or on the results of a join.
+In other queries a condition in ON is a key, or decides which rows match. It is evaluated on the rows of its item if it
+only reads this item, and if the result has no part of this item without a match. WHERE is evaluated on the results of
+all joins.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class LifetimeItem:
     filters: list[Expression] = field(default_factory=list)
     """Conditions on rows of the item."""
     conditions: list[Expression] = field(default_factory=list)
-    """Conditions on the results of the join of the items up to this one. They decide which pairs are partners."""
+    """Conditions on the results of the join of the items up to this one. They decide which rows match."""
 
     @property
     def kind(self) -> JoinKind:
@@ -246,9 +247,6 @@ def lifetime_items(sql: str, items: Sequence[FromItem], relation_of: Callable[[T
         if name.lower() in (other.table.name.lower() for other in made):
             expected = "AS and another name after one of them"
             raise QueryError(f"two items of FROM are called {name}", sql, (item.alias or item).start, expected)
-        if item.join is not None and item.join.kind == JoinKind.SEMI:
-            expected = "JOIN; or [RANGE 5 minutes] after each item, for rows with a match"
-            raise QueryError("SEMI JOIN of rows with LIFETIME", sql, item.join.word.start, expected)
         if item.join is not None and item.join.kind != JoinKind.INNER and item.join.on is None:
             problem = f"{item.join.kind} JOIN without ON"
             raise QueryError(problem, sql, item.join.word.start, "ON and a condition after the item")

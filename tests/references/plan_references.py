@@ -327,7 +327,7 @@ def overlap_join(random: Random, source: Node) -> OverlapJoin:
         return JoinedSide(lifetime, tuple((column, f"{name}.{column}") for column in ("ts", "g", "n")))
 
     keys = random.choice([((GROUP, GROUP),), ((GROUP, GROUP), (NUMBER, NUMBER)), ()])
-    kind = random.choice([JoinKind.INNER, *(each for each in JoinKind if each is not JoinKind.SEMI)])
+    kind = random.choice([JoinKind.INNER, *JoinKind])
     larger = Binary(Op.LT, Column("l.n", Type.INT), Column("r.n", Type.INT))
     residual = random.choice([None, larger])
     time = random.choice(["window_start", "window_end"])
@@ -335,7 +335,7 @@ def overlap_join(random: Random, source: Node) -> OverlapJoin:
 
 
 def overlapping(node: Node, inputs: Inputs) -> Counter[tuple]:
-    """Compare every row with every row of the other side. Collect the instants of a row without a pair."""
+    """Compare every row with every row of the other side. Collect the instants of a row with or without a pair."""
     assert isinstance(node, OverlapJoin)
     columns = [{GROUP: 2, NUMBER: 3}[key] for key, _ in node.keys]
     lifetimes_of_sides = [side.lifetime for side in node.sides]
@@ -358,14 +358,14 @@ def overlapping(node: Node, inputs: Inputs) -> Counter[tuple]:
     if not node.kind.is_left_only:
         found.update((start, end, one[0], *one[2:], other[0], *other[2:]) for start, end, one, other in pairs)
     for port in Port:
-        if not node.kind.keeps(port):
+        if not node.kind.keeps(port) and not (node.kind is JoinKind.SEMI and port is Port.LEFT):
             continue
         for row in inputs[port]:
             covered = {at for pair in pairs if pair[2 + port] == row for at in range(*pair[:2])}
             last = ends(row, lifetimes_of_sides[port])
-            alone = [at for at in range(row[0], last) if at not in covered]
-            starts = [at for at in alone if at - 1 not in alone]
-            stops = [at + 1 for at in alone if at + 1 not in alone]
+            part = [at for at in range(row[0], last) if (at in covered) == (node.kind is JoinKind.SEMI)]
+            starts = [at for at in part if at - 1 not in part]
+            stops = [at + 1 for at in part if at + 1 not in part]
             nulls = () if node.kind.is_left_only else (None,) * 3
             for start, stop in zip(starts, stops, strict=True):
                 shown = (row[0], *row[2:])

@@ -1,20 +1,21 @@
-"""OverlapJoin and ChangingOverlapJoin: pairs of rows, true while both rows are true, and rows without a pair.
+"""OverlapJoin and ChangingOverlapJoin: pairs of rows, true while both rows are true, and parts of rows.
 
-    rows of a side ──► lifetimes ──► waiting ──► join of lifetimes ──► residual ──► pairs, or their changes
-                                       │                                    └──► parts without a pair, or their changes
-                                       └── with EMIT CHANGES, until WAIT has passed their start
+    rows of a side ─► lifetimes ─► waiting ─► join of lifetimes ─► residual ─► pairs, or their changes
+                                      │                               └──► parts of rows, or their changes
+                                      └── with EMIT CHANGES, until WAIT has passed their start
 
 Without changes a pair is returned as soon as both rows have arrived, because no later row can withdraw it. A pair
 begins when the later row of both begins. So after watermarks of both sides no later pair begins before the smaller one
 (`highlevel.speculation.lifetimes.equi_join`). The end of a pair is later than its start, so this is also a watermark of
 `window_end`.
 
-A part of a row without a pair is certain when no row of the other side can begin before its end. It may begin before
-the watermark. So a watermark of `window_start` is also at most the start of each part that is not certain.
+A part of a row is the time in which it has no pair, or for SEMI has one. It is certain when no row of the other side
+can begin before its end. It may begin before the watermark. So a watermark of `window_start` is also at most the start
+of each part that is not certain.
 
 With EMIT CHANGES rows of both sides wait until the newest row of a side begins WAIT later. If a row is withdrawn while
-it waits, no pair of it is returned. A row that is withdrawn later withdraws its pairs. A part without a pair is
-returned when a row begins WAIT after its end, and withdrawn if a match arrives later.
+it waits, no pair of it is returned. A row that is withdrawn later withdraws its pairs. A part is returned when a row
+begins WAIT after its end, and withdrawn if a later pair changes it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
-from highlevel.joins.spec import Port
+from highlevel.joins.spec import JoinKind, Port
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.operators.meld import UNION
 from highlevel.operators.window_operator import WINDOW_START
@@ -39,8 +40,8 @@ from highlevel.plan.partitioning import comparable
 from highlevel.speculation.changes import add_up, make_changes
 from highlevel.speculation.consistency import WEIGHT
 from highlevel.speculation.lifetimes.equi_join import LifetimeJoin
+from highlevel.speculation.lifetimes.match_parts import MatchParts
 from highlevel.speculation.lifetimes.model import VE, VS, change_schema, make_ctis, weighted
-from highlevel.speculation.lifetimes.unmatched import UnmatchedParts
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.predicate import Condition
@@ -51,8 +52,8 @@ from lowlevel.punctuation import BEGINNING, END, Punctuation
 WATERMARK = "watermark"
 """Table of a snapshot with the watermark."""
 
-UNMATCHED = "unmatched "
-"""Prefix of the tables of the rows without a pair, after the number of their side."""
+PARTS = "parts "
+"""Prefix of the tables of the parts of rows, after the number of their side."""
 
 JOIN = "join "
 """Prefix of the tables of the join of lifetimes. Those of a side begin with its number."""
@@ -71,9 +72,9 @@ class OverlapSide:
         kinds = {column.name: ARROW_TYPES[column.type] for column in source.columns}
         self.values = [f"{port}.{number}" for number in range(len(self._names))]
         """Names of the values in changes of lifetimes, whose own columns have names too."""
-        is_kept = node.kind.keeps(Port(port))
-        self.lifetime = [f"{port} start", f"{port} end"] if is_kept else []
-        """Columns with the lifetimes of rows, if rows without a pair are results."""
+        has_parts = node.kind.keeps(Port(port)) or (node.kind is JoinKind.SEMI and port == Port.LEFT)
+        self.lifetime = [f"{port} start", f"{port} end"] if has_parts else []
+        """Columns with the lifetimes of rows, if parts of rows are results."""
         self.on = [f"key {number}" for number in range(max(1, len(self._keys)))]
         key_types = [ARROW_TYPES[key.type] for key in self._keys] or [pa.int64()]
         self.payload = pa.schema(
@@ -86,7 +87,7 @@ class OverlapSide:
         self._lifetime = side.lifetime
         self.rows = LifetimeRows(source, side.lifetime, self.payload, are_changes=is_changing(source))
         identity = pa.schema([self.payload.field(name) for name in (*self.values, *self.lifetime)])
-        self.unmatched = UnmatchedParts(identity) if is_kept else None
+        self.parts = MatchParts(identity, has_match=node.kind is JoinKind.SEMI) if has_parts else None
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Store the rows of a batch."""
@@ -107,7 +108,7 @@ class OverlapJoinOperator:
         left, right = self._sides
         on = list(zip(left.on, right.on, strict=True))
         self._join = LifetimeJoin(change_schema(left.payload), change_schema(right.payload), on)
-        self._unmatched = [side.unmatched for side in self._sides if side.unmatched is not None]
+        self._parts = [side.parts for side in self._sides if side.parts is not None]
         self._pair_values = [*left.values, *right.values]
         self._values = left.values if node.kind.is_left_only else self._pair_values
         self._time = node.time
@@ -138,13 +139,13 @@ class OverlapJoinOperator:
     def rows_held(self) -> int:
         """Rows that wait, and rows that a later row can meet."""
         waiting = sum(side.rows.num_rows for side in self._sides)
-        return self._join.stored + waiting + sum(unmatched.num_rows for unmatched in self._unmatched)
+        return self._join.stored + waiting + sum(parts.num_rows for parts in self._parts)
 
     @property
     def bytes(self) -> int:
         """Bytes of these rows."""
         waiting = sum(side.rows.nbytes for side in self._sides)
-        return self._join.bytes + waiting + sum(unmatched.bytes for unmatched in self._unmatched)
+        return self._join.bytes + waiting + sum(parts.bytes for parts in self._parts)
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Add rows of a side. Return the pairs of rows that need not wait."""
@@ -176,7 +177,7 @@ class OverlapJoinOperator:
         """The watermark of the results."""
         if self._time != WINDOW_START or self._start_watermark == END:
             return self._start_watermark
-        return min([self._start_watermark, *(unmatched.least_start for unmatched in self._unmatched)])
+        return min([self._start_watermark, *(parts.least_start for parts in self._parts)])
 
     def _certain_before(self, side: OverlapSide) -> int:
         """Return a time: all rows of a side that begin before it have been used, or are used now."""
@@ -184,30 +185,30 @@ class OverlapJoinOperator:
 
     def _use_rows(self) -> Iterator[GraphItem]:
         """Join the rows of both sides that need not wait."""
-        parts = []
+        pairs_of_sides = []
         due_before = self._due_before
         for port, side in enumerate(self._sides):
             changes = side.rows.take_before(max(due_before, self._certain_before(side)))
             if changes is not None:
                 self.stored += changes.num_rows
-                if side.unmatched is not None:
+                if side.parts is not None:
                     rows = weighted(changes)
-                    side.unmatched.add_rows(rows, rows.column(WEIGHT).to_numpy())
-                parts.append(self._satisfying(weighted(self._join.process(port, changes))))
+                    side.parts.add_rows(rows, rows.column(WEIGHT).to_numpy())
+                pairs_of_sides.append(self._satisfying(weighted(self._join.process(port, changes))))
         results, weights = [], []
-        for pairs in parts:
+        for pairs in pairs_of_sides:
             self.pairs += pairs.num_rows
             of_pairs = pairs.column(WEIGHT).to_numpy()
-            for unmatched in self._unmatched:
-                unmatched.add_pairs(pairs, of_pairs)
+            for parts in self._parts:
+                parts.add_pairs(pairs, of_pairs)
             if self._has_pairs:
                 results.append(self._timed(pairs))
                 weights.append(of_pairs)
-        for unmatched in self._unmatched:
-            rows, of_rows = unmatched.update(self._due)
+        for parts in self._parts:
+            rows, of_rows = parts.update(self._due)
             results.append(self._timed(rows))
             weights.append(of_rows)
-            unmatched.forget_before(self._start_watermark)
+            parts.forget_before(self._start_watermark)
         self._watermark = max(self._watermark, self._certain_time)
         table = pa.Table.from_batches(results, self._schema)
         if table.num_rows:
@@ -245,8 +246,8 @@ class OverlapJoinOperator:
         tables = {name: table for side in self._sides for name, table in side.rows.snapshot(side.prefix).items()}
         watermark = pa.table({WATERMARK: pa.array([self._start_watermark, self._watermark], pa.int64())})
         for side in self._sides:
-            stored = {} if side.unmatched is None else side.unmatched.snapshot()
-            tables |= {side.prefix + UNMATCHED + name: each for name, each in stored.items()}
+            stored = {} if side.parts is None else side.parts.snapshot()
+            tables |= {side.prefix + PARTS + name: each for name, each in stored.items()}
         return {**tables, WATERMARK: watermark} | {JOIN + name: each for name, each in self._join.snapshot().items()}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
@@ -254,9 +255,9 @@ class OverlapJoinOperator:
         self._start_watermark, self._watermark = tables[WATERMARK][WATERMARK].to_pylist()
         for side in self._sides:
             side.rows.restore(tables, side.prefix)
-            if side.unmatched is not None:
-                prefix = side.prefix + UNMATCHED
-                side.unmatched.restore(
+            if side.parts is not None:
+                prefix = side.prefix + PARTS
+                side.parts.restore(
                     {name.removeprefix(prefix): each for name, each in tables.items() if name.startswith(prefix)}
                 )
         inner = {name.removeprefix(JOIN): table for name, table in tables.items() if name.startswith(JOIN)}

@@ -1,13 +1,14 @@
-"""UnmatchedParts: the parts of the lifetimes of rows in which no other row matches (outer joins, absence).
+"""MatchParts: the parts of the lifetimes of rows with a match (SEMI), or without one (outer and ANTI joins).
 
-    row        ├─────────────────────────┤
-    pairs           ├─────┤   ├──┤
-                              ├────────┤
-    parts      ├────┤     ├───┤        ├─┤
+    row              ├─────────────────────────┤
+    pairs                 ├─────┤   ├──┤
+                                     ├───────┤
+    without a match  ├────┤     ├───┤        ├─┤
+    with a match          ├─────┤   ├────────┤
 
 If the pairs of a row change, all parts of this row are computed again. Pairs before the watermark are final: there a
-row is replaced by its part that has not ended, and pairs that have ended are forgotten. So the cost of a change does
-not grow with the number of pairs that a row has had.
+row is replaced by its part that has not ended, and pairs that have ended are forgotten. One pair replaces those of a
+part with a match. So the cost of a change does not grow with the number of pairs that a row has had.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pyarrow as pa
 from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
 from highlevel.speculation.lifetimes.model import VE, VS, Words, net_lifetimes
-from lowlevel.punctuation import END
+from lowlevel.punctuation import BEGINNING, END
 
 IDENTITIES, ROWS, PAIRS, PARTS = "identities", "rows", "pairs", "parts"
 """Tables of a snapshot: the different rows, the lifetimes of rows and of their pairs, and the parts."""
@@ -29,12 +30,18 @@ ID, START, STOP, WEIGHT_OF, RETURNED = range(5)
 MIN_ROOM = 4_096
 
 
-class UnmatchedParts:
-    """Parts of rows without a match. Rows and pairs may be withdrawn, in any order. Not thread safe."""
+class MatchParts:
+    """Parts of rows with or without a match. Rows and pairs may be withdrawn, in any order. Not thread safe."""
 
-    def __init__(self, identity: pa.Schema) -> None:
-        """Store no rows yet. Rows with equal columns of `identity` have equal lifetimes."""
+    def __init__(self, identity: pa.Schema, *, has_match: bool) -> None:
+        """Store no rows yet. Rows with equal columns of `identity` have equal lifetimes.
+
+        `has_match`: the parts are those with a match, and otherwise those without one.
+        """
         self._identity = identity
+        self._has_match = has_match
+        self._forgotten = BEGINNING
+        """The watermark below which rows and pairs have been forgotten."""
         self._keys = Keys(identity.types)
         self._rows = np.empty((0, 4), np.int64)
         self._pairs = np.empty((0, 4), np.int64)
@@ -106,21 +113,16 @@ class UnmatchedParts:
         order = np.lexsort((first_starts, at))
         at, starts, stops = at[order], first_starts[order], pairs[order, STOP]
         covered_until = _running_maximum(at, stops)
-        # The parts of a row: from its start, and from the time until which it is covered, until the next pair begins.
-        begins = np.concatenate([rows[:, START], covered_until])
-        of_row = np.concatenate([np.arange(len(rows)), at])
-        in_row = np.argsort(of_row, kind="stable")
-        begins, of_row = begins[in_row], of_row[in_row]
-        is_last = np.append(of_row[1:] != of_row[:-1], True)[: len(of_row)]
-        ends = np.empty(len(begins), np.int64)
-        ends[is_last] = rows[:, STOP]
-        ends[~is_last] = starts
+        of_row, begins, ends = (_matched if self._has_match else _unmatched)(rows, at, starts, covered_until)
         is_part = begins < ends
         words = (rows[of_row, ID], begins, ends, rows[of_row, WEIGHT_OF], np.zeros(len(begins), np.int64))
         return np.stack(words, axis=1)[is_part]
 
     def forget_before(self, watermark: int) -> None:
         """Forget what no change after a watermark can affect. No later row or pair begins before it."""
+        if watermark == self._forgotten:
+            return
+        self._forgotten = watermark
         if watermark == END:
             self._rows, self._pairs, self._parts = self._rows[:0], self._pairs[:0], self._parts[:0]
             return
@@ -130,6 +132,10 @@ class UnmatchedParts:
         open_parts = self._parts[self._parts[:, START] < watermark]
         starts = np.full(self._keys.count, watermark)
         starts[open_parts[:, ID]] = open_parts[:, START]
+        if self._has_match:
+            ended = np.full(len(open_parts), watermark)
+            words = (open_parts[:, ID], open_parts[:, START], ended, np.ones(len(open_parts), np.int64))
+            self._pairs = np.concatenate([self._pairs, np.stack(words, axis=1)])
         begun = self._rows[:, START] < watermark
         self._rows[begun, START] = starts[self._rows[begun, ID]]
         used = np.unique(np.concatenate([each[:, ID] for each in (self._rows, self._pairs, self._parts)]))
@@ -153,6 +159,31 @@ class UnmatchedParts:
             tables[name]["words"].to_numpy().reshape(-1, width).copy()
             for name, width in ((ROWS, 4), (PAIRS, 4), (PARTS, 5))
         )
+
+
+def _unmatched(rows: Words, at: Words, starts: Words, covered_until: Words) -> tuple[Words, Words, Words]:
+    """Return the row number, start and end of the times without a match. Some are empty.
+
+    `at`, `starts`: the row numbers and starts of pairs, in this order; `covered_until`: the greatest end up to each.
+    """
+    # From the start of a row, and from the time until which it is covered, until the next pair begins.
+    begins = np.concatenate([rows[:, START], covered_until])
+    of_row = np.concatenate([np.arange(len(rows)), at])
+    in_row = np.argsort(of_row, kind="stable")
+    begins, of_row = begins[in_row], of_row[in_row]
+    is_last = np.append(of_row[1:] != of_row[:-1], True)[: len(of_row)]
+    ends = np.empty(len(begins), np.int64)
+    ends[is_last] = rows[:, STOP]
+    ends[~is_last] = starts
+    return of_row, begins, ends
+
+
+def _matched(_: Words, at: Words, starts: Words, covered_until: Words) -> tuple[Words, Words, Words]:
+    """Return the row number, start and end of the times with a match, as `_unmatched`."""
+    if not len(at):
+        return at, starts, covered_until
+    is_first = np.append(True, (at[1:] != at[:-1]) | (starts[1:] > covered_until[:-1]))
+    return at[is_first], starts[is_first], covered_until[np.append(is_first[1:], True)]
 
 
 def _running_maximum(groups: Words, values: Words) -> Words:
