@@ -71,6 +71,9 @@ QUERIES = {
     "[LIFETIME 4 s] GROUP BY srcIP",
     "overlaps": f"SELECT window_start, window_end, S.srcIP, S.len, A.ts FROM {OVERLAPS} AND S.len > A.len",
     "groups of overlaps": f"SELECT S.len, count(*) AS n, sum(A.len) AS s FROM {OVERLAPS} GROUP BY S.len",
+    "without overlap": f"SELECT window_start, window_end, S.srcIP, S.len FROM {OVERLAPS.replace('JOIN', 'ANTI JOIN')}",
+    "overlaps or none": f"SELECT S.len, count(*) AS n, sum(A.len) AS s FROM {OVERLAPS.replace('JOIN', 'FULL JOIN')} "
+    "AND S.len > A.len GROUP BY S.len",
     "no graph": "SELECT srcIP, count(*) AS n FROM packets [RANGE 10 s, SLIDE 10 s, WA ts] GROUP BY srcIP",
 }
 

@@ -127,7 +127,7 @@ class MatchParts:
             self._rows, self._pairs, self._parts = self._rows[:0], self._pairs[:0], self._parts[:0]
             return
         self._parts = self._parts[self._parts[:, STOP] >= watermark]
-        self._pairs = self._pairs[self._pairs[:, STOP] >= watermark]
+        self._pairs = self._pairs[self._pairs[:, STOP] >= watermark + self._has_match]
         self._rows = self._rows[self._rows[:, STOP] >= watermark]
         open_parts = self._parts[self._parts[:, START] < watermark]
         starts = np.full(self._keys.count, watermark)

@@ -73,6 +73,9 @@ QUERIES = {
     "overlaps of first copies": f"SELECT p.len, count(*) AS n, sum(q.len) AS s FROM {COPIES} [LIFETIME 2 seconds] p "
     f"JOIN {COPIES} [LIFETIME 3 seconds] q ON p.srcIP = q.destIP GROUP BY p.len",
     "overlaps in windows": f"SELECT count(*) AS n [RANGE 10 seconds, WA window_start] FROM {OVERLAPS}",
+    "overlaps or none": f"SELECT window_start, window_end, p.srcIP, p.len, q.len AS other FROM "
+    f"{OVERLAPS.replace('JOIN', 'LEFT JOIN')} AND p.len >= q.len",
+    "times of overlaps": f"SELECT count(*) AS n, sum(len) AS s FROM {OVERLAPS.replace('JOIN', 'SEMI JOIN')}",
     "busiest instant": "SELECT max(n) AS most FROM (SELECT count(*) AS n FROM packets [LIFETIME 2 seconds]) "
     "[RANGE 10 seconds]",
     "two outer joins": "SELECT p.ts, p.srcIP, q.len, r.len AS other FROM packets p [RANGE 2 seconds] "

@@ -54,6 +54,10 @@ GRAPHS = {
     "ORDER BY n DESC LIMIT 2",
     "overlaps": "SELECT a.len, count(*) AS n FROM packets DISTINCT ON (srcIP, len) WITHIN 1 s [LIFETIME 2 s] a "
     "JOIN packets [LIFETIME 1 s] b ON a.srcIP = b.srcIP GROUP BY a.len",
+    "overlaps or none": "SELECT a.len, b.len AS other, window_end FROM packets [LIFETIME 2 s] a "
+    "FULL JOIN packets [LIFETIME 1 s] b ON a.srcIP = b.destIP AND a.len > b.len",
+    "times of overlaps": "SELECT a.len, window_start FROM packets [LIFETIME 2 s] a SEMI JOIN packets [LIFETIME 1 s] b "
+    "ON a.srcIP = b.destIP",
     "absence": "SELECT p.ts, p.srcIP FROM packets p [RANGE 2 seconds] ANTI JOIN packets q [RANGE 0 s] "
     "ON q.srcIP = p.srcIP",
 }

@@ -11,6 +11,8 @@ from tests.harness.links import write_links
 from tests.harness.stream_steps import inline, same_rows
 from tests.references.graph_step_plans import PLANS
 
+ABSENCES = ("overlaps or none", "without overlap")
+
 METRICS = (RESULT_ROWS, WINDOWS_CLOSED, LATE_ROWS)
 
 
@@ -21,7 +23,10 @@ def test_batch_gives_the_rows_of_one_process(spark, tmp_path: Path) -> None:
     inputs = write_links(tmp_path, 5)
     # If a plan ends early, its threads decide how many records one process reads.
     known = [plan for plan in PLANS if not plan.ends_early]
-    plans = [*Random(5).sample(known, 9), *(plan for plan in known if plan.name == "groups of overlaps")]
+    plans = [
+        *Random(5).sample(known, 9),
+        *(plan for plan in known if plan.name in ("overlaps or none", "without overlap")),
+    ]
     want, run = inline(plans, inputs)
     batch = BatchRun(spark, plans, inputs, slots=64)
     for plan, rows in zip(plans, batch.run(), strict=True):
@@ -55,7 +60,7 @@ def test_a_stream_goes_on_where_it_was_stopped(spark, tmp_path: Path) -> None:
     names += (
         "lifetimes",
         "first of lifetimes",
-        "groups of overlaps",
+        *ABSENCES,
         "union of groups",
         "in both directions",
         "on one link",
