@@ -74,7 +74,8 @@ class Automaton:
     """States, arcs and a register. Validated on construction (PatternError).
 
     `window`: a run spans less than this time, in ns; None for no limit. Arcs with one source are in the order of
-    preference. `last_finals`: states that are final after the last row of the input only.
+    preference. `last_finals`: states that are final after the last row of the input only. `empty_fence`: the condition
+    over the row at which a run without rows ends in the start, if the start is final.
     """
 
     start: str
@@ -83,6 +84,7 @@ class Automaton:
     register: tuple[Field, ...] = ()
     window: int | None = None
     last_finals: tuple[str, ...] = ()
+    empty_fence: Expression = Literal(True, Type.BOOL)
 
     def __post_init__(self) -> None:
         """Check names and types."""
@@ -115,6 +117,13 @@ class Automaton:
                 raise PatternError(f"got a deadline from {arc.source} to {arc.target}, expected {expected}")
             if sum(other.source == arc.source for other in timed) > 1:
                 raise PatternError(f"got two deadlines of the state {arc.source}, expected one: the earlier time")
+
+    @property
+    def expressions(self) -> Iterator[Expression]:
+        """The expressions of all arcs, and the condition of a run without rows."""
+        yield self.empty_fence
+        for arc in self.arcs:
+            yield from arc.expressions
 
     def _check_silent_arcs(self) -> None:
         """Raise PatternError for a cycle of silent arcs that changes the register: a run would never consume a row."""

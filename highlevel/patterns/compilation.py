@@ -74,6 +74,7 @@ class CompiledAutomaton:
     * `conditions`: expressions over a row, whose values are bits.
     * `row_integers`, `row_floats`: expressions over a row, whose values are words after those with the bits.
     * `is_final`: NEVER, ALWAYS or AT_END for each state.
+    * `empty_condition`: the condition of a run without rows, or NONE.
     * `arcs`: ARC_WORDS per arc, ordered by source; those of a state begin at `first_arcs[state]`. Silent arcs follow
       in the same form, from `first_silent[state]` on, and arcs with a deadline from `first_deadlines[state]` on. The
       fence of the latter computes the deadline.
@@ -91,6 +92,7 @@ class CompiledAutomaton:
     first_silent: Words
     first_deadlines: Words
     is_final: Words
+    empty_condition: int
     machine: Machine
 
     @property
@@ -146,6 +148,8 @@ class _Compiler:
                 first.append(len(words))
                 words += [self._arc(arc, numbers[arc.target]) for arc in of_state]
             firsts.append(np.array([*first, len(words)], np.int64))
+        is_always_empty = automaton.empty_fence == Literal(True, Type.BOOL)
+        empty_condition = NONE if is_always_empty else _place(self.conditions, automaton.empty_fence)
         bits = -(-len(self.conditions) // BITS)
         instructions = np.array(self._code, np.int64).reshape(-1, 2)
         instructions[instructions[:, 0] == code.ROW_I, 1] += bits
@@ -171,6 +175,7 @@ class _Compiler:
             firsts[1],
             firsts[2],
             is_final,
+            empty_condition,
             machine,
         )
 

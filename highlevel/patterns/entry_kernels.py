@@ -115,6 +115,7 @@ class Automata(NamedTuple):
     float_compared: Integer
     is_preferred: Integer
     is_numbered: Integer
+    empty_condition: Integer
 
 
 class Store(NamedTuple):
@@ -216,6 +217,15 @@ def have_equal_registers(automata: Automata, store: Store, one, other):  # type:
     return 1
 
 
+@helper
+def is_true(automata: Automata, store: Store, entry, condition):  # type: ignore[no-untyped-def]
+    """Return whether a condition is true for the row of an entry, or is NONE."""
+    if condition == NONE:
+        return 1
+    word = store.entries[entry_at(automata, entry) + ENTRY_WORDS + condition // BITS]
+    return (word >> (condition % BITS)) & 1
+
+
 @outlined
 def fire(automata: Automata, store: Store, machine: Machine, arc, node, entry, first):  # type: ignore[no-untyped-def]
     """Apply an arc to a node and the row of an entry. Return the new node, NONE without one, or NO_ROOM.
@@ -228,8 +238,7 @@ def fire(automata: Automata, store: Store, machine: Machine, arc, node, entry, f
     if time < arcs[at + BEGIN] or time >= arcs[at + END_TIME]:
         return NONE
     words = row + ENTRY_WORDS
-    condition = arcs[at + CONDITION]
-    if condition != NONE and (entries[words + condition // BITS] >> (condition % BITS)) & 1 == 0:
+    if is_true(automata, store, entry, arcs[at + CONDITION]) == 0:
         return NONE
     of_node = node_at(automata, node)
     field, float_field = of_node + NODE_WORDS, node * automata.float_fields

@@ -55,6 +55,7 @@ from highlevel.patterns.entry_kernels import (
     extend,
     fire,
     free_list,
+    is_true,
     node_at,
     remove_entry,
     write_result,
@@ -292,7 +293,7 @@ def match_rows(  # type: ignore[no-untyped-def]
             entries[at + NODES] = state[LIST_HEAD]
             entries[at + NODE_COUNT] = state[LIST_COUNT]
             add_candidates(automata, store, partition, entry, ALWAYS)
-            if automata.is_final[0] == ALWAYS:
+            if automata.is_final[0] == ALWAYS and is_true(automata, store, entry, automata.empty_condition):
                 add_empty_candidate(automata, store, partition, entry)
             drop_ended(automata, store, entry)
             if before != NONE:

@@ -99,6 +99,7 @@ class PartialMatches:
             *compared,
             int(is_preferred),
             int(is_numbered),
+            compiled.empty_condition,
         )
         self._entry_width = ENTRY_WORDS + self._automata.row_words
         self._node_width = NODE_WORDS + self._automata.fields

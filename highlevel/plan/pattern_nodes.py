@@ -29,6 +29,21 @@ FINAL = "final "
 ROW_NUMBER = "number of the row"
 """Column that transfers may read: a number that rises with the order of the rows."""
 
+FIRST_ROW = "is the first row"
+"""Column that fences may read: whether the row is the first of its partition."""
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A column that fences and transfers may read: the value of `column` in the row `distance` rows later.
+
+    A negative distance means an earlier row. NULL if the partition has no such row.
+    """
+
+    name: str
+    column: str
+    distance: int
+
 
 class SkipRule(StrEnum):
     """Where matching continues after a match."""
@@ -43,15 +58,14 @@ class Matches(Node):
     """The matches of `automaton` in each partition of rows with equal `keys`, in the order of their time.
 
     Arcs of a state are in the order of preference. If times are equal, rows with smaller values are first. `skip_field`
-    is the field with the number of the row at which matching continues (TO_FIELD). `previous`: pairs of columns.
-    Transfers and fences may read the first one, which has the value of the second one in the previous row. `sums`: sums
-    over the fields, whose overflows are counted.
+    is the field with the number of the row at which matching continues (TO_FIELD). `sums`: sums over the fields, whose
+    overflows are counted. Rows wait for their later neighbours.
 
     If the start state of the automaton is final, there are empty matches, without rows. An empty match has the time of
     the row at which it begins.
 
-    Partitions without runs are forgotten, except with `is_numbered` or `previous`: then the number of their last match
-    and their last row are kept.
+    Partitions without runs are forgotten, except with `is_numbered`, `neighbours` or FIRST_ROW: then their number of
+    matches and their last rows are kept.
     """
 
     input: Node
@@ -59,7 +73,7 @@ class Matches(Node):
     keys: tuple[str, ...]
     skip: SkipRule = SkipRule.PAST_LAST_ROW
     skip_field: str = ""
-    previous: tuple[tuple[str, str], ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
     is_numbered: bool = False
     sums: tuple[WideSum, ...] = ()
 

@@ -16,6 +16,7 @@ from highlevel.plan.answer_nodes import Fill, Over, RowFunction, Running, Sort
 from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges, is_changing, without_changes
 from highlevel.plan.lifetime_nodes import InstantRanks, OverlapJoin, Snapshots, TouchedWindows
 from highlevel.plan.nodes import Join, Leaf, Node, Windowed, nodes_of
+from highlevel.plan.pattern_nodes import Matches
 from highlevel.plan.sample_node import Sample
 from highlevel.windows.kind import WHOLE_INPUT, AnyWindow, LifetimeWindow
 from lowlevel.expressions.tree import Column, Expression, transform
@@ -178,6 +179,8 @@ class Plan:
             finishes = (isinstance(node, Sort) and node.passes_through) or (isinstance(node, Over) and node.final_by)
             if isinstance(node, InstantRanks | OverlapJoin | Snapshots | TouchedWindows) and node.waits_for_end:
                 return "reads lifetimes without REMEMBER"
+            if isinstance(node, Matches) and node.automaton.last_finals:
+                return "has a row pattern with $ (the end of a partition) without EMIT CHANGES"
             if not node.time_columns and not finishes:
                 reason = WAITING_REASONS.get(type(node))
                 if reason is not None:

@@ -2,22 +2,24 @@
 
     DEFINE   B AS sum(B.len) > 2 * A.len      a field for sum(B.len), whose update reads the row: field + len
                                               a field for A.len, the value in the last row of A
-    PREV     PREV(len)                        a column of the row: the value in the previous row of the partition
+    PREV     prev(len), next(len, 2)          a column of the row: the value in another row of the partition
 
-A field changes with the rows of some variables. In DEFINE, the tested row is included in the fields: in the condition
-of B, each field that B changes is replaced by its new value. MEASURES read the fields after the last row. With ALL ROWS
-PER MATCH they read the fields after each row, and FINAL those after the last row.
+A field changes with the rows of some variables: of one, of a union in SUBSET, or of all. In DEFINE, the tested row is
+included in the fields: in the condition of B, each field that B changes is replaced by its new value. MEASURES read the
+fields after the last row. With ALL ROWS PER MATCH they read the fields after each row, and FINAL those after the last
+row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.patterns.automaton import Field, Transfer
-from highlevel.plan.pattern_nodes import FINAL, MATCH_NUMBER, ROW_NUMBER
+from highlevel.plan.pattern_nodes import FINAL, MATCH_NUMBER, ROW_NUMBER, Neighbour
 from lowlevel.expressions.tree import (
     Binary,
     Column,
@@ -41,13 +43,10 @@ from queries.text.printer import expression_text
 from queries.text.tree import Call, Name, Star, Word
 
 AGGREGATES = ("count", "sum", "avg", "min", "max")
-NAVIGATION = ("first", "last", "prev", "classifier", "match_number")
-
-CLASSIFIER = "classifier()"
-"""Field with the variable of the last row. Names of fields have parentheses, so they differ from those of columns."""
+NAVIGATION = ("first", "last", "prev", "next", "classifier", "match_number")
 
 MAX_OFFSET = 100
-"""Largest offset of FIRST and LAST: LAST(x, n) keeps the values of n + 1 rows."""
+"""Largest offset of navigation: LAST(x, n) keeps the values of n + 1 rows, and so does PREV(x, n)."""
 
 ONE = Literal(1, Type.INT)
 
@@ -56,11 +55,15 @@ Resolve = Callable[[Word, Word | None], Bound | None]
 
 @dataclass(frozen=True)
 class Update:
-    """A field of the register, and its new value after a row of `variable`, or of any variable if it is None."""
+    """A field of the register, and its new value after a row of `variable`, or of any variable if it is None.
+
+    `value` of None is the name of the variable to which the row belongs. Names of fields have parentheses, so they
+    differ from those of columns.
+    """
 
     field: Field
     variable: str | None
-    value: Bound
+    value: Bound | None
 
 
 class RowPatternBinder:
@@ -69,23 +72,27 @@ class RowPatternBinder:
     def __init__(
         self,
         sql: str,
-        variables: dict[str, str],
+        variables: Mapping[str, str],
+        subsets: Mapping[str, frozenset[str]],
         resolve: Resolve,
         computing: Callable[[Bound], Bound],
         *,
         has_all_rows: bool,
         has_final_measures: bool = False,
     ) -> None:
-        """`variables`: the names by their form in lower case. `resolve` finds the columns of the rows."""
+        """`variables`: the names by their form in lower case. `subsets`: the variables of each union of SUBSET.
+
+        `resolve` finds the columns of the rows.
+        """
         self._sql = sql
-        self._variables = variables
+        self._variables = {name.lower(): name for name in (*variables.values(), *subsets)}
+        self._members = {name: frozenset([name]) for name in variables.values()} | dict(subsets)
         self._resolve = resolve
         self.computing = computing
         """Returns an expression over a row that can leave the low level."""
         self._updates: dict[str, Update] = {}
-        self.previous: dict[str, Column] = {}
-        """Columns with the values of the previous row, each with the column of the row."""
-        self._reads_classifier = False
+        self.neighbours: dict[str, Neighbour] = {}
+        """Columns with the values of other rows of the partition, by their names."""
         self._has_all_rows = has_all_rows
         self._has_final_measures = has_final_measures
         self.final: dict[str, None] = {}
@@ -96,15 +103,16 @@ class RowPatternBinder:
     @property
     def register(self) -> tuple[Field, ...]:
         """The fields."""
-        classifier = (Field(CLASSIFIER, Literal(None, Type.TEXT)),) if self._reads_classifier else ()
-        return (*(update.field for update in self._updates.values()), *classifier)
+        return tuple(update.field for update in self._updates.values())
 
     def transfer(self, variable: str) -> Transfer:
         """Return the new values of fields after a row of a variable."""
-        values = [(name, update.value) for name, update in self._updates.items() if update.variable in (None, variable)]
-        if self._reads_classifier:
-            values.append((CLASSIFIER, Literal(variable, Type.TEXT)))
-        return tuple(values)
+        name_of_row = Literal(variable, Type.TEXT)
+        return tuple(
+            (name, name_of_row if update.value is None else update.value)
+            for name, update in self._updates.items()
+            if update.variable is None or variable in self._members[update.variable]
+        )
 
     def condition(self, variable: str, condition: tree.Expression) -> Bound:
         """Bind the condition of a variable in DEFINE, over the fields before the row. Fields may be added."""
@@ -124,6 +132,15 @@ class RowPatternBinder:
         number = Column(ROW_NUMBER, Type.INT)
         column = self._first(variable, number, 0) if first else self._last(variable, number, 0)
         return column.name
+
+    def variable(self, word: Word, problem: str) -> str:
+        """Return the variable or union with a name. Raises QueryError with `problem` if there is none."""
+        variable = self._variables.get(word.text.lower())
+        if variable is None:
+            choices = tuple(self._variables.values())
+            expected = "a variable of PATTERN or a name of SUBSET"
+            raise QueryError(problem, self._sql, word.start, expected, choices, word.text)
+        return variable
 
     def _bind(self, clause: str, expression: tree.Expression) -> Bound:
         meanings: dict[str, Bound] = {}
@@ -157,36 +174,20 @@ class RowPatternBinder:
         return self._resolve(word, None)
 
     def _variable(self, word: Word | None) -> str | None:
-        if word is None:
-            return None
-        variable = self._variables.get(word.text.lower())
-        if variable is None:
-            choices = tuple(self._variables.values())
-            raise QueryError(
-                f"got a column of '{word.text}'", self._sql, word.start, "a variable of PATTERN", choices, word.text
-            )
-        return variable
+        return None if word is None else self.variable(word, f"got a column of '{word.text}'")
 
     def _call(self, clause: str, call: Call) -> Bound | None:
         """Bind a call of an aggregate or of navigation; None for other functions."""
         name = call.function.text.lower()
         if call.is_final:
             return self._final(clause, name, call)
-        if name in ("next", "permute"):
-            expected = "PREV in the condition of the next variable: DEFINE B AS len > 2 * PREV(len)"
-            raise self._error(f"{name.upper()} in {clause}", call, expected)
         if name == "match_number":
             if clause != "MEASURES":
                 raise self._error("MATCH_NUMBER in DEFINE", call, "MATCH_NUMBER() in MEASURES")
             self.is_numbered = True
             return Column(MATCH_NUMBER, Type.INT)
         if name == "classifier":
-            if call.arguments:
-                raise self._error("CLASSIFIER with an argument", call, "CLASSIFIER(): the variable of the last row")
-            if clause != "MEASURES":
-                raise self._error("CLASSIFIER in DEFINE", call, "CLASSIFIER() in MEASURES, or count(A.*) > 0 in DEFINE")
-            self._reads_classifier = True
-            return Column(CLASSIFIER, Type.TEXT, nullable=True)
+            return self._classifier(call)
         if name not in (*AGGREGATES, *NAVIGATION):
             if not call.arguments:
                 choices = (*AGGREGATES, *NAVIGATION)
@@ -196,17 +197,20 @@ class RowPatternBinder:
             return None
         if call.where is not None:
             raise self._error(f"FILTER in {clause}", call, "a variable with this condition in DEFINE")
-        return self._aggregate(clause, name, call) if name in AGGREGATES else self._navigation(name, call)
+        return self._aggregate(clause, name, call) if name in AGGREGATES else self._navigation(clause, name, call)
 
     def _final(self, clause: str, name: str, call: Call) -> Bound | None:
         """Bind a call after FINAL."""
+        if name not in (*AGGREGATES, "first", "last", "classifier"):
+            raise self._error(f"FINAL {name.upper()}", call, "FINAL before an aggregate, FIRST, LAST or CLASSIFIER")
+        bound = self._call(clause, replace(call, is_final=False))
+        return None if bound is None else self._after_all_rows(clause, call, bound)
+
+    def _after_all_rows(self, clause: str, call: Call, bound: Bound) -> Bound:
+        """Return the value of a call after FINAL."""
         if clause != "MEASURES":
             raise self._error(f"FINAL in {clause}", call, "no FINAL: rows after the tested row are not known")
-        if name not in (*AGGREGATES, "first", "last"):
-            raise self._error(f"FINAL {name.upper()}", call, "FINAL before an aggregate, FIRST or LAST")
-        bound = self._call(clause, replace(call, is_final=False))
-        is_read_later = bound is not None and self._has_all_rows and not self._has_final_measures
-        return self._after_last_row(bound) if bound is not None and is_read_later else bound
+        return self._after_last_row(bound) if self._has_all_rows and not self._has_final_measures else bound
 
     def _after_last_row(self, bound: Bound) -> Bound:
         """Return an expression over the fields after the last row."""
@@ -222,31 +226,53 @@ class RowPatternBinder:
     def _error(self, problem: str, call: Call, expected: str) -> QueryError:
         return QueryError(problem, self._sql, call.start, expected)
 
-    def _navigation(self, name: str, call: Call) -> Bound:
-        if not 1 <= len(call.arguments) <= 2:
-            raise self._error(f"{name.upper()} with {len(call.arguments)} arguments", call, f"{name.upper()}(A.len, 1)")
-        variable, value = self._argument(name, call, call.arguments[0])
-        offset = self._offset(name, call)
-        if name == "first":
-            return self._first(variable, value, offset)
-        if name == "last":
-            return self._last(variable, value, offset)
-        if offset != 1:
-            expected = "PREV(x), or lag(x, 2) OVER (PARTITION BY … ORDER BY ts) in a query in FROM"
-            raise self._error(f"PREV with the offset {offset}", call, expected)
-        return self._last(variable, transform(value, self._previous), 0)
+    def _classifier(self, call: Call) -> Bound:
+        """Return the variable of the last row, or of the last row of a variable or union."""
+        variable = None
+        if call.arguments:
+            match call.arguments:
+                case (Name(word, None),):
+                    variable = self.variable(word, f"CLASSIFIER({word.text})")
+                case _:
+                    raise self._error("CLASSIFIER of an expression", call, "CLASSIFIER(), or CLASSIFIER(U)")
+        name = f"classifier({variable or ''})"
+        self._updates.setdefault(name, Update(Field(name, Literal(None, Type.TEXT)), variable, None))
+        return Column(name, Type.TEXT, nullable=True)
 
-    def _previous(self, part: Bound) -> Bound | None:
-        """Return a column of the previous row in place of a column."""
+    def _navigation(self, clause: str, name: str, call: Call) -> Bound:
+        if name in ("first", "last"):
+            return self._logical(name, call, 0)
+        distance = self._offset(name, call) * (-1 if name == "prev" else 1)
+        match call.arguments[0]:
+            case Call(tree.Word(text), is_final=is_final) as inner if text.lower() in ("first", "last"):
+                bound = self._logical(text.lower(), inner, distance)
+                return self._after_all_rows(clause, inner, bound) if is_final else bound
+            case argument:
+                return self._logical("last", replace(call, arguments=(argument,)), distance)
+
+    def _logical(self, name: str, call: Call, distance: int) -> Bound:
+        """Bind FIRST or LAST: the value in a row of the match, or in the row at a distance from it."""
+        offset = self._offset(name, call)
+        variable, value = self._argument(name, call, call.arguments[0])
+        if distance:
+            value = transform(value, partial(self._neighbour, distance))
+        return self._first(variable, value, offset) if name == "first" else self._last(variable, value, offset)
+
+    def _neighbour(self, distance: int, part: Bound) -> Bound | None:
+        """Return a column of another row of the partition in place of a column."""
         if not isinstance(part, Column):
             return None
-        name = f"previous {part.name}"
-        self.previous[name] = part
+        steps = f", {abs(distance)}" if abs(distance) > 1 else ""
+        name = f"{'prev' if distance < 0 else 'next'}({part.name}{steps})"
+        self.neighbours[name] = Neighbour(name, part.name, distance)
         return replace(part, name=name, nullable=True)
 
     def _offset(self, name: str, call: Call) -> int:
+        """Return the second argument of navigation, by default 1 for PREV and NEXT, and 0 for FIRST and LAST."""
+        if not 1 <= len(call.arguments) <= 2:
+            raise self._error(f"{name.upper()} with {len(call.arguments)} arguments", call, f"{name.upper()}(A.len, 1)")
         if len(call.arguments) == 1:
-            return 1 if name == "prev" else 0
+            return 1 if name in ("prev", "next") else 0
         offset = call.arguments[1]
         if not isinstance(offset, tree.Constant) or not offset.text.isdecimal() or int(offset.text) > MAX_OFFSET:
             expected = f"an integer of at most {MAX_OFFSET}"

@@ -80,7 +80,7 @@ def _without_exclusions(pattern: tree.RowPattern) -> tree.RowPattern:
             return _without_exclusions(part)
         case tree.PatternRepeat(part=part):
             return replace(pattern, part=_without_exclusions(part))
-        case tree.PatternSequence(parts) | tree.PatternChoice(parts):
+        case tree.PatternSequence(parts) | tree.PatternChoice(parts) | tree.PatternPermutation(parts):
             return replace(pattern, parts=tuple(map(_without_exclusions, parts)))
     return pattern
 

@@ -11,26 +11,39 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations
+from typing import NamedTuple
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
 from highlevel.patterns.automaton import Arc, Automaton, PatternError
 from highlevel.patterns.compilation import compile_automaton
 from highlevel.plan.nodes import Apply, Filter, TimeOutput
-from highlevel.plan.pattern_nodes import MATCH_END, MATCH_START, ROW_NUMBER, MatchedRows, Matches, SkipRule
+from highlevel.plan.pattern_nodes import (
+    FIRST_ROW,
+    MATCH_END,
+    MATCH_START,
+    ROW_NUMBER,
+    MatchedRows,
+    Matches,
+    Neighbour,
+    SkipRule,
+)
 from lowlevel.expressions.tree import (
+    Binary,
     Column,
     Conditional,
     Expression,
     IsNull,
     Literal,
+    Unary,
     WideSum,
     columns_of,
     computed_column,
     parts_of,
     transform,
 )
-from lowlevel.expressions.types import Type
+from lowlevel.expressions.types import Op, Type
 from queries.binding.names import Names, Scope
 from queries.binding.row_patterns import RowPatternBinder
 from queries.plans.relations import (
@@ -50,10 +63,16 @@ ONE_ROW = tree.RowsPerMatch.ONE
 MAX_STATES = 2_000
 """States of an automaton: variables of a pattern, repeated ones as often as their quantifiers state."""
 
+MAX_PARTS = 100_000
+"""Parts of a pattern, those without a row included, repeated ones as often as their quantifiers state."""
+
 MAX_ARCS = 20_000
 """Arcs of an automaton: for each variable of a pattern, the variables that may follow it."""
 
 START = "start"
+
+IS_FIRST = Column(FIRST_ROW, Type.BOOL)
+ALWAYS = Literal(True, Type.BOOL)
 
 
 @dataclass(frozen=True)
@@ -72,7 +91,7 @@ class MatchRelation:
     excluded: tuple[str, ...]
     skip: SkipRule
     skip_field: str
-    previous: tuple[tuple[str, str], ...]
+    neighbours: tuple[Neighbour, ...]
     measures: tuple[Output, ...]
     is_numbered: bool
 
@@ -114,10 +133,10 @@ class MatchRelation:
         """Return the matches. Conditions on partition columns select rows."""
         below = [each for each in where if names_in([each]) <= set(self.keys)]
         above = [each for each in where if each not in below]
-        expressions = [expression for arc in self.automaton.arcs for expression in arc.expressions]
-        sources = dict(self.previous)
+        sources = {each.name: each.column for each in self.neighbours}
         fields = {field.name for field in self.automaton.register}
-        used = {sources.get(name, name) for name in names_in(expressions)} - fields - {ROW_NUMBER}
+        used = {sources.get(name, name) for name in names_in(self.automaton.expressions)}
+        used -= fields | {ROW_NUMBER, FIRST_ROW}
         of_match = {MATCH_START, MATCH_END, *(out.name for out in self.measures)}
         others = {*needed, *names_in(above)} - of_match - {*self.keys, self.order}
         shown = () if self.rows is ONE_ROW else (*self.keys, self.order, *sorted(others))
@@ -132,7 +151,7 @@ class MatchRelation:
         rows = Apply(placed.node, tuple(outputs), (TimeOutput(self.order, placed.names[self.order]),))
         parts = (part for measure in self.measures for part in parts_of(measure.expression))
         sums = tuple(dict.fromkeys(part for part in parts if isinstance(part, WideSum) and part.type is Type.INT))
-        common = rows, self.automaton, self.keys, self.skip, self.skip_field, self.previous, self.is_numbered, sums
+        common = rows, self.automaton, self.keys, self.skip, self.skip_field, self.neighbours, self.is_numbered, sums
         matches = Matches(*common)
         if self.rows is not ONE_ROW:
             has_empty = self.rows is not tree.RowsPerMatch.WITHOUT_EMPTY
@@ -160,12 +179,14 @@ def row_pattern_matches(sql: str, clause: tree.MatchRecognize, inner: Relation) 
     variables: dict[str, str] = {}
     for word in _variables(clause.pattern):
         variables.setdefault(word.text.lower(), word.text)
+    subsets = _subsets(sql, clause, variables)
     definitions = _definitions(sql, clause, variables)
     computing = inner.computing if isinstance(inner, LinkRelation) else lambda bound: bound
     has_all_rows = clause.rows is not ONE_ROW
     binder = RowPatternBinder(
         sql,
         variables,
+        subsets,
         scope.in_row,
         computing,
         has_all_rows=has_all_rows,
@@ -194,11 +215,11 @@ def row_pattern_matches(sql: str, clause: tree.MatchRecognize, inner: Relation) 
             in_no_match = IsNull(Column(MATCH_START, Type.TIME, nullable=True))
             measure = Conditional(in_no_match, Literal(None, measure.type), measure)
         measures.append(Output(item.alias.text, measure))
-    skip, skip_field = _skip(sql, clause, variables, binder)
+    skip, skip_field = _skip(clause, binder)
     read = names_in(out.expression for out in measures) | {skip_field, *binder.final}
     automaton, excluded = _automaton(sql, clause, variables, binder, conditions, read)
-    columns = names_in(expression for arc in automaton.arcs for expression in arc.expressions)
-    previous = tuple((name, column.name) for name, column in binder.previous.items() if name in columns)
+    columns = names_in(automaton.expressions)
+    neighbours = tuple(each for name, each in binder.neighbours.items() if name in columns)
     return MatchRelation(
         inner,
         order,
@@ -209,7 +230,7 @@ def row_pattern_matches(sql: str, clause: tree.MatchRecognize, inner: Relation) 
         excluded,
         skip,
         skip_field,
-        previous,
+        neighbours,
         tuple(measures),
         binder.is_numbered,
     )
@@ -240,8 +261,32 @@ def _variables(pattern: tree.RowPattern) -> list[tree.Word]:
             return [word]
         case tree.PatternRepeat(part=part) | tree.PatternExclusion(part=part):
             return _variables(part)
-        case tree.PatternSequence(parts) | tree.PatternChoice(parts):
+        case tree.PatternSequence(parts) | tree.PatternChoice(parts) | tree.PatternPermutation(parts):
             return [word for part in parts for word in _variables(part)]
+        case tree.PatternAnchor():
+            return []
+
+
+def _subsets(sql: str, clause: tree.MatchRecognize, variables: dict[str, str]) -> dict[str, frozenset[str]]:
+    """Return the variables of each union."""
+    subsets: dict[str, frozenset[str]] = {}
+    taken = set(variables)
+    for name, words in clause.subsets:
+        if name.text.lower() in taken:
+            expected = "a name that no variable of PATTERN and no other union has"
+            raise QueryError(f"SUBSET {name.text}", sql, name.start, expected)
+        taken.add(name.text.lower())
+        members = []
+        for word in words:
+            variable = variables.get(word.text.lower())
+            if variable is None:
+                choices = tuple(variables.values())
+                raise QueryError(
+                    f"'{word.text}' in SUBSET", sql, word.start, "a variable of PATTERN", choices, word.text
+                )
+            members.append(variable)
+        subsets[name.text] = frozenset(members)
+    return subsets
 
 
 def _definitions(sql: str, clause: tree.MatchRecognize, variables: dict[str, str]) -> dict[str, tree.Expression]:
@@ -259,18 +304,23 @@ def _definitions(sql: str, clause: tree.MatchRecognize, variables: dict[str, str
     return definitions
 
 
-def _skip(
-    sql: str, clause: tree.MatchRecognize, variables: dict[str, str], binder: RowPatternBinder
-) -> tuple[SkipRule, str]:
+def _skip(clause: tree.MatchRecognize, binder: RowPatternBinder) -> tuple[SkipRule, str]:
     word = clause.skip.variable
     if word is None:
         return SkipRule(clause.skip.rule), ""
-    variable = variables.get(word.text.lower())
-    if variable is None:
-        expected = "a variable of PATTERN"
-        choices = tuple(variables.values())
-        raise QueryError(f"AFTER MATCH SKIP TO {word.text}", sql, word.start, expected, choices, word.text)
+    variable = binder.variable(word, f"AFTER MATCH SKIP TO {word.text}")
     return SkipRule.TO_FIELD, binder.row_of(variable, first=clause.skip.rule == "FIRST")
+
+
+class _Following(NamedTuple):
+    """What follows a node: positions, preferred ones first, and whether the pattern may end there.
+
+    `may_end_last`: the pattern may end there if no row of the partition follows.
+    """
+
+    positions: list[int]
+    may_end: bool
+    may_end_last: bool
 
 
 class _Positions:
@@ -285,12 +335,22 @@ class _Positions:
         self._targets: list[list[int]] = [[]]
         """The nodes that follow each node without a row, first ones preferred. Node 0 is the end of the pattern."""
         self._position_of: dict[int, int] = {}
+        self._anchors: dict[int, tree.PatternAnchor] = {}
+        """The nodes of `^` and `$`."""
+        self._parts = 0
         self.excluded: set[int] = set()
         """Positions whose rows are excluded."""
         self._exclusions = 0
 
     def add(self, pattern: tree.RowPattern, after: int) -> int:
         """Return the node at which a pattern begins, which `after` follows."""
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            problem, expected = (
+                f"a pattern of more than {MAX_PARTS} parts",
+                "smaller numbers in { }, or a shorter PERMUTE",
+            )
+            raise QueryError(problem, self._sql, self._start, expected)
         match pattern:
             case tree.PatternVariable(word):
                 if len(self.variables) == MAX_STATES:
@@ -309,6 +369,12 @@ class _Positions:
                 return after
             case tree.PatternChoice(parts):
                 return self._node([self.add(part, after) for part in parts])
+            case tree.PatternPermutation(parts):
+                return self.add(_orders(parts), after)
+            case tree.PatternAnchor():
+                node = self._node([after])
+                self._anchors[node] = pattern
+                return node
             case tree.PatternExclusion(part):
                 self._exclusions += 1
                 node = self.add(part, after)
@@ -341,7 +407,7 @@ class _Positions:
         order, arcs = dict.fromkeys(first), len(first)
         waiting = deque(first)
         while waiting:
-            following = self.following(self.exits[waiting.popleft()])[0]
+            following = self.following(self.exits[waiting.popleft()]).positions
             arcs += len(following)
             if arcs > MAX_ARCS:
                 expected = (
@@ -352,23 +418,55 @@ class _Positions:
             order |= dict.fromkeys(following)
         return list(order)
 
-    def following(self, node: int) -> tuple[list[int], bool]:
-        """Return the positions that may follow a node, and whether the pattern may end there.
+    def following(self, node: int) -> _Following:
+        """Return what follows a node after the first row."""
+        return self._following(node, "$")
+
+    def anchor_starts(self) -> list[int]:
+        """Return the places of anchors in the text."""
+        return sorted(anchor.start for anchor in self._anchors.values())
+
+    def beginning(self, node: int, *, is_first: bool) -> _Following:
+        """Return what follows a node before the first row of a match, the first row of the partition or another one."""
+        return self._following(node, "^" if is_first else "")
+
+    def _following(self, node: int, possible: str) -> _Following:
+        """Return what follows a node, with the anchor that can be true there.
 
         Positions that are less preferred than the end are left out, because the shorter match is preferred to them.
         """
-        positions, visited, waiting = list[int](), set[int](), [node]
+        positions, visited, may_end_last = list[int](), set[tuple[int, bool]](), False
+        waiting = [(node, False)]
+        """Nodes, and whether `$` is before them: then no row may follow."""
         while waiting:
-            node = waiting.pop()
-            if node in visited:
+            node, is_last = waiting.pop()
+            if (node, is_last) in visited:
                 continue
-            visited.add(node)
-            if node == 0:
-                return positions, True
-            if node in self._position_of:
+            visited.add((node, is_last))
+            if node == 0 and not is_last:
+                return _Following(positions, True, False)
+            may_end_last |= node == 0
+            if node in self._position_of and not is_last:
                 positions.append(self._position_of[node])
-            waiting += reversed(self._targets[node])
-        return positions, False
+            anchor = self._anchors.get(node)
+            if anchor is None or anchor.text == possible:
+                is_last |= anchor is not None and possible == "$"
+                waiting += [(target, is_last) for target in reversed(self._targets[node])]
+        return _Following(positions, False, may_end_last)
+
+
+def _orders(parts: Sequence[tree.RowPattern]) -> tree.RowPattern:
+    """Return all orders of patterns, preferred ones first. Orders of variables share their beginnings."""
+    if len(parts) == 1:
+        return parts[0]
+    if not all(isinstance(part, tree.PatternVariable) for part in parts):
+        return tree.PatternChoice(tuple(tree.PatternSequence(order) for order in permutations(parts)))
+    return tree.PatternChoice(
+        tuple(
+            tree.PatternSequence((first, _orders([*parts[:place], *parts[place + 1 :]])))
+            for place, first in enumerate(parts)
+        )
+    )
 
 
 def _automaton(
@@ -386,8 +484,8 @@ def _automaton(
     start = clause.keyword.start
     positions = _Positions(sql, start)
     begin = positions.add(clause.pattern, 0)
-    first, is_empty = positions.following(begin)
-    order = positions.reachable(first)
+    first, later = (positions.beginning(begin, is_first=is_first) for is_first in (True, False))
+    order = positions.reachable(list(dict.fromkeys(first.positions + later.positions)))
     of_positions = {position: variables[positions.variables[position].lower()] for position in order}
     names: dict[int, str] = {}
     counts = Counter(of_positions.values())
@@ -408,29 +506,47 @@ def _automaton(
         variable: tuple((name, value) for name, value in transfer.items() if name in needed)
         for variable, transfer in transfers.items()
     }
-    condition_of = {variable: fences.get(variable, Literal(True, Type.BOOL)) for variable in transfers}
-    follows = {START: first} | {names[each]: positions.following(positions.exits[each])[0] for each in order}
-    arcs = tuple(
-        Arc(
-            source,
-            names[position],
-            condition_of[of_positions[position]],
-            changed[of_positions[position]],
-        )
-        for source, following in follows.items()
-        for position in following
-    )
-    finals = tuple(names[each] for each in order if positions.following(positions.exits[each])[1])
-    finals = (START, *finals) if is_empty else finals
+    tests = {variable: fences.get(variable, ALWAYS) for variable in transfers}
+
+    def arcs_from(source: str, targets: Sequence[int], tests: Mapping[str, Expression]) -> list[Arc]:
+        variables_of = [of_positions[position] for position in targets]
+        return [
+            Arc(source, names[position], tests[variable], changed[variable])
+            for position, variable in zip(targets, variables_of, strict=True)
+        ]
+
+    if first == later:
+        arcs = arcs_from(START, first.positions, tests)
+    else:
+        arcs = arcs_from(START, first.positions, _with_condition(IS_FIRST, tests))
+        arcs += arcs_from(START, later.positions, _with_condition(Unary(Op.NOT, IS_FIRST), tests))
+    ends = {each: positions.following(positions.exits[each]) for each in order}
+    for each, following in ends.items():
+        arcs += arcs_from(names[each], following.positions, tests)
+    finals = tuple(names[each] for each in order if ends[each].may_end)
+    last_finals = tuple(names[each] for each in order if ends[each].may_end_last)
+    if first.may_end:
+        finals = (START, *finals)
+    if not finals and not last_finals:
+        place, *_ = positions.anchor_starts()
+        raise QueryError("a pattern that no rows match", sql, place, "^ before the first row, and $ after the last one")
     excluded = tuple(names[each] for each in order if each in positions.excluded)
     register = tuple(field for field in binder.register if field.name in needed)
-    automaton = Automaton(START, finals, arcs, register, clause.within)
+    empty_fence = ALWAYS if first.may_end == later.may_end else IS_FIRST
+    automaton = Automaton(START, finals, tuple(arcs), register, clause.within, last_finals, empty_fence)
     try:
         compile_automaton(automaton)
     except PatternError as error:
         problem, _, expected = str(error).partition(", expected ")
         raise QueryError(problem.removeprefix("got "), sql, start, expected) from None
     return automaton, excluded
+
+
+def _with_condition(condition: Expression, tests: Mapping[str, Expression]) -> dict[str, Expression]:
+    """Return the conditions of variables with another condition."""
+    return {
+        variable: condition if test == ALWAYS else Binary(Op.AND, condition, test) for variable, test in tests.items()
+    }
 
 
 def _after_row(condition: Expression, transfer: Mapping[str, Expression]) -> Expression:

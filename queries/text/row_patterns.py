@@ -4,12 +4,13 @@ MATCH_RECOGNIZE (
 [PARTITION BY columns] ORDER BY time [MEASURES expression AS name, …]
 [ONE ROW PER MATCH | ALL ROWS PER MATCH [SHOW EMPTY MATCHES | OMIT EMPTY MATCHES | WITH UNMATCHED ROWS]]
 [AFTER MATCH SKIP TO NEXT ROW | PAST LAST ROW | TO [FIRST | LAST] variable]
-PATTERN (pattern) [WITHIN length] [DEFINE variable AS condition, …]
+PATTERN (pattern) [WITHIN length] [SUBSET name = (variable, …), …] [DEFINE variable AS condition, …]
 )
 
 pattern    A B        A, then B         A+ A* A?   once or more, any number, at most once
 A | B      A, or else B      A{2} A{2,} A{,3} A{2,3}    these numbers of times
 (A B)+     a group           A+? A*? A?? A{2,3}?        as few as possible
+^ $        the beginning and the end of the partition   PERMUTE(A, B)   A B | B A
 ()         no row            {- A -}                    A, which is not among the rows of ALL ROWS PER MATCH
 """
 
@@ -22,8 +23,10 @@ from queries.text.tree import (
     AfterMatch,
     Expression,
     MatchRecognize,
+    PatternAnchor,
     PatternChoice,
     PatternExclusion,
+    PatternPermutation,
     PatternRepeat,
     PatternSequence,
     PatternVariable,
@@ -38,9 +41,12 @@ from queries.text.windows import WindowParser
 MAX_REPEATS = 1_000
 """Largest number in a quantifier."""
 
+MAX_PERMUTED = 6
+"""Most patterns in PERMUTE: they have 720 orders."""
+
 CLAUSES = (
     "PARTITION BY, ORDER BY, MEASURES, ONE ROW PER MATCH or ALL ROWS PER MATCH, AFTER MATCH SKIP, PATTERN, WITHIN, "
-    "DEFINE"
+    "SUBSET, DEFINE"
 )
 
 _QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
@@ -78,17 +84,16 @@ class RowPatternParser(WindowParser):
         if not self._accept(")"):
             raise self._unexpected("a variable, a quantifier (* + ? {2,3}), '|' or ')'")
         within = self._within_match() if self._accept("WITHIN") else None
-        if self._token.keyword == "SUBSET":
-            raise self._refused(
-                "no SUBSET: an expression over its variables in MEASURES, such as sum(A.len) + sum(B.len)"
-            )
+        subsets = self._subsets() if self._accept("SUBSET") else ()
         definitions = self._definitions() if self._accept("DEFINE") else ()
         self._clause = "MATCH_RECOGNIZE"
         if not self._accept(")"):
             raise self._unexpected(f"the end of MATCH_RECOGNIZE, or its clauses in the order {CLAUSES}")
         self._in_row_pattern, self._in_list, self._parentheses = outside
         self._clause = "FROM"
-        return MatchRecognize(table, keyword, partition, order, measures, rows, skip, pattern, within, definitions)
+        return MatchRecognize(
+            table, keyword, partition, order, measures, rows, skip, pattern, within, subsets, definitions
+        )
 
     def _starts(self, *words: str) -> bool:
         """Step over words if they follow."""
@@ -170,6 +175,21 @@ class RowPatternParser(WindowParser):
             within = duration_of(self._sql, length)
         return within
 
+    def _subsets(self) -> tuple[tuple[Word, tuple[Word, ...]], ...]:
+        subsets: list[tuple[Word, tuple[Word, ...]]] = []
+        while not subsets or self._accept(","):
+            self._clause = "SUBSET"
+            name = self._column("the name of a union of variables")
+            if not (self._accept("=") and self._accept("(")):
+                raise self._unexpected("variables in parentheses: SUBSET U = (A, B)")
+            variables = [self._column("a variable of PATTERN")]
+            while self._accept(","):
+                variables.append(self._column("a variable of PATTERN"))
+            if not self._accept(")"):
+                raise self._unexpected("',' or ')' after a variable")
+            subsets.append((name, tuple(variables)))
+        return tuple(subsets)
+
     def _definitions(self) -> tuple[tuple[Word, Expression], ...]:
         definitions: list[tuple[Word, Expression]] = []
         while not definitions or self._accept(","):
@@ -197,16 +217,18 @@ class RowPatternParser(WindowParser):
         return parts[0] if len(parts) == 1 else PatternSequence(tuple(parts))
 
     def _at_part(self) -> bool:
-        return self._token.keyword == "(" or self._begins_exclusion() or self._token.kind in (Kind.WORD, Kind.QUOTED)
+        is_name = self._token.kind in (Kind.WORD, Kind.QUOTED)
+        return self._token.keyword in ("(", "^", "$") or self._begins_exclusion() or is_name
 
     def _quantified(self) -> RowPattern:
         token = self._token
         if token.keyword == "PERMUTE" and self._ahead().keyword == "(":
-            raise self._refused("the orders as alternatives: (A B | B A)")
-        if token.keyword == "^" or (token.kind is Kind.SYMBOL and token.text == "$"):
-            raise QueryError(f"'{token.text}' in PATTERN", self._sql, token.start, "a pattern without ^ and $")
-        if self._accept("("):
-            part: RowPattern = PatternSequence(()) if self._token.keyword == ")" else self._choice_of_patterns()
+            part: RowPattern = self._permutation()
+        elif token.keyword in ("^", "$"):
+            self._at += 1
+            part = PatternAnchor(token.text, token.start)
+        elif self._accept("("):
+            part = PatternSequence(()) if self._token.keyword == ")" else self._choice_of_patterns()
             if not self._accept(")"):
                 raise self._unexpected("a variable, a quantifier (* + ? {2,3}), '|' or ')'")
         elif self._begins_exclusion():
@@ -222,6 +244,20 @@ class RowPatternParser(WindowParser):
         while self._token.keyword in _QUANTIFIERS or (self._token.keyword == "{" and not self._begins_exclusion()):
             part = self._repeat(part, token)
         return part
+
+    def _permutation(self) -> RowPattern:
+        """Read PERMUTE(A, B, …)."""
+        start = self._token.start
+        self._at += 2
+        parts = [self._choice_of_patterns()]
+        while self._accept(","):
+            parts.append(self._choice_of_patterns())
+        if not self._accept(")"):
+            raise self._unexpected("a variable, a quantifier (* + ? {2,3}), '|', ',' or ')'")
+        if len(parts) > MAX_PERMUTED:
+            problem = f"PERMUTE of {len(parts)} patterns"
+            raise QueryError(problem, self._sql, start, f"at most {MAX_PERMUTED}; or count(A.*) in DEFINE")
+        return PatternPermutation(tuple(parts))
 
     def _begins_exclusion(self) -> bool:
         return self._token.keyword == "{" and self._ahead().keyword == "-"

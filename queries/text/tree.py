@@ -476,7 +476,30 @@ class PatternExclusion:
     start: int = field(compare=False, repr=False)
 
 
-RowPattern = PatternVariable | PatternSequence | PatternChoice | PatternRepeat | PatternExclusion
+@dataclass(frozen=True, slots=True)
+class PatternAnchor:
+    """`^` or `$`: no row, at the beginning or the end of the partition."""
+
+    text: str
+    start: int = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PatternPermutation:
+    """`PERMUTE(A, B)`: the patterns in every order, preferred in the order in which they are written."""
+
+    parts: tuple[RowPattern, ...]
+
+
+RowPattern = (
+    PatternVariable
+    | PatternSequence
+    | PatternChoice
+    | PatternRepeat
+    | PatternExclusion
+    | PatternAnchor
+    | PatternPermutation
+)
 
 
 class RowsPerMatch(StrEnum):
@@ -512,6 +535,7 @@ class MatchRecognize:
     skip: AfterMatch
     pattern: RowPattern
     within: int | None
+    subsets: tuple[tuple[Word, tuple[Word, ...]], ...]
     definitions: tuple[tuple[Word, Expression], ...]
     has_final_measures: bool = False
 

@@ -30,6 +30,11 @@ TEXTS = (
     "SELECT ts, srcIP FROM a EXCEPT (SELECT ts, destIP FROM b INTERSECT SELECT ts, destIP FROM c) ORDER BY 1 LIMIT 3",
     "SELECT len FROM a [RANGE 1 s] GROUP BY len UNION ALL SELECT ttl FROM b [RANGE 1 s] GROUP BY ttl ORDER BY len",
     "SELECT DISTINCT time, srcIP FROM (MERGE x.ts : y.time FROM a x, b y) m",
+    (
+        "SELECT * FROM M MATCH_RECOGNIZE (PARTITION BY srcIP ORDER BY ts MEASURES prev(first(U.len, 1), 2) AS p "
+        "AFTER MATCH SKIP TO LAST U PATTERN (^ PERMUTE(A, B*) (A | C{1,2}?) $) WITHIN 3 s SUBSET U = (A, B) "
+        "DEFINE A AS next(len) > 1)"
+    ),
     "SELECT S.ts, A.ts, count(*) FROM a S [RANGE 1 s] ANTI JOIN b A [RANGE 1 s] ON S.len = A.len GROUP BY S.ts",
 )
 
@@ -88,6 +93,11 @@ WORDS = (
         "DISTINCT ",
         "(SELECT ",
         " : ",
+        " MATCH_RECOGNIZE (",
+        "PATTERN (",
+        "PERMUTE(",
+        " SUBSET U = (A)",
+        " DEFINE A AS ",
         "TUMBLING",
         "BOUNDARY",
         "S.ts",

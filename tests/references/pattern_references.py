@@ -12,14 +12,16 @@ from typing import Any
 
 from highlevel.patterns.automaton import Arc, Automaton, Field
 from highlevel.plan.nodes import Node
-from highlevel.plan.pattern_nodes import ROW_NUMBER, MatchedRows, Matches, SkipRule
+from highlevel.plan.pattern_nodes import FIRST_ROW, ROW_NUMBER, MatchedRows, Matches, Neighbour, SkipRule
 from lowlevel.expressions.tree import Binary, Column, Conditional, Expression, IsNull, Literal, Unary
 from lowlevel.expressions.types import Op, Type
 from tests.references.automata import value_of
 from tests.references.plan_references import GROUP, NUMBER, OTHER, ROWS, Reference
 
 COLUMNS = ("ts", "other", "g", "n")
-BEFORE = Column("n before", Type.INT, nullable=True)
+FIRST = Column(FIRST_ROW, Type.BOOL)
+NEIGHBOURS = [Neighbour("n before", "n", -1), Neighbour("n 3 before", "n", -3), Neighbour("n after", "n", 1)]
+NEIGHBOURS += [Neighbour("n 2 after", "n", 2)]
 PLACE = Column(ROW_NUMBER, Type.INT)
 
 Register = tuple[Any, ...]
@@ -41,7 +43,8 @@ def matches(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
         unmatched = set(range(len(rows)))
         values = [
             dict(zip(COLUMNS, row, strict=True))
-            | {BEFORE.name: rows[place - 1][3] if place else None, ROW_NUMBER: place}
+            | {each.name: _neighbour(rows, place + each.distance, each.column) for each in node.neighbours}
+            | {ROW_NUMBER: place, FIRST_ROW: place == 0}
             for place, row in enumerate(rows)
         ]
         start = number = 0
@@ -68,6 +71,10 @@ def matches(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
             for place in unmatched:
                 found[(*_shown(node, rows[place]), *nulls, *_fields(node, initial, initial))] += 1
     return found
+
+
+def _neighbour(rows: Sequence[tuple], place: int, column: str) -> Any:
+    return rows[place][COLUMNS.index(column)] if 0 <= place < len(rows) else None
 
 
 def _shown(node: MatchedRows, row: tuple) -> list[Any]:
@@ -110,7 +117,10 @@ def _preferred(automaton: Automaton, values: Sequence[Mapping[str, Any]], start:
                     steps = run(arc.target, place + 1, after)
                     if steps is not None:
                         return [(arc.target, after), *steps]
-        if state in automaton.finals or (state in automaton.last_finals and place == len(values)):
+        is_empty = place == start
+        if is_empty and state in automaton.finals and value_of(automaton.empty_fence, values[start]) is True:
+            return []
+        if not is_empty and (state in automaton.finals or (state in automaton.last_finals and place == len(values))):
             return []
         failed.add((state, place, register))
         return None
@@ -135,11 +145,12 @@ def draw_matches(random: Random) -> Matches:
         (("place", Conditional(IsNull(fields[3].column), PLACE, fields[3].column)),),
         (),
     ]
+    neighbours = tuple(NEIGHBOURS[: random.choice([0, 1, 2, 4])])
     arcs = []
     for number in range(random.randint(3, 7)):
         source = "start" if number == 0 else random.choice(states)
         transfer = tuple(pair for update in random.sample(updates[:3], random.randint(0, 2)) for pair in update)
-        arcs.append(Arc(source, random.choice(states[1:]), _fence(random, rows, total), transfer))
+        arcs.append(Arc(source, random.choice(states[1:]), _fence(random, neighbours, rows, total), transfer))
     reached = list(dict.fromkeys(arc.target for arc in arcs))
     random.shuffle(reached)
     count = random.randint(0, min(2, len(reached)))
@@ -147,22 +158,25 @@ def draw_matches(random: Random) -> Matches:
     if random.random() < 0.2:
         finals = (*finals, "start")
     skip = random.choice(list(SkipRule))
-    automaton = Automaton("start", finals, tuple(arcs), tuple(fields), random.choice([None, 5, 30]), last_finals)
+    window, empty_fence = random.choice([None, 5, 30]), random.choice([Literal(True, Type.BOOL), FIRST])
+    automaton = Automaton("start", finals, tuple(arcs), tuple(fields), window, last_finals, empty_fence)
     return Matches(
         ROWS,
         automaton,
         random.choice([("g",), (), ("g", "n")]),
         skip,
         "place",
-        ((BEFORE.name, "n"),),
+        neighbours,
         random.random() < 0.5,
     )
 
 
-def _fence(random: Random, rows: Column, total: Column) -> Expression:
+def _fence(random: Random, neighbours: Sequence[Neighbour], rows: Column, total: Column) -> Expression:
     parts: list[Expression] = [
         Binary(Op.LT, NUMBER, Literal(random.randint(1, 5), Type.INT)),
-        Binary(Op.GE, NUMBER, BEFORE),
+        *(Binary(Op.GE, NUMBER, Column(each.name, Type.INT, nullable=True)) for each in neighbours),
+        FIRST,
+        Unary(Op.NOT, FIRST),
         Unary(Op.NOT, IsNull(OTHER)),
         Binary(Op.LT, rows, Literal(random.randint(1, 4), Type.INT)),
         Binary(Op.GT, total, Binary(Op.MUL, NUMBER, Literal(2, Type.INT))),
@@ -183,7 +197,7 @@ def draw_matched_rows(random: Random) -> MatchedRows:
         node.keys,
         node.skip,
         node.skip_field,
-        node.previous,
+        node.neighbours,
         node.is_numbered,
         shown=(*node.keys, "ts", *random.sample(["other"], random.randint(0, 1))),
         final=tuple(random.sample(["rows", "total", "group"], random.randint(0, 2))),

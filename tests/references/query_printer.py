@@ -155,10 +155,12 @@ def row_pattern_clauses(node: tree.MatchRecognize) -> str:
     within = "" if node.within is None else f" WITHIN INTERVAL '{node.within} nanoseconds'"
     definitions = ", ".join(f"{word(variable)} AS {expression(condition)}" for variable, condition in node.definitions)
     define = f" DEFINE {definitions}" if definitions else ""
+    unions = ", ".join(f"{word(name)} = ({', '.join(map(word, words))})" for name, words in node.subsets)
+    subset = f" SUBSET {unions}" if unions else ""
     pattern = row_pattern(node.pattern)
     return (
         f"{partition}ORDER BY {word(node.order)}{measures} {node.rows} AFTER MATCH SKIP {skip} "
-        f"PATTERN ({pattern}){within}{define}"
+        f"PATTERN ({pattern}){within}{subset}{define}"
     )
 
 
@@ -172,6 +174,10 @@ def row_pattern(node: tree.RowPattern) -> str:
             return " | ".join(map(_grouped, parts))
         case tree.PatternExclusion(part):
             return f"{{- {row_pattern(part)} -}}"
+        case tree.PatternAnchor(text):
+            return text
+        case tree.PatternPermutation(parts):
+            return f"PERMUTE({', '.join(map(row_pattern, parts))})"
         case tree.PatternRepeat(part, least, most, is_reluctant):
             bounds = f"{{{least},{'' if most is None else most}}}"
             return f"{_grouped(part)}{bounds}{'?' * is_reluctant}"

@@ -26,10 +26,12 @@ from highlevel.patterns.match_kernels import NEXT_ROW, PAST_LAST_ROW, TO_FIELD
 from highlevel.patterns.row_words import RegisterColumns, RowWords, ValueNumbers
 from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results, Skip
 from highlevel.plan.operators.matched_rows import KeptRows
+from highlevel.plan.operators.neighbour_rows import NeighbourRows
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
 from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
 from highlevel.plan.pattern_nodes import (
     FINAL,
+    FIRST_ROW,
     MATCH_END,
     MATCH_NUMBER,
     MATCH_START,
@@ -40,14 +42,15 @@ from highlevel.plan.pattern_nodes import (
 )
 from lowlevel.expressions.columns import Vector
 from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.tree import columns_of
 from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 RULES = {SkipRule.NEXT_ROW: NEXT_ROW, SkipRule.PAST_LAST_ROW: PAST_LAST_ROW, SkipRule.TO_FIELD: TO_FIELD}
 
-PARTITIONS, PREVIOUS, STATE, KEPT, VALUES, RUNS = (
-    "partitions", "previous rows", "state", "kept rows", "values of ", "runs: "
+PARTITIONS, NEIGHBOURS, STATE, KEPT, VALUES, RUNS = (
+    "partitions", "neighbours", "state", "kept rows", "values of ", "runs: "
 )  # fmt: skip
 """Tables of a snapshot, and the beginnings of names of tables."""
 
@@ -63,23 +66,25 @@ class MatchesOperator:
         compiled = compile_automaton(node.automaton)
         self._numbers = ValueNumbers()
         macs = [column.name for column in node.input.columns if column.type is Type.MAC]
-        macs += [name for name, source in node.previous if source in macs]
+        macs += [each.name for each in node.neighbours if each.column in macs]
         self._row_words = RowWords(compiled, self._numbers, macs)
         self._register = RegisterColumns(compiled, self._numbers)
         self._matches = PartialMatches(compiled, self._register.initial(), is_preferred=True)
         field = compiled.integers.index(node.skip_field) if node.skip is SkipRule.TO_FIELD else 0
         self._skip = Skip(RULES[node.skip], field)
         self._partitions = Keys([self._stored.schema.field(key).type for key in node.keys])
-        sources = dict.fromkeys(source for _, source in node.previous)
-        self._previous_schema = pa.schema([self._stored.schema.field(source) for source in sources])
-        self._previous = self._previous_schema.empty_table()
-        """The last row of each partition, by its number."""
+        columns = {column.name for part in node.automaton.expressions for column in columns_of(part)}
+        self._reads_first = FIRST_ROW in columns
+        first = [pa.field(FIRST_ROW, pa.bool_())] if self._reads_first else []
+        self._neighbours = NeighbourRows(node.neighbours, pa.schema([*self._stored.schema, *first]), self._time)
+        self._remembers = bool(node.is_numbered or node.neighbours or self._reads_first)
         self._schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
         self._kept: KeptRows | None = None
         if isinstance(node, MatchedRows):
             self._excluded = np.array([state in node.excluded for state in compiled.states], np.bool_)
             self._kept = KeptRows(compiled, self._register.initial(), self._extended_schema(), self._rows_of)
         self._row_count = 0
+        self._has_rows = False
         self._watermark = BEGINNING
         self.received = 0
         self.results = 0
@@ -93,14 +98,14 @@ class MatchesOperator:
 
     @property
     def rows_held(self) -> int:
-        """Number of rows that wait, and of runs."""
+        """Number of rows that are stored, and of runs."""
         kept = 0 if self._kept is None else self._kept.num_rows
-        return self._stored.num_rows + self._matches.node_count + kept
+        return self._stored.num_rows + self._neighbours.num_rows + self._matches.node_count + kept
 
     @property
     def bytes(self) -> int:
         """Bytes of the rows, runs, partitions and values."""
-        kept = self._partitions.bytes + self._numbers.bytes + self._previous.nbytes
+        kept = self._partitions.bytes + self._numbers.bytes + self._neighbours.bytes
         kept += 0 if self._kept is None else self._kept.bytes
         return self._stored.nbytes + self._matches.bytes + kept
 
@@ -113,13 +118,14 @@ class MatchesOperator:
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Match the rows that become final. Return the matches that are decided, and then their watermark."""
         final, has_moved = self._stored.take_final(punctuation)
-        if final.num_rows:
-            yield from self._match(final)
+        is_end = has_moved and self._stored.watermark == END
+        if final.num_rows or (is_end and self._neighbours.num_rows):
+            yield from self._match(final, is_end=is_end)
         if not has_moved:
             return
-        count, low = self._partition_count, self._stored.watermark
+        count, low = self._partition_count, min(self._stored.watermark, self._neighbours.earliest)
         for results in self._matches.end_runs(count, low, self._skip):
-            yield self._batch(results)
+            yield from self._batches(results)
         if self._kept is None:
             watermark = min(low, self._matches.earliest_candidate(count))
         else:
@@ -138,25 +144,32 @@ class MatchesOperator:
     def _partition_count(self) -> int:
         return self._partitions.count if self.node.keys else 1
 
-    def _match(self, final: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _match(self, final: pa.Table, *, is_end: bool) -> Iterator[pa.RecordBatch]:
         batch = self._in_order(final)
-        rows = batch.num_rows
+        rows, known = batch.num_rows, self._partition_count if self._has_rows else 0
+        self._has_rows = True
         partitions = np.zeros(rows, np.int64)
         if self.node.keys:
             partitions = self._partitions.find_or_insert([batch.column(key) for key in self.node.keys], rows)
+        if self._reads_first:
+            places = np.unique(partitions, return_index=True)[1]
+            is_first = np.zeros(rows, np.bool_)
+            is_first[places] = partitions[places] >= known
+            batch = batch.append_column(FIRST_ROW, array_of(is_first))
+        batch, partitions = self._neighbours.add(batch, partitions, is_end=is_end)
+        if not batch.num_rows:
+            return
+        rows = batch.num_rows
         ties = self._row_count + np.arange(rows)
         self._row_count += rows
-        extended = batch
-        for name, column in self._previous_columns(batch, partitions).items():
-            extended = extended.append_column(name, column)
-        extended = extended.append_column(ROW_NUMBER, array_of(ties))
+        extended = batch.append_column(ROW_NUMBER, array_of(ties))
         if self._kept is not None:
             self._kept.add(extended, partitions, ties)
         for results in self._matches.match(self._rows_of(extended, partitions), self._partition_count, self._skip):
-            yield self._batch(results)
+            yield from self._batches(results)
 
     def _rows_of(self, extended: pa.RecordBatch, partitions: Words) -> Rows:
-        """Return rows for kernels. `extended`: the columns of the input, ROW_NUMBER, and those of `previous`."""
+        """Return rows for kernels. `extended`: the columns of `_extended_schema`."""
         rows, times = extended.num_rows, times_of(extended.column(self._time))
         words, floats = self._row_words.words(extended)
         window = self.node.automaton.window
@@ -176,7 +189,7 @@ class MatchesOperator:
 
     def _in_order(self, rows: pa.Table) -> pa.RecordBatch:
         """Return rows in the order of their time; rows of equal times in the order of their other columns."""
-        (batch,) = rows.combine_chunks().to_batches()
+        (batch,) = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
         times = times_of(batch.column(self._time))
         order = np.argsort(times, kind="stable")
         ordered = times[order]
@@ -186,37 +199,17 @@ class MatchesOperator:
             return batch.take(pc.sort_indices(batch, sort_keys=keys))
         return batch.take(array_of(order))
 
-    def _previous_columns(self, batch: pa.RecordBatch, partitions: Words) -> dict[str, pa.Array]:
-        """Return the columns of `previous`, and keep the last row of each partition."""
-        if not self.node.previous:
-            return {}
-        rows, known = len(partitions), self._previous.num_rows
-        order = np.argsort(partitions, kind="stable")
-        before = np.append(-1, order[:-1])
-        is_first = np.append(True, partitions[order][1:] != partitions[order][:-1])
-        source = np.empty(rows, np.int64)
-        source[order] = np.where(is_first, partitions[order], before + known)
-        valid = ~((source >= known) & np.isin(np.arange(rows), order[is_first]))
-        current = pa.Table.from_batches([batch.select(self._previous_schema.names)])
-        both = pa.concat_tables([self._previous, current]).combine_chunks()
-        indices = pa.array(np.where(valid, source, 0), mask=~valid)
-        columns = {name: pc.take(both[of], indices).combine_chunks() for name, of in self.node.previous}
-        lasts = np.arange(self._partition_count)
-        lasts[lasts >= known] = 0
-        is_last = np.append(is_first[1:], True)
-        lasts[partitions[order[is_last]]] = order[is_last] + known
-        self._previous = pc.take(both, array_of(lasts)).combine_chunks()
-        return columns
-
     def _extended_schema(self) -> pa.Schema:
         """Return the columns of the rows that are matched."""
-        schema = self._stored.schema
-        previous = [pa.field(name, schema.field(source).type) for name, source in self.node.previous]
-        return pa.schema([*schema, *previous, pa.field(ROW_NUMBER, pa.int64())])
+        return pa.schema([*self._neighbours.schema, pa.field(ROW_NUMBER, pa.int64())])
 
-    def _batch(self, results: Results) -> pa.RecordBatch:
-        if self._kept is not None:
-            return self._rows_of_matches(self._kept, results)
+    def _batches(self, results: Results) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of matches, if any are shown."""
+        batch = self._of_matches(results) if self._kept is None else self._rows_of_matches(self._kept, results)
+        if batch.num_rows:
+            yield batch
+
+    def _of_matches(self, results: Results) -> pa.RecordBatch:
         words = results.words
         keys = self._partitions.columns(words[:, PARTITION]) if self.node.keys else []
         registers = Results(words[:, RESULT_WORDS:], results.floats)
@@ -270,7 +263,7 @@ class MatchesOperator:
         """Forget freed records, partitions without runs, and values that no run has, if they are many."""
         matches, count = self._matches, self._partition_count
         matches.compact_if_sparse()
-        if self.node.keys and not self.node.previous and not self.node.is_numbered:
+        if self.node.keys and not self._remembers:
             kept = matches.used_partitions(count)
             if count > 2 * len(kept) + MIN_ROOM:
                 self._partitions = self._partitions.only(kept)
@@ -289,17 +282,19 @@ class MatchesOperator:
     def forget_partitions(self, is_forgotten: npt.NDArray[np.bool_]) -> None:
         """Forget the runs of some of the known partitions."""
         self._matches.forget_partitions(np.flatnonzero(is_forgotten))
+        self._neighbours.forget_partitions(is_forgotten)
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return the rows that wait, the partitions with their last rows, and the runs with their values."""
-        state = pa.table({WATERMARK: [self._stored.watermark], "count": [self._row_count], "bound": [self._watermark]})
-        numbers = {"number": np.arange(self._partitions.count)}
+        """Return the rows that wait, the partitions with the rows of neighbours, and the runs with their values."""
+        numbers = {"count": self._row_count, "bound": self._watermark, "has rows": int(self._has_rows)}
+        state = pa.table({name: [number] for name, number in {WATERMARK: self._stored.watermark, **numbers}.items()})
+        places = {"number": np.arange(self._partitions.count)}
         keys = dict(zip(map(str, range(len(self.node.keys))), self._partitions.columns(), strict=True))
         return {
             ROWS: self._stored.rows,
             STATE: state,
-            PARTITIONS: pa.table(numbers | keys),
-            PREVIOUS: self._previous,
+            PARTITIONS: pa.table(places | keys),
+            NEIGHBOURS: self._neighbours.snapshot(),
             **({} if self._kept is None else {KEPT: self._kept.snapshot()}),
             **{f"{VALUES}{kind}": self._numbers.known(kind) for kind in NUMBERED},
             **{f"{RUNS}{name}": table for name, table in self._matches.snapshot(self._partition_count).items()},
@@ -316,7 +311,8 @@ class MatchesOperator:
                 partitions[str(index)].combine_chunks().cast(kind) for index, kind in enumerate(self._partitions.kinds)
             ]
             self._partitions.find_or_insert(columns, partitions.num_rows)
-        self._previous = tables[PREVIOUS].cast(self._previous_schema).combine_chunks()
+        self._has_rows = bool(state["has rows"])
+        self._neighbours.restore(tables[NEIGHBOURS])
         if self._kept is not None:
             self._kept.restore(tables[KEPT])
         for kind in NUMBERED:

@@ -97,6 +97,9 @@ QUERIES = {
     "ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN (A B*) WITHIN 3 seconds DEFINE A AS len > 90, B AS len < A.len)",
     "matches of no row": f"SELECT srcIP, match_start, n, s FROM {PATTERN} MEASURES count(*) AS n, sum(len) AS s "
     "PATTERN (B*) WITHIN 9 seconds DEFINE B AS len >= prev(len))",
+    "row pattern with later rows": f"SELECT srcIP, match_start, n, p, s FROM {PATTERN} MEASURES next(len, 2) AS n, "
+    "prev(len, 2) AS p, sum(U.len) AS s PATTERN (^ A | PERMUTE(A, B) C $) SUBSET U = (A, C) "
+    "DEFINE B AS next(len) > 90)",
     "groups of matches": f"SELECT srcIP, count(*) AS k, sum(n) AS n FROM {PATTERN} MEASURES count(*) AS n "
     "PATTERN (A B+) WITHIN 5 seconds DEFINE B AS len >= prev(len)) AS m [RANGE 20 seconds, WA match_end] "
     "GROUP BY srcIP",

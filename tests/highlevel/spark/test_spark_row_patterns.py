@@ -24,6 +24,11 @@ QUERIES = {
     "AFTER MATCH SKIP TO LAST B PATTERN (A B+) DEFINE B AS len <> prev(len)",
     "all rows": "PARTITION BY srcIP ORDER BY ts MEASURES classifier() AS c, count(*) AS n, FINAL sum(B.len) AS s "
     "ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN (A B*) WITHIN 9 seconds DEFINE A AS len > 90, B AS len < A.len",
+    "other rows of the partition": "PARTITION BY srcIP ORDER BY ts MEASURES prev(len, 2) AS p, next(len, 2) AS n, "
+    "classifier(U) AS c, sum(U.len) AS s AFTER MATCH SKIP TO NEXT ROW PATTERN (PERMUTE(A, B) C) SUBSET U = (A, C) "
+    "DEFINE A AS len > next(len), B AS len <= prev(len, 3) OR len > 90",
+    "ends of the partition": "PARTITION BY srcIP ORDER BY ts MEASURES classifier() AS c, count(*) AS n "
+    "ALL ROWS PER MATCH PATTERN (^ A B* | C{1,3} $) DEFINE B AS len > prev(len)",
     "one partition": "ORDER BY ts MEASURES A.srcIP AS one, B.srcIP AS other PATTERN (A B) DEFINE B AS srcIP = A.destIP",
 }
 
