@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from dashboards.command_options import Argument, Option
 
 if TYPE_CHECKING:
     from dashboards.alerts.messages import Message
@@ -23,14 +23,12 @@ class AlertFormat(StrEnum):
 
 
 def alerts(
-    pipeline: Annotated[
-        Path, typer.Argument(metavar="PIPELINE.toml", help="The file with the links, queries and alerts.")
-    ],
+    pipeline: Annotated[Path, Argument(metavar="PIPELINE.toml", help="The file with the links, queries and alerts.")],
     format_: Annotated[
-        AlertFormat, typer.Option("--format", help="A table, or one JSON object with evidence for each alert.")
+        AlertFormat, Option("--format", help="A table, or one JSON object with evidence for each alert.")
     ] = AlertFormat.TABLE,
     test: Annotated[
-        bool, typer.Option("--test", help="Send a test message to each receiver instead, and read no capture.")
+        bool, Option("--test", help="Send a test message to each receiver instead, and read no capture.")
     ] = False,
 ) -> None:
     """Evaluate the alert rules of a pipeline over its captures.

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated, get_args, get_origin
 
 from capture.errors import WiretideError
+from dashboards.command_options import Option, Parameter, UsageError, parse_plain
 from dashboards.stop_signals import TERMINATED, forget_interrupted_text, interruptible, redeliver_interrupts
 from dashboards.wire_text import escape, escape_lines
+
+if TYPE_CHECKING:
+    import typer
 
 INTERRUPTED, TERMINATED_STATUS = 130, 143
 """Exit status after Ctrl-C and after SIGTERM, as in shells: 128 plus the number of the signal."""
@@ -39,8 +43,13 @@ def load_command(name: str) -> Callable[..., None]:
     return interruptible(command) if name in INTERRUPTIBLE else command
 
 
-def make_app(commands: Iterable[str] = COMMANDS) -> typer.Typer:
-    """Build the command line with these commands, by default all."""
+def make_app(commands: Iterable[str] = COMMANDS, error: UsageError | None = None) -> typer.Typer:
+    """Build the command line with these commands, by default all.
+
+    If `error` is given, the commands print this error below their usage and do nothing else.
+    """
+    import typer
+
     # Help is plain text, because importing rich for boxes would double the start-up time.
     app = typer.Typer(
         help="Network monitoring in SQL over packets and flows. `wiretide COMMAND --help` shows the options of a "
@@ -50,18 +59,46 @@ def make_app(commands: Iterable[str] = COMMANDS) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    app.callback(invoke_without_command=True)(_root)
+    app.callback(invoke_without_command=True)(declare_for_typer(_root))
     for command in commands:
-        app.command()(load_command(command))
+        app.command()(declare_for_typer(load_command(command), error))
     return app
 
 
-def _root(show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def _root(show_version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False) -> None:
     if show_version:
         from importlib.metadata import version
 
         print(f"wiretide {version('wiretide')}")
-        raise typer.Exit
+        sys.exit()
+
+
+def declare_for_typer(command: Callable[..., None], error: UsageError | None = None) -> Callable[..., None]:
+    """Return a command whose parameters are declared for typer. If `error` is given, calls raise it."""
+    import typer
+
+    @functools.wraps(command)
+    def run(**arguments: object) -> None:
+        try:
+            if error is not None:
+                raise error
+            command(**arguments)
+        except UsageError as wrong:
+            raise typer.BadParameter(str(wrong)) from wrong
+
+    def declare(parameter: inspect.Parameter) -> inspect.Parameter:
+        if get_origin(parameter.annotation) is not Annotated:
+            return parameter
+        of_type, declared = get_args(parameter.annotation)
+        assert isinstance(declared, Parameter)
+        make = typer.Option if isinstance(declared, Option) else typer.Argument
+        return parameter.replace(annotation=Annotated[of_type, make(*declared.names, **declared.settings)])
+
+    signature = inspect.signature(command, eval_str=True)
+    parameters = [declare(parameter) for parameter in signature.parameters.values()]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
 def run_command_line() -> None:
@@ -72,7 +109,8 @@ def run_command_line() -> None:
     if sys.stderr is None:  # the shell closed it, 2>&-: print would write messages to standard output
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
     try:
-        make_app(called or COMMANDS)()
+        if not (called and _run_plain(called[0])):
+            make_app(called or COMMANDS)()
     except (KeyboardInterrupt, SystemExit) as error:
         # Typer raises SystemExit with the status INTERRUPTED for Ctrl-C, without a message.
         if isinstance(error, SystemExit) and error.code != INTERRUPTED:
@@ -93,6 +131,19 @@ def run_command_line() -> None:
     except OSError as error:  # a full disk, a port in use
         where = f"{error.filename}: " if error.filename else ""
         sys.exit(_print_error(f"{where}{error.strerror or error}", 1))
+
+
+def _run_plain(name: str) -> bool:
+    """Run a command without typer, and return True. Return False without running it if typer must parse its words."""
+    command = load_command(name)
+    arguments = parse_plain(command, sys.argv[2:])
+    if arguments is None:
+        return False
+    try:
+        command(**arguments)
+    except UsageError as error:
+        make_app([name], error)()
+    return True
 
 
 def _print_error(error: Exception | str, status: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from dashboards.command_options import Argument, Option, UsageError
 
 if TYPE_CHECKING:
     from dashboards.alerts.past_alerts import PastAlerts
@@ -14,29 +14,25 @@ if TYPE_CHECKING:
 
 
 def backfill(
-    pipeline: Annotated[
-        Path, typer.Argument(metavar="PIPELINE.toml", help="The file with the links, queries and metrics.")
-    ],
+    pipeline: Annotated[Path, Argument(metavar="PIPELINE.toml", help="The file with the links, queries and metrics.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="The folder for OpenMetrics files, one for each day."),
+        Option("--output", "-o", metavar="DIR", help="The folder for OpenMetrics files, one for each day."),
     ] = None,
     blocks: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Also convert them to blocks in this folder, the data folder of a Prometheus."
-        ),
+        Option(metavar="DIR", help="Also convert them to blocks in this folder, the data folder of a Prometheus."),
     ] = None,
     remote_write: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Send them to a server that receives remote write, such as Mimir."),
+        Option(metavar="URL", help="Send them to a server that receives remote write, such as Mimir."),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file with the bearer token for --remote-write.")
+        Path | None, Option(metavar="FILE", help="A file with the bearer token for --remote-write.")
     ] = None,
-    job: Annotated[str, typer.Option(help="The label `job` of all series.")] = "wiretide",
+    job: Annotated[str, Option(help="The label `job` of all series.")] = "wiretide",
     instance: Annotated[
-        str | None, typer.Option(help="The label `instance`. Default: HOST:PORT of the metrics in the pipeline file.")
+        str | None, Option(help="The label `instance`. Default: HOST:PORT of the metrics in the pipeline file.")
     ] = None,
 ) -> None:
     """Write the windows of captures for Prometheus, with the times of the capture.
@@ -58,9 +54,9 @@ def backfill(
     from queries.pipeline.sections import PipelineError
 
     if output is None and remote_write is None:
-        raise typer.BadParameter("got no target, expected --output DIR or --remote-write URL")
+        raise UsageError("got no target, expected --output DIR or --remote-write URL")
     if output is None and blocks is not None:
-        raise typer.BadParameter(f"--blocks {blocks}: got no folder of samples, expected --output DIR too")
+        raise UsageError(f"--blocks {blocks}: got no folder of samples, expected --output DIR too")
     receiver = None if remote_write is None else RemoteWrite(remote_write, token_file)
     promtool = require_promtool() if blocks is not None else None
     settings = read_pipeline(pipeline)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from capture.errors import WiretideError
+from dashboards.command_options import Argument, Option
 
 
 class CaptureCommandError(WiretideError):
@@ -26,38 +27,36 @@ def capture(
     context: typer.Context,
     pipeline: Annotated[
         Path | None,
-        typer.Argument(metavar="[PIPELINE.toml]", help="Run the low-level node for the links that have a spool."),
+        Argument(metavar="[PIPELINE.toml]", help="Run the low-level node for the links that have a spool."),
     ] = None,
     link: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Capture only this link of the pipeline. Repeatable.")
+        list[str] | None, Option(metavar="NAME", help="Capture only this link of the pipeline. Repeatable.")
     ] = None,
     udp: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST:PORT", help="Receive datagrams here. *:PORT means all addresses. Repeatable."),
+        Option(metavar="HOST:PORT", help="Receive datagrams here. *:PORT means all addresses. Repeatable."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Record datagrams into this folder.")
+        Path | None, Option("--output", "-o", metavar="FOLDER", help="Record datagrams into this folder.")
     ] = None,
     allow: Annotated[
-        list[str] | None, typer.Option(metavar="CIDR", help="Accept only senders in this network. Repeatable.")
+        list[str] | None, Option(metavar="CIDR", help="Accept only senders in this network. Repeatable.")
     ] = None,
-    rotate_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="Start a new file when a file has this size.")
-    ] = "256Mi",
+    rotate_size: Annotated[str, Option(metavar="SIZE", help="Start a new file when a file has this size.")] = "256Mi",
     rotate_every: Annotated[
-        str, typer.Option(metavar="TIME", help="Start a new file at every multiple of this time; 0: never.")
+        str, Option(metavar="TIME", help="Start a new file at every multiple of this time; 0: never.")
     ] = "5m",
     keep: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Delete the oldest files if all files together exceed this. Default: never."),
+        Option(metavar="SIZE", help="Delete the oldest files if all files together exceed this. Default: never."),
     ] = None,
     buffer: Annotated[
-        str, typer.Option(metavar="SIZE", help="Receive buffer to request from the system for each socket.")
+        str, Option(metavar="SIZE", help="Receive buffer to request from the system for each socket.")
     ] = "32Mi",
     exporters: Annotated[
-        int, typer.Option(help="Maximum number of senders with separate counters. All other senders share counters.")
+        int, Option(help="Maximum number of senders with separate counters. All other senders share counters.")
     ] = 256,
-    metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics for Prometheus here.")] = None,
+    metrics: Annotated[str | None, Option(metavar="HOST:PORT", help="Serve metrics for Prometheus here.")] = None,
 ) -> None:
     """Capture links into spools, or datagrams into files.
 

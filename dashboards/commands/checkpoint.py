@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from dashboards.command_options import Argument, UsageError
 
 if TYPE_CHECKING:
     from highlevel.spark.run_folder import RunSummary
@@ -20,10 +20,10 @@ class Action(StrEnum):
 
 
 def checkpoint(
-    action: Annotated[Action, typer.Argument(help="show: progress and sizes; verify: read and check every file.")],
+    action: Annotated[Action, Argument(help="show: progress and sizes; verify: read and check every file.")],
     folder: Annotated[
         str,
-        typer.Argument(metavar="FOLDER", help="The folder of a run, a path or file: URI (`folder` of the pipeline)."),
+        Argument(metavar="FOLDER", help="The folder of a run, a path or file: URI (`folder` of the pipeline)."),
     ],
 ) -> None:
     """Inspect the folder of `wiretide run`. Nothing is changed.
@@ -45,7 +45,7 @@ def checkpoint(
     try:
         path = parse_folder(folder)
     except ValueError as error:
-        raise typer.BadParameter(f"FOLDER: {error}") from error
+        raise UsageError(f"FOLDER: {error}") from error
     if action is Action.VERIFY:
         _verify(path)
     else:

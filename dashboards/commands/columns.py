@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from dashboards.command_options import Argument, Option
 
 if TYPE_CHECKING:
     from lowlevel.kinds import RowKind
@@ -43,9 +43,9 @@ def align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def columns(
-    kind: Annotated[Kind | None, typer.Argument(help="The kind of rows. Default: list the kinds.")] = None,
+    kind: Annotated[Kind | None, Argument(help="The kind of rows. Default: list the kinds.")] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Also list columns of the inner IP layer and all IPFIX elements.")
+        bool, Option("--all", help="Also list columns of the inner IP layer and all IPFIX elements.")
     ] = False,
 ) -> None:
     """List the columns that queries can use, with type and meaning."""

@@ -5,21 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from dashboards.command_options import Argument, Option
 
 
 def compact(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a run (`folder` of the pipeline).")],
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="The folder of a run (`folder` of the pipeline).")],
     queries: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[QUERY]...", help="Queries with changes. Default: all of them.", show_default=False),
+        Argument(metavar="[QUERY]...", help="Queries with changes. Default: all of them.", show_default=False),
     ] = None,
-    final: Annotated[bool, typer.Option("--final", help="Write only final rows.")] = False,
+    final: Annotated[bool, Option("--final", help="Write only final rows.")] = False,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FOLDER", help="The folder of the tables. Default: `compact` in FOLDER."
-        ),
+        Option("-o", "--output", metavar="FOLDER", help="The folder of the tables. Default: `compact` in FOLDER."),
     ] = None,
 ) -> None:
     """Write one table from the changes of each query with EMIT CHANGES.

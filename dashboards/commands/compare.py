@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from dashboards.command_options import Argument, Option, UsageError
 from dashboards.commands.query import NO_INPUT, load_functions, parse_bindings, parse_params
 from lowlevel.layers import Layer
 
@@ -14,56 +13,54 @@ from lowlevel.layers import Layer
 def compare(
     words: Annotated[
         list[str],
-        typer.Argument(metavar="[FILE]... SQL", help="Captures, folders or globs, then the query in quotes or @NAME."),
+        Argument(metavar="[FILE]... SQL", help="Captures, folders or globs, then the query in quotes or @NAME."),
     ],
     stream: Annotated[
         list[str] | None,
-        typer.Option("--stream", "-s", metavar="NAME=PATH", help="Bind a name in FROM to a file, folder or glob."),
+        Option("--stream", "-s", metavar="NAME=PATH", help="Bind a name in FROM to a file, folder or glob."),
     ] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Set a parameter of @NAME, or of PARAM in the query. Repeatable."),
+        Option(metavar="NAME=VALUE", help="Set a parameter of @NAME, or of PARAM in the query. Repeatable."),
     ] = None,
     functions: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Load functions from a Python file (docs/guide/functions.md). Repeatable."),
+        Option(metavar="FILE", help="Load functions from a Python file (docs/guide/functions.md). Repeatable."),
     ] = None,
     slack: Annotated[
-        str, typer.Option(metavar="TIMES", help="Allowed disorders to measure, separated by commas.")
+        str, Option(metavar="TIMES", help="Allowed disorders to measure, separated by commas.")
     ] = "0,1s,5s",
     skew: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=TIME", help="Delay all rows of a link by this time. Repeatable.")
+        list[str] | None, Option(metavar="NAME=TIME", help="Delay all rows of a link by this time. Repeatable.")
     ] = None,
     lull: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=START+TIME", help="Hold back the rows of a link from START for TIME. Repeatable."),
+        Option(metavar="NAME=START+TIME", help="Hold back the rows of a link from START for TIME. Repeatable."),
     ] = None,
-    disorder: Annotated[
-        str, typer.Option(metavar="TIME", help="Delay each row by a random time up to this one.")
-    ] = "0",
+    disorder: Annotated[str, Option(metavar="TIME", help="Delay each row by a random time up to this one.")] = "0",
     block: Annotated[
-        str, typer.Option(metavar="TIME", help="Deliver rows in shuffled blocks of this length, after their end.")
+        str, Option(metavar="TIME", help="Deliver rows in shuffled blocks of this length, after their end.")
     ] = "0",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random delays.")] = 1,
-    repeat: Annotated[int, typer.Option(min=1, help="Number of runs of each variant; the median is printed.")] = 3,
+    seed: Annotated[int, Option(min=0, help="Seed of the random delays.")] = 1,
+    repeat: Annotated[int, Option(min=1, help="Number of runs of each variant; the median is printed.")] = 3,
     tick: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Length in arrival time of a batch. Default: 1/4000 of the total time."),
+        Option(metavar="TIME", help="Length in arrival time of a batch. Default: 1/4000 of the total time."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows in memory.")] = 20_000_000,
-    layer: Annotated[Layer, typer.Option(help="IP layer of plain column names.")] = Layer.OUTER,
-    csv: Annotated[Path | None, typer.Option(help="Also write the figures to this file.")] = None,
+    limit: Annotated[int, Option(min=1, help="Maximum number of rows in memory.")] = 20_000_000,
+    layer: Annotated[Layer, Option(help="IP layer of plain column names.")] = Layer.OUTER,
+    csv: Annotated[Path | None, Option(help="Also write the figures to this file.")] = None,
     openmetrics: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write the figures as Prometheus samples (docs/guide/grafana.md)."),
+        Option(metavar="FILE", help="Also write the figures as Prometheus samples (docs/guide/grafana.md)."),
     ] = None,
     blocks: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Also convert these samples to blocks in this folder. Needs --openmetrics."),
+        Option(metavar="DIR", help="Also convert these samples to blocks in this folder. Needs --openmetrics."),
     ] = None,
     plots: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write plots of state and latency into this folder. Needs matplotlib."),
+        Option(metavar="DIR", help="Write plots of state and latency into this folder. Needs matplotlib."),
     ] = None,
 ) -> None:
     """Answer a query with input in order and out of order, and compare the costs.
@@ -88,15 +85,15 @@ def compare(
 
     *files, sql = words
     if not (files or stream):
-        raise typer.BadParameter(NO_INPUT)
+        raise UsageError(NO_INPUT)
     try:
         settings = comparing.parse_settings(slack, skew or [], lull or [], disorder, block, seed, repeat, tick, limit)
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise UsageError(str(error)) from error
     if plots is not None:
         require_matplotlib("--plots")
     if blocks is not None and openmetrics is None:
-        raise typer.BadParameter("--blocks: got no file of samples, expected --openmetrics FILE too")
+        raise UsageError("--blocks: got no file of samples, expected --openmetrics FILE too")
     promtool = require_promtool() if blocks is not None else None
     load_functions(functions or [])
     text = query_text(sql, parse_params(param or []))

@@ -6,33 +6,30 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from capture.errors import MissingPackageError
+from dashboards.command_options import Argument, Option
 
 DATA_SOURCE = "wiretide"
 """Default uid of the Prometheus data source in Grafana."""
 
 
 def dashboards(
-    pipeline: Annotated[
-        Path, typer.Argument(metavar="PIPELINE.toml", help="The file with the links, queries and metrics.")
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder for the files.")],
+    pipeline: Annotated[Path, Argument(metavar="PIPELINE.toml", help="The file with the links, queries and metrics.")],
+    output: Annotated[Path, Option("--output", "-o", metavar="DIR", help="The folder for the files.")],
     node: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The metrics of the node, if the pipeline has links with a spool.")
+        str, Option(metavar="HOST:PORT", help="The metrics of the node, if the pipeline has links with a spool.")
     ] = "127.0.0.1:9465",
     datasource: Annotated[
-        str, typer.Option(metavar="UID", help="The uid of the Prometheus data source in Grafana.")
+        str, Option(metavar="UID", help="The uid of the Prometheus data source in Grafana.")
     ] = DATA_SOURCE,
     comparison: Annotated[
-        bool, typer.Option("--compare", help="Add panels for the samples that `wiretide compare` writes.")
+        bool, Option("--compare", help="Add panels for the samples that `wiretide compare` writes.")
     ] = False,
     image: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Start the pipeline in the compose file too, with this container image."),
+        Option(metavar="NAME", help="Start the pipeline in the compose file too, with this container image."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace files that differ.")] = False,
 ) -> None:
     """Write dashboards for Grafana from a pipeline file.
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from dashboards.command_options import Option, UsageError
 from dashboards.commands.run import monitor_pipeline
 
 if TYPE_CHECKING:
@@ -57,13 +56,13 @@ def demo_pipeline(folder: Path, *, seconds: float, rate: float, speed: float, po
 
 def demo(
     folder: Annotated[
-        Path | None, typer.Option(help="The folder for captures, state and results. Default: a temporary folder.")
+        Path | None, Option(help="The folder for captures, state and results. Default: a temporary folder.")
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Length of the generated captures.")] = 600,
-    rate: Annotated[float, typer.Option(help="Packets per second of the busiest link.")] = 2000,
-    speed: Annotated[float, typer.Option(help="Speed of the replay: seconds of capture per second.")] = 20,
-    port: Annotated[int, typer.Option(help="Port of the metrics; 0: any free port.")] = 9464,
-    until_done: Annotated[bool, typer.Option("--until-done", help="Exit at the end of the replay.")] = False,
+    seconds: Annotated[float, Option(help="Length of the generated captures.")] = 600,
+    rate: Annotated[float, Option(help="Packets per second of the busiest link.")] = 2000,
+    speed: Annotated[float, Option(help="Speed of the replay: seconds of capture per second.")] = 20,
+    port: Annotated[int, Option(help="Port of the metrics; 0: any free port.")] = 9464,
+    until_done: Annotated[bool, Option("--until-done", help="Exit at the end of the replay.")] = False,
 ) -> None:
     """Run a demonstration: five queries over three generated links.
 
@@ -86,7 +85,7 @@ def demo(
         try:
             pipeline = demo_pipeline(folder, seconds=seconds, rate=rate, speed=speed, port=port)
         except (ValueError, OverflowError) as error:
-            raise typer.BadParameter(str(error)) from error
+            raise UsageError(str(error)) from error
         # Without a terminal, no user can press Ctrl-C.
         monitor_pipeline(pipeline, until_done or not sys.stdin.isatty(), port_option="--port")
     finally:

@@ -8,10 +8,9 @@ import sys
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-import typer
-
 from capture.cores import count_cores
 from capture.lazy_dataclasses import dataclass
+from dashboards.command_options import Option
 
 PACKAGES = {
     "pyspark": ("spark", "wiretide run, and queries on Spark"),
@@ -94,7 +93,7 @@ def _check_interfaces() -> Check:
 def doctor(
     compiling: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--compile",
             help="Compile the kernels that are not in the cache, on all cores, and prepare the start of Spark.",
         ),

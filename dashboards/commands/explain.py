@@ -7,9 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from capture.errors import InputError, WiretideError
+from dashboards.command_options import Argument, Option, UsageError
 from dashboards.commands.query import NO_INPUT, check_engine_name, load_functions, parse_bindings, parse_params
 from dashboards.request import INLINE
 from lowlevel.layers import Layer
@@ -96,7 +95,7 @@ def _is_path(text: str) -> bool:
 def explain(
     words: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="SQL|@NAME|PIPELINE.toml|SPOOL",
             help="A query, a ready query, a pipeline file, or the folder of a spool. With --analyze: the inputs, then "
             "the query.",
@@ -104,24 +103,24 @@ def explain(
     ],
     analyze: Annotated[
         bool,
-        typer.Option("--analyze", help="Run the query over the inputs, and add the measured figures of each operator."),
+        Option("--analyze", help="Run the query over the inputs, and add the measured figures of each operator."),
     ] = False,
     stream: Annotated[
         list[str] | None,
-        typer.Option("--stream", "-s", metavar="NAME=INPUT", help="With --analyze: bind a name in FROM to an input."),
+        Option("--stream", "-s", metavar="NAME=INPUT", help="With --analyze: bind a name in FROM to an input."),
     ] = None,
     format: Annotated[  # noqa: A002
-        PlanFormat, typer.Option(help="text, or svg: a drawing of the plan of a query.")
+        PlanFormat, Option(help="text, or svg: a drawing of the plan of a query.")
     ] = PlanFormat.TEXT,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file. With the suffix .svg: a drawing.")
+        Path | None, Option("--output", "-o", help="Write to this file. With the suffix .svg: a drawing.")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="With --analyze: number of reading threads. Default: one per core.")
+        int | None, Option(min=1, help="With --analyze: number of reading threads. Default: one per core.")
     ] = None,
     on: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="ENGINE",
             help="With --analyze: inline (this process), local or local[N] (Spark on this machine, in N threads), or "
             "the URL of a Spark master.",
@@ -129,21 +128,19 @@ def explain(
     ] = INLINE,
     micro_batches: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--micro-batches",
             help="With --analyze and --on: run the query as `wiretide run` does, in micro-batches with state.",
         ),
     ] = False,
-    layer: Annotated[
-        Layer | None, typer.Option(help="IP layer of plain column names of a query. Default: outer.")
-    ] = None,
+    layer: Annotated[Layer | None, Option(help="IP layer of plain column names of a query. Default: outer.")] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Set a parameter of @NAME, or of PARAM in the query. Repeatable."),
+        Option(metavar="NAME=VALUE", help="Set a parameter of @NAME, or of PARAM in the query. Repeatable."),
     ] = None,
     functions: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Load functions from a Python file (docs/guide/functions.md). Repeatable."),
+        Option(metavar="FILE", help="Load functions from a Python file (docs/guide/functions.md). Repeatable."),
     ] = None,
 ) -> None:
     """Show the plan of a query or a pipeline file, or inspect a spool.
@@ -169,12 +166,12 @@ def explain(
     from dashboards.wire_text import escape_lines
 
     if output is not None and output.suffix.lower() in IMAGES:
-        raise typer.BadParameter(f"--output {output}: got {output.suffix}, expected .svg for a drawing, or .txt")
+        raise UsageError(f"--output {output}: got {output.suffix}, expected .svg for a drawing, or .txt")
     check_engine_name(on)
     if threads is not None and on != INLINE:
-        raise typer.BadParameter(f"--threads and --on {on}: expected --on local[{threads}], or --on inline")
+        raise UsageError(f"--threads and --on {on}: expected --on local[{threads}], or --on inline")
     if micro_batches and (not analyze or on == INLINE):
-        raise typer.BadParameter("--micro-batches needs --analyze and a Spark engine, for example --on local")
+        raise UsageError("--micro-batches needs --analyze and a Spark engine, for example --on local")
     load_functions(functions or [])
     params = parse_params(param or [])
     draws = format is PlanFormat.SVG or (output is not None and output.suffix.lower() == ".svg")
@@ -182,9 +179,9 @@ def explain(
         analysis = _analyze(words, stream or [], threads, on, layer, params, micro_batches=micro_batches)
         text = analysis.drawing() if draws else escape_lines(analysis.text())
     elif stream or threads or on != INLINE:
-        raise typer.BadParameter("--stream, --threads and --on need --analyze, which runs the query")
+        raise UsageError("--stream, --threads and --on need --analyze, which runs the query")
     elif len(words) > 1:
-        raise typer.BadParameter(f"got {len(words)} words, expected one query; --analyze reads inputs before the query")
+        raise UsageError(f"got {len(words)} words, expected one query; --analyze reads inputs before the query")
     elif draws:
         text = _drawing(words[0], layer, params)
     else:
@@ -224,11 +221,11 @@ def _analyze(
 
     *files, sql = words
     if not (files or stream):
-        raise typer.BadParameter(NO_INPUT)
+        raise UsageError(NO_INPUT)
     plan, inputs = request.bind(sql, layer or Layer.OUTER, None, files, parse_bindings(stream), False, params)
     live = [str(source.path) for source in inputs if is_live(source)]
     if live:
-        raise typer.BadParameter(f"--analyze reads complete files: got {live[0]}")
+        raise UsageError(f"--analyze reads complete files: got {live[0]}")
     analysis: Analysis
     if on == INLINE:
         analysis = inline = InlineAnalysis(plan, inputs, threads=threads)

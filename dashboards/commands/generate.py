@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capture.units import SECOND
+from dashboards.command_options import Argument, Option, UsageError
 
 if TYPE_CHECKING:
     from capture.generate import Attack, Conversations
@@ -21,40 +22,38 @@ SNAP, SNAP_WITH_CONTENTS = 86, 65535
 
 def generate(
     context: typer.Context,
-    output: Annotated[Path, typer.Argument(metavar="FILE", help="The capture to write (classic pcap).")],
+    output: Annotated[Path, Argument(metavar="FILE", help="The capture to write (classic pcap).")],
     script: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--from",
             metavar="SCRIPT",
             help="Run a scapy script and write its packets: the script's packets() yields packets or (time, packet).",
         ),
     ] = None,
     packets: Annotated[
-        int | None, typer.Option(help="Number of packets, without conversations and steps. Or use --duration.")
+        int | None, Option(help="Number of packets, without conversations and steps. Or use --duration.")
     ] = None,
-    duration: Annotated[float | None, typer.Option(help="Length in seconds; or use --packets.")] = None,
-    rate: Annotated[float, typer.Option(help="Packets per second.")] = 100_000,
-    groups: Annotated[int, typer.Option(help="Number of distinct address pairs.")] = 100_000,
-    skew: Annotated[float, typer.Option(help="Zipf exponent of the pairs; 0: all pairs are equally frequent.")] = 1.0,
-    ipv6: Annotated[float, typer.Option(help="Share of IPv6 pairs, 0 to 1.")] = 0.1,
-    vlan: Annotated[int, typer.Option(help="Number of VLAN tags of each packet.")] = 0,
+    duration: Annotated[float | None, Option(help="Length in seconds; or use --packets.")] = None,
+    rate: Annotated[float, Option(help="Packets per second.")] = 100_000,
+    groups: Annotated[int, Option(help="Number of distinct address pairs.")] = 100_000,
+    skew: Annotated[float, Option(help="Zipf exponent of the pairs; 0: all pairs are equally frequent.")] = 1.0,
+    ipv6: Annotated[float, Option(help="Share of IPv6 pairs, 0 to 1.")] = 0.1,
+    vlan: Annotated[int, Option(help="Number of VLAN tags of each packet.")] = 0,
     disorder: Annotated[
         str,
-        typer.Option(
+        Option(
             help="none, band (packets are late by up to --span) or blocks (packets are shuffled in blocks of --span)."
         ),
     ] = "none",
-    span: Annotated[
-        float, typer.Option(help="Seconds by which packets are late (band), or the length of the blocks.")
-    ] = 1.0,
+    span: Annotated[float, Option(help="Seconds by which packets are late (band), or the length of the blocks.")] = 1.0,
     lull: Annotated[
         list[str] | None,
-        typer.Option(metavar="FROM-TO", help="A time without packets, in seconds from the start. Repeatable."),
+        Option(metavar="FROM-TO", help="A time without packets, in seconds from the start. Repeatable."),
     ] = None,
     attack: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="KIND:FROM-TO:RATE",
             help="Add an attack: its seconds, and packets/s (syn-flood, port-scan, dns-amplification) or steps/s "
             "(scan-and-call-back, beacon, password-guessing, exfiltration, pulses, silent-server). Repeatable.",
@@ -62,7 +61,7 @@ def generate(
     ] = None,
     traffic: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="KIND[:RATE]",
             help="Add RATE conversations per second (default: 10) of dns, http, tls, sip, gre, ipip, vxlan or "
             "gtp. Repeatable.",
@@ -70,15 +69,11 @@ def generate(
     ] = None,
     snap: Annotated[
         int | None,
-        typer.Option(
-            help="Maximum bytes captured of each packet. [default: 86; whole packets with --traffic or --from]"
-        ),
+        Option(help="Maximum bytes captured of each packet. [default: 86; whole packets with --traffic or --from]"),
     ] = None,
-    link_type: Annotated[
-        int, typer.Option(help="Link type: 1 Ethernet, 101 raw IP, 113 and 276 Linux cooked, 0 null.")
-    ] = 1,
-    skewed_clock: Annotated[float, typer.Option(help="Seconds to add to every timestamp.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Seed of the random values. The same seed writes the same file.")] = 1,
+    link_type: Annotated[int, Option(help="Link type: 1 Ethernet, 101 raw IP, 113 and 276 Linux cooked, 0 null.")] = 1,
+    skewed_clock: Annotated[float, Option(help="Seconds to add to every timestamp.")] = 0.0,
+    seed: Annotated[int, Option(help="Seed of the random values. The same seed writes the same file.")] = 1,
 ) -> None:
     """Write a synthetic capture, or the packets of a scapy script.
 
@@ -89,7 +84,7 @@ def generate(
     wiretide generate trace.pcap --from script.py
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     if output.suffix.lower() == ".pcapng":
-        raise typer.BadParameter(f"{output}: got the suffix of pcapng, expected a name such as {output.stem}.pcap")
+        raise UsageError(f"{output}: got the suffix of pcapng, expected a name such as {output.stem}.pcap")
     if script is not None:
         _write_script(context, script, output, packets, snap)
         return
@@ -113,7 +108,7 @@ def generate(
             clock_offset=_nanoseconds(skewed_clock),
         )  # fmt: skip
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise UsageError(str(error)) from error
     with progress_bar("packets") as progress:
         summary = write(profile, output, progress)
     seconds = (summary.max_ts - summary.min_ts) / 1e9
@@ -122,14 +117,14 @@ def generate(
 
 
 def _write_script(context: typer.Context, script: Path, output: Path, packets: int | None, snap: int | None) -> None:
-    """Write the packets of a script. Raises `BadParameter` for options that describe synthetic traffic."""
+    """Write the packets of a script. Raises `UsageError` for options that describe synthetic traffic."""
     from capture.generate import generate_from_script
     from dashboards.output.console import progress_bar
 
     for parameter in context.command.params:
         given = context.get_parameter_source(parameter.name or "")
         if given is not None and given.name == "COMMANDLINE" and parameter.name not in SCRIPT_PARAMETERS:
-            raise typer.BadParameter(
+            raise UsageError(
                 f"{parameter.opts[0]} is for synthetic traffic; with --from only --packets and --snap are allowed"
             )
     limits = {} if snap is None else {"snap_length": snap}
@@ -137,7 +132,7 @@ def _write_script(context: typer.Context, script: Path, output: Path, packets: i
         with progress_bar("packets") as progress:
             summary = generate_from_script(script, output, packets=packets, progress=progress, **limits)
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise UsageError(str(error)) from error
     seconds = (summary.max_ts - summary.min_ts) / 1e9
     amounts = f"link type {summary.link_type}, {summary.file_size:,} bytes"
     print(f"{output}: {summary.packets:,} packets over {seconds:,.1f} s, {amounts}")

@@ -14,6 +14,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from capture.errors import InputError, WiretideError
+from dashboards.command_options import Argument, Option, UsageError
 
 TOPIC_QUERIES = {
     "overview": ("bandwidth",),
@@ -48,28 +49,26 @@ class InitError(WiretideError):
 def init(
     inputs: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[INPUT]...",
             help="Captures, folders, globs, or interface:NAME. Without an input, the command asks on the terminal.",
         ),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The pipeline file.")] = OUTPUT,
+    output: Annotated[Path, Option("--output", "-o", metavar="FILE", help="The pipeline file.")] = OUTPUT,
     query: Annotated[
         list[str] | None,
-        typer.Option(metavar="@NAME", help="A ready query (`wiretide queries` lists them). Repeatable."),
+        Option(metavar="@NAME", help="A ready query (`wiretide queries` lists them). Repeatable."),
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help=f"The usual queries of a topic: {', '.join(TOPIC_QUERIES)}. Repeatable."),
+        Option(metavar="NAME", help=f"The usual queries of a topic: {', '.join(TOPIC_QUERIES)}. Repeatable."),
     ] = None,
-    flows: Annotated[
-        bool, typer.Option("--flows", help="The inputs are flow exports, so use queries over flows.")
-    ] = False,
-    window: Annotated[str, typer.Option(metavar="TIME", help="The length of the windows.")] = WINDOW,
+    flows: Annotated[bool, Option("--flows", help="The inputs are flow exports, so use queries over flows.")] = False,
+    window: Annotated[str, Option(metavar="TIME", help="The length of the windows.")] = WINDOW,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port of the live page and the metrics; 0: any free port.")
+        int, Option(min=0, max=65535, help="The port of the live page and the metrics; 0: any free port.")
     ] = PORT,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
     """Write a pipeline file with comments.
 
@@ -86,7 +85,7 @@ def init(
         raise InitError(f"{output}: the file exists; expected --force, or another file with -o")
     if not inputs:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise typer.BadParameter("no input: expected captures, folders, globs or interface:NAME")
+            raise UsageError("no input: expected captures, folders, globs or interface:NAME")
         try:
             inputs, flows, topic, window = _ask(flows, topic, window)
         except typer.Abort:  # Ctrl-C or the end of the input at a question
@@ -110,9 +109,9 @@ def _usual_topics(flows: bool) -> Sequence[str]:
 
 
 def _queries_of(topic: str) -> Sequence[str]:
-    """Return the queries of a topic. Raises BadParameter for an unknown topic."""
+    """Return the queries of a topic. Raises UsageError for an unknown topic."""
     if topic not in TOPIC_QUERIES:
-        raise typer.BadParameter(f"got the topic {topic!r}, expected one of {', '.join(TOPIC_QUERIES)}")
+        raise UsageError(f"got the topic {topic!r}, expected one of {', '.join(TOPIC_QUERIES)}")
     return TOPIC_QUERIES[topic]
 
 
@@ -154,7 +153,7 @@ def _prompt(question: str, default: str | None, parse: Callable[[str], Answer]) 
     while True:
         try:
             return parse(typer.prompt(question, default=default, err=True))
-        except (WiretideError, ValueError, typer.BadParameter) as error:
+        except (WiretideError, ValueError, UsageError) as error:
             typer.echo(f"{error}", err=True)
 
 

@@ -5,28 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from dashboards.command_options import Argument, Option
 
 
 def manifests(
-    pipeline: Annotated[
-        Path, typer.Argument(metavar="PIPELINE.toml", help="The file with the links, queries and metrics.")
-    ],
-    image: Annotated[str, typer.Option(metavar="IMAGE", help="The image of the Containerfile.")],
+    pipeline: Annotated[Path, Argument(metavar="PIPELINE.toml", help="The file with the links, queries and metrics.")],
+    image: Annotated[str, Option(metavar="IMAGE", help="The image of the Containerfile.")],
     volume: Annotated[
         list[str],
-        typer.Option(
+        Option(
             metavar="CLAIM:FOLDER",
             help="A persistent volume claim, and the folder at which all pods mount it. Repeatable. The volumes "
             "contain the pipeline file, its captures, spools and results.",
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder for the manifests.")] = Path(
+    output: Annotated[Path, Option("--output", "-o", metavar="DIR", help="The folder for the manifests.")] = Path(
         "kubernetes"
     ),
-    namespace: Annotated[str, typer.Option(metavar="NAME", help="The namespace of the pods.")] = "default",
-    executors: Annotated[int, typer.Option(metavar="N", min=1, help="The number of Spark executors.")] = 2,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
+    namespace: Annotated[str, Option(metavar="NAME", help="The namespace of the pods.")] = "default",
+    executors: Annotated[int, Option(metavar="N", min=1, help="The number of Spark executors.")] = 2,
+    force: Annotated[bool, Option("--force", help="Replace files that differ.")] = False,
 ) -> None:
     """Write Kubernetes manifests for a pipeline.
 

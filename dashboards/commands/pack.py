@@ -8,20 +8,17 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from capture.errors import MissingPackageError
+from dashboards.command_options import Option
 
 
 def pack(
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The archive: a name that ends with .tar.gz or .tgz.")
+        Path, Option("--output", "-o", metavar="FILE", help="The archive: a name that ends with .tar.gz or .tgz.")
     ] = Path("wiretide.tar.gz"),
     package: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Add an installed package and its dependencies, for your functions. Repeatable."
-        ),
+        Option(metavar="NAME", help="Add an installed package and its dependencies, for your functions. Repeatable."),
     ] = None,
 ) -> None:
     """Build an archive of this environment for a Spark cluster.

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from dashboards.command_options import Argument, Option
 from dashboards.commands.columns import align_rows
 
 if TYPE_CHECKING:
@@ -52,9 +51,9 @@ def description(query: ReadyQuery) -> dict[str, Any]:
 
 
 def queries(
-    name: Annotated[str | None, typer.Argument(help="The query to describe. Default: list all queries.")] = None,
+    name: Annotated[str | None, Argument(help="The query to describe. Default: list all queries.")] = None,
     format: Annotated[  # noqa: A002
-        QueriesFormat, typer.Option(help="text, or json for programs.")
+        QueriesFormat, Option(help="text, or json for programs.")
     ] = QueriesFormat.TEXT,
 ) -> None:
     """List the ready queries, or describe one of them with its SQL."""

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
 
-import typer
-
 from dashboards import request
+from dashboards.command_options import Argument, Option, UsageError
 from dashboards.output.formats import BINARY, COMPRESSED, SUFFIXES, ChangeForm, Format, Times
 from dashboards.request import INLINE, is_results
 from dashboards.wire_text import escape
@@ -35,12 +34,12 @@ QUERY = re.compile(r"@[\w-]+$|\s*(?:SELECT|WITH|DEFINE|PARAM|MERGE)\b.*\s", re.I
 
 
 def parse_bindings(pairs: list[str]) -> dict[str, list[str]]:
-    """Parse NAME=PATH pairs. Return the paths of each name. Raises BadParameter for other text."""
+    """Parse NAME=PATH pairs. Return the paths of each name. Raises UsageError for other text."""
     bound: dict[str, list[str]] = {}
     for pair in pairs:
         name, equals, path = pair.partition("=")
         if not (name and equals and path):
-            raise typer.BadParameter(f"-s {pair}: expected NAME=PATH, for example -s Main1=main1.pcap")
+            raise UsageError(f"-s {pair}: expected NAME=PATH, for example -s Main1=main1.pcap")
         bound.setdefault(name, []).append(path)
     return bound
 
@@ -48,41 +47,41 @@ def parse_bindings(pairs: list[str]) -> dict[str, list[str]]:
 def parse_params(pairs: list[str]) -> dict[str, object]:
     """Parse NAME=VALUE pairs. Return the values of parameters.
 
-    Raises BadParameter for other text and for equal names.
+    Raises UsageError for other text and for equal names.
     """
     values: dict[str, object] = {}
     for pair in pairs:
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not (name and equals and value):
-            raise typer.BadParameter(f"--param {pair}: expected NAME=VALUE, for example --param n=20")
+            raise UsageError(f"--param {pair}: expected NAME=VALUE, for example --param n=20")
         if name in values:
-            raise typer.BadParameter(f"--param {pair}: got a second value of {name}, expected one")
+            raise UsageError(f"--param {pair}: got a second value of {name}, expected one")
         values[name] = value
     return values
 
 
 def check_engine_name(on: str) -> None:
-    """Raise BadParameter for a text that does not name an engine."""
+    """Raise UsageError for a text that does not name an engine."""
     if on == INLINE:
         return
     from queries.pipeline.spark_settings import MASTER_FORMS, is_master
 
     if not is_master(on):
-        raise typer.BadParameter(f"--on {on}: expected inline, local, or {MASTER_FORMS}")
+        raise UsageError(f"--on {on}: expected inline, local, or {MASTER_FORMS}")
 
 
 def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
-    """Parse the settings of --conf. Raises BadParameter for a wrong setting."""
+    """Parse the settings of --conf. Raises UsageError for a wrong setting."""
     from queries.pipeline.spark_settings import parse_settings
 
     try:
         return parse_settings(pairs)
     except ValueError as error:
-        raise typer.BadParameter(f"--conf: {error}") from error
+        raise UsageError(f"--conf: {error}") from error
 
 
 def add_archive_option(settings: Mapping[str, str], archive: Path | None, master: str) -> dict[str, str]:
-    """Add the settings for --archive. Raises BadParameter if an archive cannot be used."""
+    """Add the settings for --archive. Raises UsageError if an archive cannot be used."""
     if archive is None:
         return {**settings}
     from queries.pipeline.spark_settings import add_archive
@@ -90,7 +89,7 @@ def add_archive_option(settings: Mapping[str, str], archive: Path | None, master
     try:
         return add_archive(settings, archive, master)
     except ValueError as error:
-        raise typer.BadParameter(f"--archive: {error}") from error
+        raise UsageError(f"--archive: {error}") from error
 
 
 def load_functions(files: list[Path]) -> None:
@@ -118,34 +117,34 @@ class WithoutPandas:
 def query(
     words: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="[INPUT]... SQL...",
             help="The inputs (see above), then the query in quotes, or @NAME. Several queries share one pass.",
         ),
     ],
     stream: Annotated[
         list[str] | None,
-        typer.Option("--stream", "-s", metavar="NAME=INPUT", help="Bind a name in FROM to an input. Repeatable."),
+        Option("--stream", "-s", metavar="NAME=INPUT", help="Bind a name in FROM to an input. Repeatable."),
     ] = None,
     param: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Set a parameter of @NAME, or of PARAM in the query. Repeatable."),
+        Option(metavar="NAME=VALUE", help="Set a parameter of @NAME, or of PARAM in the query. Repeatable."),
     ] = None,
     functions: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Load functions from a Python file (docs/guide/functions.md). Repeatable."),
+        Option(metavar="FILE", help="Load functions from a Python file (docs/guide/functions.md). Repeatable."),
     ] = None,
     schema: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Read CSV, JSON, Parquet, Arrow files: FROM names a PROTOCOL of this file."),
+        Option(metavar="FILE", help="Read CSV, JSON, Parquet, Arrow files: FROM names a PROTOCOL of this file."),
     ] = None,
     format: Annotated[  # noqa: A002
         Format | None,
-        typer.Option(help="Format of the answer. Default: by the suffix of the output file, otherwise a table."),
+        Option(help="Format of the answer. Default: by the suffix of the output file, otherwise a table."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--output",
             "-o",
             help="Write the answer to this file. The suffix selects the format: .txt, .csv, .json, .jsonl, .ndjson, "
@@ -154,45 +153,43 @@ def query(
     ] = None,
     times: Annotated[
         Times | None,
-        typer.Option(
+        Option(
             help="Format of times in text: iso (ISO 8601), or ns (nanoseconds since 1970). Default: iso in "
             "tables, ns in CSV and JSON. Arrow and Parquet contain timestamps."
         ),
     ] = None,
     on: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="ENGINE", help="inline (this process), local (Spark on this machine), or the URL of a Spark master."
         ),
     ] = INLINE,
     conf: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="With --on: a setting of Spark (docs/guide/spark.md). Repeatable."),
+        Option(metavar="KEY=VALUE", help="With --on: a setting of Spark (docs/guide/spark.md). Repeatable."),
     ] = None,
     archive: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="With --on URL: run the tasks in this archive, which `wiretide pack` has built."
-        ),
+        Option(metavar="FILE", help="With --on URL: run the tasks in this archive, which `wiretide pack` has built."),
     ] = None,
     layer: Annotated[
         Layer,
-        typer.Option(help="IP layer of plain column names. outer.srcIP and inner.srcIP always name their layer."),
+        Option(help="IP layer of plain column names. outer.srcIP and inner.srcIP always name their layer."),
     ] = Layer.OUTER,
     sampling: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="RATE",
             help="Sampling rate of all flow exporters, or EXPORTER=RATE of one exporter; replaces the announced rate. "
             "Repeatable.",
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Continue with data that is appended to files, and with new files.")
+        bool, Option("--follow", help="Continue with data that is appended to files, and with new files.")
     ] = False,
     slack: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="TIME",
             help="Allowed disorder of live inputs: how much older than the newest row a row may be. Default: 10s. "
             "exact: answer only at the end of the input. 'exported 15s late 5m': sequence numbers of flow exports show "
@@ -201,19 +198,19 @@ def query(
     ] = None,
     lull: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="TIME",
             help="If a live input is idle, close its windows when the system clock is this much later than "
             "their end. '5s trace' uses the clock of a replay instead.",
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Number of reading threads. Default: one per core, at most 8.")
+        int | None, Option(min=1, help="Number of reading threads. Default: one per core, at most 8.")
     ] = None,
-    slots: Annotated[int | None, typer.Option(help="Number of slots of each low-level table, a power of two.")] = None,
+    slots: Annotated[int | None, Option(help="Number of slots of each low-level table, a power of two.")] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="Draw a plot of the answer into this file: .svg, .png, or .html (with the rows). Rows are then "
             "printed only if --output or --format is given. Needs matplotlib.",
@@ -221,7 +218,7 @@ def query(
     ] = None,
     packets_to: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="Also copy the packets of the answer into this capture (.pcap or .pcapng): those of the rows, or all "
             "packets of each match of MATCH_RECOGNIZE. Reads the captures twice.",
@@ -229,7 +226,7 @@ def query(
     ] = None,
     final_to: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="Of a query with EMIT CHANGES also write the final rows, into this file. Its suffix selects the "
             "format, as for --output.",
@@ -237,23 +234,23 @@ def query(
     ] = None,
     changes: Annotated[
         ChangeForm | None,
-        typer.Option(
+        Option(
             help="Format of the changes of a query with EMIT CHANGES, for other systems. Default: weights. "
             "debezium needs --format json, arrow or parquet, and writes the rows of other queries as a snapshot."
         ),
     ] = None,
     raw_csv: Annotated[
-        bool, typer.Option("--raw-csv", help="Do not escape text in CSV. For programs only, not for spreadsheets.")
+        bool, Option("--raw-csv", help="Do not escape text in CSV. For programs only, not for spreadsheets.")
     ] = False,
     describe: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--describe",
             help="Print the columns of the answer, and how late the first million rows of the inputs are: times for "
             "WAIT and REMEMBER. The query is not answered.",
         ),
     ] = False,
-    stats: Annotated[bool, typer.Option("--stats", help="Print all counters to standard error at the end.")] = False,
+    stats: Annotated[bool, Option("--stats", help="Print all counters to standard error at the end.")] = False,
 ) -> None:
     """Answer one query over files or live inputs.
 
@@ -298,18 +295,18 @@ def query(
     if not (files or stream):
         if exists(queries[0]):
             problem = f"got {queries[0]} without a query after it"
-            raise typer.BadParameter(f"{problem}, expected for example SELECT count(*) FROM p")
-        raise typer.BadParameter(NO_INPUT)
+            raise UsageError(f"{problem}, expected for example SELECT count(*) FROM p")
+        raise UsageError(NO_INPUT)
     several = len(queries) > 1
     check_engine_name(on)
     settings = parse_conf(conf) if conf else {}
     if conf and on == INLINE:
         from queries.pipeline.spark_settings import MASTER_FORMS
 
-        raise typer.BadParameter(f"--conf {conf[0]} is a setting of Spark: expected --on local, or {MASTER_FORMS}")
+        raise UsageError(f"--conf {conf[0]} is a setting of Spark: expected --on local, or {MASTER_FORMS}")
     settings = add_archive_option(settings, archive, on)
     if slots is not None and (slots < 8 or slots & (slots - 1)):
-        raise typer.BadParameter(f"--slots {slots}: expected a power of two, at least 8")
+        raise UsageError(f"--slots {slots}: expected a power of two, at least 8")
     kind = _format_of(format, None if several else output)
     if several:
         _check_several(kind, output)
@@ -318,25 +315,25 @@ def query(
     if changes is not None:
         _check_changes(changes, kind, several, plot)
     if raw_csv and kind is not Format.CSV:
-        raise typer.BadParameter(f"--raw-csv: got --format {kind}, expected --format csv")
+        raise UsageError(f"--raw-csv: got --format {kind}, expected --format csv")
     if kind in BINARY and output is None and sys.stdout.isatty():
-        raise typer.BadParameter(f"{kind} is not text: use --output PATH, or send standard output to a file or a pipe")
+        raise UsageError(f"{kind} is not text: use --output PATH, or send standard output to a file or a pipe")
     if kind is Format.OPENMETRICS and times is not None:
-        raise typer.BadParameter(f"--times {times} with openmetrics: expected table, csv or json")
+        raise UsageError(f"--times {times} with openmetrics: expected table, csv or json")
     if kind in BINARY and times is not None:
-        raise typer.BadParameter(f"--times {times} with {kind}: expected table, csv or json; {kind} has timestamps")
+        raise UsageError(f"--times {times} with {kind}: expected table, csv or json; {kind} has timestamps")
     try:
         disorder = request.parse_slack(slack)
     except ValueError as error:
-        raise typer.BadParameter(f"--slack: {error}") from error
+        raise UsageError(f"--slack: {error}") from error
     try:
         idle = request.parse_lull(lull)
     except ValueError as error:
-        raise typer.BadParameter(f"--lull: {error}") from error
+        raise UsageError(f"--lull: {error}") from error
     try:
         rates = request.parse_sampling(sampling or [])
     except ValueError as error:
-        raise typer.BadParameter(f"--sampling: {error}") from error
+        raise UsageError(f"--sampling: {error}") from error
     load_functions(functions or [])
     params = parse_params(param or [])
     bindings = parse_bindings(stream or [])
@@ -357,7 +354,7 @@ def query(
             expected = "one query, without options of captures"
             if wrong == "--on":
                 expected = "the inline engine: Spark reads captures, exports, spools, and files with a schema"
-            raise typer.BadParameter(f"{source} and {wrong}: expected {expected}")
+            raise UsageError(f"{source} and {wrong}: expected {expected}")
         tables = _tables_of(schema, files, bindings, (on, settings))
         drawing = (plot, output is not None or format is not None)
         _answer_tables(tables, queries[0], params, (kind, output, times, raw_csv, stats), changes, drawing)
@@ -373,18 +370,18 @@ def query(
         others |= {"--plot": plot, "--changes": changes, "--slack": slack, "--lull": lull, "--packets-to": packets_to}
         others |= {"--final-to": final_to}
         if wrong := next((name for name, value in others.items() if value), None):
-            raise typer.BadParameter(f"--describe and {wrong}: expected one query, without options of its answer")
+            raise UsageError(f"--describe and {wrong}: expected one query, without options of its answer")
         plan, inputs = request.bind(queries[0], layer, rates, files, bindings, follow, params, _show_progress, threads)
         _describe(plan, inputs)
         return
     for name, file in (("--packets-to", packets_to), ("--final-to", final_to)):
         if file is not None and (several or on != INLINE):
             problem = "several queries" if several else f"--on {on}"
-            raise typer.BadParameter(f"{name} {file}: got {problem}, expected one query and the inline engine")
+            raise UsageError(f"{name} {file}: got {problem}, expected one query and the inline engine")
     if final_to is not None and final_to in (output, packets_to, plot):
-        raise typer.BadParameter(f"--final-to {final_to}: got the file of another option, expected another name")
+        raise UsageError(f"--final-to {final_to}: got the file of another option, expected another name")
     if final_to is not None and packets_to is not None:
-        raise typer.BadParameter(f"--final-to {final_to}: got --packets-to {packets_to} too, expected one of them")
+        raise UsageError(f"--final-to {final_to}: got --packets-to {packets_to} too, expected one of them")
     if several:
         from dashboards.several import Style, answer_all_into
 
@@ -544,14 +541,14 @@ def _answer_tables(
 
 
 def _check_changes(form: ChangeForm, kind: Format, several: bool, plot: Path | None) -> None:
-    """Raise BadParameter for options that cannot be combined with a format of changes."""
+    """Raise UsageError for options that cannot be combined with a format of changes."""
     if several:
-        raise typer.BadParameter(f"--changes {form}: got several queries, expected one")
+        raise UsageError(f"--changes {form}: got several queries, expected one")
     if plot is not None or kind is Format.OPENMETRICS:
         given = "--plot" if plot is not None else f"--format {kind}"
-        raise typer.BadParameter(f"--changes {form} with {given}: samples and plots cannot be corrected")
+        raise UsageError(f"--changes {form} with {given}: samples and plots cannot be corrected")
     if form is ChangeForm.DEBEZIUM and kind in (Format.TABLE, Format.CSV):
-        raise typer.BadParameter(
+        raise UsageError(
             f"--changes {form} with --format {kind}: rows are in envelopes, expected --format json, arrow or parquet"
         )
 
@@ -574,7 +571,7 @@ def _check_plot(plot: Path, several: bool) -> None:
     from dashboards.plots.plot_file import check_plot_file
 
     if several:
-        raise typer.BadParameter(f"--plot {plot}: got several queries, expected one")
+        raise UsageError(f"--plot {plot}: got several queries, expected one")
     check_plot_file(plot)
     require_matplotlib("--plot")
 
@@ -629,10 +626,10 @@ def _format_of(format: Format | None, output: Path | None) -> Format:  # noqa: A
         return Format.TABLE
     suffix = output.suffix.lower()
     if suffix in COMPRESSED:
-        raise typer.BadParameter(f"--output {output}: results are not compressed; expected a name without {suffix}")
+        raise UsageError(f"--output {output}: results are not compressed; expected a name without {suffix}")
     if suffix not in SUFFIXES:
         known = ", ".join(SUFFIXES)
-        raise typer.BadParameter(f"--output {output}: unknown suffix {suffix}; expected {known}, or --format")
+        raise UsageError(f"--output {output}: unknown suffix {suffix}; expected {known}, or --format")
     return SUFFIXES[suffix]
 
 
@@ -658,35 +655,31 @@ def exists(path: str) -> bool:
 
 
 def _check_several(kind: Format, output: Path | None) -> None:
-    """Raise BadParameter for options that cannot be combined with several queries."""
+    """Raise UsageError for options that cannot be combined with several queries."""
     if output is None and kind is not Format.TABLE:
-        raise typer.BadParameter(f"--format {kind}: got several queries for one output, expected -o FOLDER")
+        raise UsageError(f"--format {kind}: got several queries for one output, expected -o FOLDER")
     if output is not None and (str(output) == "-" or (output.exists() and not output.is_dir())):
-        raise typer.BadParameter(f"--output {output}: got several queries, expected a folder for their answers")
+        raise UsageError(f"--output {output}: got several queries, expected a folder for their answers")
     if output is not None and output.suffix.lower() in SUFFIXES and not output.exists():
         example = f"-o {output.stem} --format {SUFFIXES[output.suffix.lower()]}"
-        raise typer.BadParameter(
-            f"--output {output}: got a file for several queries, expected a folder, such as {example}"
-        )
+        raise UsageError(f"--output {output}: got a file for several queries, expected a folder, such as {example}")
 
 
 def _refuse_live(reason: str, inputs: Sequence[Input]) -> None:
-    """Raise BadParameter for live inputs."""
+    """Raise UsageError for live inputs."""
     from queries.pipeline.inputs import is_live
 
     live = next((source for source in inputs if is_live(source)), None)
     if live is not None:
         given = "--follow" if live.follow else live.path
-        raise typer.BadParameter(f"{reason}: got {given}; run one query, or a pipeline (`wiretide run`)")
+        raise UsageError(f"{reason}: got {given}; run one query, or a pipeline (`wiretide run`)")
 
 
 def _refuse_inline_options(on: str, inputs: list[Input], options: Mapping[str, object]) -> None:
-    """Raise BadParameter if live inputs or options of the inline engine are given; Spark supports neither."""
+    """Raise UsageError if live inputs or options of the inline engine are given; Spark supports neither."""
     from queries.pipeline.inputs import can_be_read_once
 
     given = [name for name, value in options.items() if value]
     given += [str(source.path) for source in inputs if can_be_read_once(source.path)]
     if given:
-        raise typer.BadParameter(
-            f"--on {on} reads complete files: {given[0]} needs the inline engine, so leave out --on"
-        )
+        raise UsageError(f"--on {on} reads complete files: {given[0]} needs the inline engine, so leave out --on")

@@ -5,24 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from dashboards.command_options import Argument, Option, UsageError
 from dashboards.commands.query import NO_INPUT, parse_bindings
 
 
 def report(
     files: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE]...", help="Captures, folders or globs. Each is a link.")
+        list[str] | None, Argument(metavar="[FILE]...", help="Captures, folders or globs. Each is a link.")
     ] = None,
     stream: Annotated[
         list[str] | None,
-        typer.Option("--stream", "-s", metavar="NAME=PATH", help="Add an input as a link with this name. Repeatable."),
+        Option("--stream", "-s", metavar="NAME=PATH", help="Add an input as a link with this name. Repeatable."),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The document.")] = Path("report.html"),
-    flows: Annotated[bool, typer.Option("--flows", help="The inputs are flow exports.")] = False,
+    output: Annotated[Path, Option("--output", "-o", metavar="FILE", help="The document.")] = Path("report.html"),
+    flows: Annotated[bool, Option("--flows", help="The inputs are flow exports.")] = False,
     window: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Length of the windows of timelines. Default: about 120 windows."),
+        Option(metavar="TIME", help="Length of the windows of timelines. Default: about 120 windows."),
     ] = None,
 ) -> None:
     """Write one HTML document about captures.
@@ -43,15 +42,15 @@ def report(
     from lowlevel.durations import parse_duration
 
     if not (files or stream):
-        raise typer.BadParameter(NO_INPUT.replace("before the query, ", ""))
+        raise UsageError(NO_INPUT.replace("before the query, ", ""))
     length = None
     if window is not None:
         try:
             length = parse_duration(window)
         except ValueError as error:
-            raise typer.BadParameter(f"--window: {error}") from error
+            raise UsageError(f"--window: {error}") from error
         if length < 10**6:
-            raise typer.BadParameter(f"--window {window}: expected at least 1 ms")
+            raise UsageError(f"--window {window}: expected at least 1 ms")
     require_matplotlib("wiretide report")
     inputs = request.bind_inputs(files or [], parse_bindings(stream or []), follow=False)
     compile_kernels()

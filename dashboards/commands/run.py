@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from capture.errors import WiretideError
+from dashboards.command_options import Argument, Option, UsageError
 from dashboards.commands.query import add_archive_option, parse_conf
 from dashboards.output.log_lines import LogFormat, make_printer, print_document, print_line
 from queries.pipeline.spark_settings import MASTER_FORMS, is_master
@@ -20,37 +20,35 @@ if TYPE_CHECKING:
 
 def run(
     pipeline: Annotated[
-        Path, typer.Argument(metavar="PIPELINE.toml", help="The file with links, queries and folders for results.")
+        Path, Argument(metavar="PIPELINE.toml", help="The file with links, queries and folders for results.")
     ],
     until_done: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--until-done",
             help="Exit at the end of all inputs (an interface never ends). Default: continue until Ctrl-C.",
         ),
     ] = False,
     on: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="MASTER",
             help="local (Spark on this machine), or the URL of a Spark master. Replaces `master` in the file.",
         ),
     ] = None,
     conf: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="KEY=VALUE",
             help="A setting of Spark; it overrides [spark.conf] in the file (docs/guide/spark.md). Repeatable.",
         ),
     ] = None,
     log_format: Annotated[
-        LogFormat, typer.Option(help="Format of the log: text, or json (one document per line, for log collectors).")
+        LogFormat, Option(help="Format of the log: text, or json (one document per line, for log collectors).")
     ] = LogFormat.TEXT,
     archive: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="On a cluster: run the tasks in this archive, which `wiretide pack` has built."
-        ),
+        Option(metavar="FILE", help="On a cluster: run the tasks in this archive, which `wiretide pack` has built."),
     ] = None,
 ) -> None:
     """Run a monitoring pipeline on Spark.
@@ -64,7 +62,7 @@ def run(
     from queries.pipeline.file import read_pipeline
 
     if on is not None and not is_master(on):
-        raise typer.BadParameter(f"--on {on}: expected local, or {MASTER_FORMS}")
+        raise UsageError(f"--on {on}: expected local, or {MASTER_FORMS}")
     chosen = parse_conf(conf or [])
     settings = read_pipeline(pipeline)
     if on is not None:
@@ -78,7 +76,7 @@ def run(
         if log_format is LogFormat.TEXT:
             raise
         print_document(str(error), "error")
-        raise typer.Exit(error.status) from error
+        sys.exit(error.status)
 
 
 def monitor_pipeline(

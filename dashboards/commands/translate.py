@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from dashboards.command_options import Argument, Option
 
 
 class Language(StrEnum):
@@ -24,13 +24,11 @@ class Rows(StrEnum):
 
 
 def translate(
-    rule: Annotated[
-        str, typer.Argument(metavar="RULE", help="A file (.eql, .yml, .yaml), or the text of a rule in EQL.")
-    ],
+    rule: Annotated[str, Argument(metavar="RULE", help="A file (.eql, .yml, .yaml), or the text of a rule in EQL.")],
     language: Annotated[
-        Language | None, typer.Option(help="eql or sigma. Default: sigma for .yml and .yaml, else eql.")
+        Language | None, Option(help="eql or sigma. Default: sigma for .yml and .yaml, else eql.")
     ] = None,
-    rows: Annotated[Rows, typer.Option(help="The rows that the query reads: packets or flows.")] = Rows.PACKETS,
+    rows: Annotated[Rows, Option(help="The rows that the query reads: packets or flows.")] = Rows.PACKETS,
 ) -> None:
     """Translate an EQL rule or a Sigma correlation to an SQL query, and print it.
 

@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from capture.errors import WiretideError
+from dashboards.command_options import Argument, Option
 
 
 class UnitsError(WiretideError):
@@ -17,20 +16,18 @@ class UnitsError(WiretideError):
 
 
 def units(
-    pipeline: Annotated[
-        Path, typer.Argument(metavar="PIPELINE.toml", help="The file with the links, queries and metrics.")
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder for the units.")] = Path(
+    pipeline: Annotated[Path, Argument(metavar="PIPELINE.toml", help="The file with the links, queries and metrics.")],
+    output: Annotated[Path, Option("--output", "-o", metavar="DIR", help="The folder for the units.")] = Path(
         "systemd"
     ),
-    user: Annotated[str, typer.Option(metavar="NAME", help="The user of the services.")] = "wiretide",
+    user: Annotated[str, Option(metavar="NAME", help="The user of the services.")] = "wiretide",
     program: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="The program `wiretide`. Default: the running program.")
+        Path | None, Option(metavar="PATH", help="The program `wiretide`. Default: the running program.")
     ] = None,
     node: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The metrics of the node, if the pipeline has links with a spool.")
+        str, Option(metavar="HOST:PORT", help="The metrics of the node, if the pipeline has links with a spool.")
     ] = "127.0.0.1:9465",
-    force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace files that differ.")] = False,
 ) -> None:
     """Write systemd units for a pipeline and print the commands to install them.
 

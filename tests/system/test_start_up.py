@@ -38,8 +38,8 @@ print("numpy" in sys.modules, len(os.listdir("/proc/self/task")))
 MOST_MODULES = 270
 """Largest number of modules of this project that a plain query imports. Each takes about 0.2 ms."""
 
-PACKAGES = {"numpy", "pyarrow", "typer", "annotated_doc", "click", "cython_runtime", "shellingham", "typing_extensions"}
-"""Other packages that a plain query may import: three, and those that some of their versions import."""
+PACKAGES = {"numpy", "pyarrow", "cython_runtime"}
+"""Other packages that a plain query may import: two, and the runtime of Cython, which some versions of them import."""
 
 FOLDERS = {"capture", "lowlevel", "highlevel", "queries", "dashboards", "wiretide"}
 
