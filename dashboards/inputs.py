@@ -275,6 +275,24 @@ class Result:
                 self._table = pa.Table.from_batches(list(batches), self.schema)
         return self._table
 
+    def partial_matches(self) -> pa.Table:
+        """Run the query, and return the runs of its row pattern that the end of the input ends, the oldest first.
+
+        The columns are those of PARTITION BY, `match_start`, `match_end`, the `variable` of the last row, and the
+        fields that the pattern keeps. Raises InputError for a query without MATCH_RECOGNIZE, and ValueError for tables
+        and for engines other than inline.
+        """
+        from dashboards.partial_matches import keep_partial_matches, time_columns
+
+        with self._start() as found, found.until_stopped():
+            if found.run is None:
+                raise ValueError("partial_matches() reads captures with the inline engine: got a table or Spark")
+            take = keep_partial_matches(found.run)
+            for _ in found.batches:
+                pass
+            warn_user(found.warnings())
+            return readable(take(), time_columns(self._plan))
+
     def pandas(self) -> Any:
         """Return all rows as a `pandas.DataFrame`."""
         _import_package("pandas")

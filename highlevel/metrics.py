@@ -111,6 +111,19 @@ CORRECTIONS = Metric(
     ("query",),
     "Rows of results that were withdrawn after they were returned (of a query with EMIT CHANGES).",
 )
+PARTIAL_MATCHES = Metric(
+    "wiretide_partial_matches",
+    "gauge",
+    ("query",),
+    "Runs of a row pattern (MATCH_RECOGNIZE) that a later row may extend, and matches that a later row may replace.",
+)
+OLDEST_PARTIAL_MATCH = Metric(
+    "wiretide_oldest_partial_match_seconds",
+    "gauge",
+    ("query",),
+    "Time of the first row of the oldest partial match (seconds since the epoch, in the time of the capture). 0: no"
+    " partial match.",
+)
 WINDOWS_OPEN = Metric("wiretide_windows_open", "gauge", ("query",), "Windows that hold groups and are not final yet.")
 STATE_BYTES = Metric(
     "wiretide_state_bytes", "gauge", ("query",), "Bytes of state: open windows, and rows and keys of other operators."
@@ -320,6 +333,9 @@ FILL_METRICS = (FILL_ROWS_LEFT_OUT, FILL_GROUPS_FORGOTTEN)
 CLOSING_METRICS = (UNCLOSED_GROUPS_ENDED,)
 """Metrics of queries with CLOSING WHEN, on every engine."""
 
+PATTERN_METRICS = (PARTIAL_MATCHES, OLDEST_PARTIAL_MATCH)
+"""Metrics of queries with MATCH_RECOGNIZE, on every engine."""
+
 REVISION_METRICS = (COPIES_REMOVED, FLOW_RECORDS_MERGED, WITHDRAWALS_UNMATCHED, ROWS_FORGOTTEN)
 """Metrics of queries with DISTINCT ON, MERGE or CHANGES BY, on every engine."""
 
@@ -360,6 +376,7 @@ METRICS = (
     *CHANGES_METRICS,
     *FILL_METRICS,
     *CLOSING_METRICS,
+    *PATTERN_METRICS,
     *REVISION_METRICS,
     *OPERATOR_METRICS,
     *SPOOL_METRICS,

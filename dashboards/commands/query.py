@@ -232,6 +232,14 @@ def query(
             "format, as for --output.",
         ),
     ] = None,
+    partial_matches: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Also write the partial matches of MATCH_RECOGNIZE at the end of the input into this file (.txt, "
+            ".csv, .json, .parquet, .arrow).",
+        ),
+    ] = None,
     changes: Annotated[
         ChangeForm | None,
         Option(
@@ -349,6 +357,7 @@ def query(
         given |= {"--on": on != INLINE and schema is None, "--sampling": sampling, "--layer": layer != Layer.OUTER}
         given |= {"several queries": several, "--describe": describe, "--packets-to": packets_to}
         given |= {"--final-to": final_to}
+        given |= {"--partial-matches": partial_matches}
         source = "--schema" if schema is not None else f"{results[0]}, the results of a run,"
         if wrong := next((name for name, value in given.items() if value), None):
             expected = "one query, without options of captures"
@@ -369,12 +378,17 @@ def query(
         }
         others |= {"--plot": plot, "--changes": changes, "--slack": slack, "--lull": lull, "--packets-to": packets_to}
         others |= {"--final-to": final_to}
+        others |= {"--partial-matches": partial_matches}
         if wrong := next((name for name, value in others.items() if value), None):
             raise UsageError(f"--describe and {wrong}: expected one query, without options of its answer")
         plan, inputs = request.bind(queries[0], layer, rates, files, bindings, follow, params, _show_progress, threads)
         _describe(plan, inputs)
         return
-    for name, file in (("--packets-to", packets_to), ("--final-to", final_to)):
+    for name, file in (
+        ("--packets-to", packets_to),
+        ("--final-to", final_to),
+        ("--partial-matches", partial_matches),
+    ):
         if file is not None and (several or on != INLINE):
             problem = "several queries" if several else f"--on {on}"
             raise UsageError(f"{name} {file}: got {problem}, expected one query and the inline engine")
@@ -382,6 +396,12 @@ def query(
         raise UsageError(f"--final-to {final_to}: got the file of another option, expected another name")
     if final_to is not None and packets_to is not None:
         raise UsageError(f"--final-to {final_to}: got --packets-to {packets_to} too, expected one of them")
+    if partial_matches is not None:
+        if packets_to is not None:
+            raise UsageError(f"--packets-to and --partial-matches {partial_matches}: expected one of them")
+        from dashboards.partial_matches import check_file
+
+        check_file(partial_matches)
     if several:
         from dashboards.several import Style, answer_all_into
 
@@ -437,6 +457,12 @@ def query(
     ):
         if result.run is not None:
             compile_kernels(idle=IdleKernels(result.run))
+        take_partial = None
+        if partial_matches is not None:
+            from dashboards.partial_matches import keep_partial_matches
+
+            assert result.run is not None
+            take_partial = keep_partial_matches(result.run)
         for warning in plan_warnings(plan):
             warn(warning)
         print_live_hint(result.live)
@@ -464,6 +490,10 @@ def query(
         drawn.write()
         if evidence is not None:
             print(escape(evidence.write()), file=sys.stderr)
+        if take_partial is not None and partial_matches is not None:
+            from dashboards.partial_matches import write_partial_matches
+
+            print(escape(write_partial_matches(plan, take_partial(), partial_matches, times)), file=sys.stderr)
 
 
 def _describe(plan: Plan, inputs: list[Input]) -> None:

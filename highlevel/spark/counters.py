@@ -10,6 +10,7 @@ from highlevel.inline.engine import ALL_METRICS
 from highlevel.metrics import (
     CORRECTIONS,
     LOW_WATERMARK,
+    OLDEST_PARTIAL_MATCH,
     PARTIALS_RECEIVED,
     PUNCTUATION_LAG,
     RESULT_ROWS,
@@ -18,6 +19,7 @@ from highlevel.metrics import (
 )
 from highlevel.plan.fragments import sources_of
 from highlevel.plan.nodes import bound_count
+from highlevel.plan.operators.counters import older
 from highlevel.plan.operators.operator import bounds_of
 from highlevel.plan.pipeline import LinkUnion
 from highlevel.spark.fragment_task import FragmentOutput, FragmentTask
@@ -82,6 +84,8 @@ def _collect_link_counts(task: FragmentTask) -> tuple[list[tuple[int, int]], int
 def add_counts(samples: Samples, query: str, parts: Sequence[Counts]) -> None:
     """Add the counters of all partitions of a query. Its gauges are sums over the partitions.
 
+    The oldest partial match is the oldest one of all partitions.
+
     Several partitions may have the same window. It is counted once.
     """
     sums = Samples()
@@ -90,7 +94,8 @@ def add_counts(samples: Samples, query: str, parts: Sequence[Counts]) -> None:
     for counts in parts:
         for name, labels, value in counts["samples"]:
             key = name, tuple(labels)
-            sums[key] = sums.get(key, 0) + value
+            is_time = name == OLDEST_PARTIAL_MATCH.name
+            sums[key] = older(sums.get(key, 0), value) if is_time else sums.get(key, 0) + value
         for node, closed_part, open_part in counts["windows"]:
             closed_windows.setdefault((counts["fragment"], node), []).append(closed_part)
             open_windows.setdefault((counts["fragment"], node), []).append(open_part)

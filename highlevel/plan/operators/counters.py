@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from capture.metrics import Samples
+from capture.units import SECOND
 from highlevel.metrics import (
     COPIES_REMOVED,
     FILL_GROUPS_FORGOTTEN,
@@ -15,12 +16,14 @@ from highlevel.metrics import (
     JOIN_ROWS_STORED,
     LATE_PARTIALS,
     LATE_ROWS,
+    OLDEST_PARTIAL_MATCH,
     OPERATOR_LATE_ROWS,
     OPERATOR_RESULT_ROWS,
     OPERATOR_ROWS_HELD,
     OPERATOR_ROWS_RECEIVED,
     OPERATOR_STATE_BYTES,
     OUTSIDE_WINDOWS,
+    PARTIAL_MATCHES,
     PARTIALS_BEYOND_CAP,
     ROWS_BEYOND_CAP,
     ROWS_FORGOTTEN,
@@ -31,12 +34,20 @@ from highlevel.metrics import (
     WITHDRAWALS_UNMATCHED,
 )
 from lowlevel.integer_ranges import Ranges, count
+from lowlevel.punctuation import END
 
 Count = Callable[[Samples, Any, str, str | None], None]
 """Add the counters of an operator to samples. The labels are the query and the operator's name.
 
 The name is None if the query has only one operator.
 """
+
+
+class PartialMatchCounts(NamedTuple):
+    """The number of partial matches, and the time of the oldest first row in ns; END without partial matches."""
+
+    number: int
+    oldest: int
 
 
 class StoreCounters(Protocol):
@@ -74,6 +85,15 @@ class SumCounters(StoreCounters, Protocol):
     @property
     def overflowed_sums(self) -> int:
         """Sums in results that are NULL, because they exceed 64 bits."""
+        ...
+
+
+class MatchCounters(SumCounters, Protocol):
+    """The counters of an operator that matches a row pattern."""
+
+    @property
+    def partial_matches(self) -> PartialMatchCounts:
+        """The partial matches."""
         ...
 
 
@@ -215,6 +235,20 @@ def count_sums(samples: Samples, operator: SumCounters, query: str, name: str | 
     """Add the counters of an operator that stores rows or groups and returns sums."""
     count_rows_held(samples, operator, query, name)
     samples.add(SUMS_OVERFLOWED, operator.overflowed_sums, query)
+
+
+def count_matches(samples: Samples, operator: MatchCounters, query: str, name: str | None) -> None:
+    """Add the counters of an operator that matches a row pattern."""
+    count_sums(samples, operator, query, name)
+    partial = operator.partial_matches
+    samples.add(PARTIAL_MATCHES, partial.number, query)
+    oldest = 0 if partial.oldest == END else partial.oldest / SECOND
+    samples.set(OLDEST_PARTIAL_MATCH, older(samples.get((OLDEST_PARTIAL_MATCH.name, (query,)), 0), oldest), query)
+
+
+def older(one: float, other: float) -> float:
+    """Return the smaller one of two times of partial matches; 0 is no time."""
+    return min(one, other) if one and other else one or other
 
 
 def count_fill(samples: Samples, operator: FillCounters, query: str, name: str | None) -> None:

@@ -25,6 +25,7 @@ from highlevel.patterns.entry_kernels import (
 from highlevel.patterns.match_kernels import NEXT_ROW, PAST_LAST_ROW, TO_FIELD
 from highlevel.patterns.row_words import RegisterColumns, RowWords, ValueNumbers
 from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results, Skip
+from highlevel.plan.operators.counters import PartialMatchCounts
 from highlevel.plan.operators.matched_rows import KeptRows
 from highlevel.plan.operators.neighbour_rows import NeighbourRows
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
@@ -48,6 +49,9 @@ from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 RULES = {SkipRule.NEXT_ROW: NEXT_ROW, SkipRule.PAST_LAST_ROW: PAST_LAST_ROW, SkipRule.TO_FIELD: TO_FIELD}
+
+VARIABLE = "variable"
+"""Column of a partial match: the variable of its last row."""
 
 PARTITIONS, NEIGHBOURS, STATE, KEPT, VALUES, RUNS = (
     "partitions", "neighbours", "state", "kept rows", "values of ", "runs: "
@@ -86,6 +90,12 @@ class MatchesOperator:
         self._row_count = 0
         self._has_rows = False
         self._watermark = BEGINNING
+        self._newest = BEGINNING
+        """The time of the newest row that was matched, after a restart of those since then."""
+        self.keeps_unfinished = False
+        """Whether `unfinished` is set at the end of the input."""
+        self.unfinished: pa.Table | None = None
+        """The partial matches before the end of the input, which ends them."""
         self.received = 0
         self.results = 0
         self.overflowed_sums = 0
@@ -101,6 +111,27 @@ class MatchesOperator:
         """Number of rows that are stored, and of runs."""
         kept = 0 if self._kept is None else self._kept.num_rows
         return self._stored.num_rows + self._neighbours.num_rows + self._matches.node_count + kept
+
+    @property
+    def partial_matches(self) -> PartialMatchCounts:
+        """The runs that a row may extend, and the matches that are not decided."""
+        return PartialMatchCounts(self._matches.node_count, self._matches.first_starts(self._partition_count)[1])
+
+    def list_partial_matches(self) -> pa.Table:
+        """Return the runs that a later row may extend, the oldest first.
+
+        The columns are the keys, the times of the first and the last row, the variable of the last row, and the fields
+        of the register.
+        """
+        runs = self._matches.runs(self._partition_count)
+        keys = self._partitions.columns(runs.partitions) if self.node.keys else []
+        columns = dict(zip(self.node.keys, keys, strict=True))
+        columns |= {MATCH_START: array_of(np.ascontiguousarray(runs.starts)), MATCH_END: array_of(runs.lasts)}
+        columns |= {VARIABLE: pa.array(runs.states, pa.string())} | self._fields(Results(runs.words, runs.floats))
+        window = self.node.automaton.window
+        ended = BEGINNING if window is None else max(BEGINNING, self._newest - window)
+        table = pa.table(columns).filter(array_of(runs.starts > ended))
+        return table.sort_by([(MATCH_START, "ascending"), (MATCH_END, "ascending")])
 
     @property
     def bytes(self) -> int:
@@ -124,6 +155,8 @@ class MatchesOperator:
         if not has_moved:
             return
         count, low = self._partition_count, min(self._stored.watermark, self._neighbours.earliest)
+        if low == END and self.keeps_unfinished:
+            self.unfinished = self.list_partial_matches()
         for results in self._matches.end_runs(count, low, self._skip):
             yield from self._batches(results)
         if self._kept is None:
@@ -162,6 +195,7 @@ class MatchesOperator:
         rows = batch.num_rows
         ties = self._row_count + np.arange(rows)
         self._row_count += rows
+        self._newest = max(self._newest, int(times_of(batch.column(self._time)).max()))
         extended = batch.append_column(ROW_NUMBER, array_of(ties))
         if self._kept is not None:
             self._kept.add(extended, partitions, ties)
