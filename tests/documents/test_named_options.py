@@ -30,6 +30,7 @@ COMMAND_OF = {
     "dashboards/commands/explain.py": "explain",
     "dashboards/analysis.py": "explain",
     "dashboards/evidence.py": "query",
+    "dashboards/partial_matches.py": "query",
     "dashboards/final_rows.py": "query",
     "queries/plans/evidence.py": "query",
     "dashboards/comparing.py": "compare",
