@@ -2,16 +2,16 @@
 
     WAIT (B)        a window is published when the newest row is this much later than the end of the window
     REMEMBER (M)    a row that is older than the newest row by more than this is late
-    EARLY     a window is also published before its end, at most once per this length of time
+    EARLY           a window is also published before its end, at most once per this length of time
 
-A CTI of CEDR is a watermark (`lowlevel.punctuation`): CTI(t) and the watermark t both mean that no later row has a time
-below t. A result is final when the watermark has reached the end of its window. REMEMBER is the disorder that the low
-level allows: the watermark of a link is the time of its newest row minus REMEMBER.
+A CTI of CEDR is a watermark (`highlevel.speculation.lifetimes.model`). A result is final when the watermark has reached
+the end of its window. REMEMBER is the disorder that the low level allows: the watermark of a link is the time of its
+newest row minus REMEMBER.
 
 The three extreme choices, which CEDR names:
 
     STRONG    WAIT without limit: only final results, and no corrections
-    MIDDLE WAIT 0: provisional results at once, and corrections until the watermark passes the window
+    MIDDLE    WAIT 0: provisional results at once, and corrections until the watermark passes the window
     WEAK      WAIT 0, REMEMBER 0: results at once, and no corrections; each row below the newest one is late
 """
 

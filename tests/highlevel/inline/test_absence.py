@@ -58,14 +58,17 @@ def merged(*packets: tuple[float, int, int]) -> list[tuple[float, int, int]]:
     return sorted([*CLOCK, *packets])
 
 
-def test_an_absence_is_reported_only_after_the_watermark_has_passed_the_deadline(tmp_path: Path) -> None:
+@pytest.mark.parametrize("restart", [None, 10, 100, 250, 400])
+def test_an_absence_is_reported_only_after_the_watermark_has_passed_the_deadline(
+    tmp_path: Path, restart: int | None
+) -> None:
     path = capture(tmp_path / "a.pcap", *merged((0.5, SYN, 1), (0.5, SYN, 2), (6.5, SYN_ACK, 1)))
     for clauses in ("", "EMIT FINAL", "WITH CONSISTENCY (REMEMBER 1 minute)"):
-        assert shown(RecordedRun(f"{UNANSWERED} {clauses}", path, 1)) == [[(0.5, 2)]], clauses
+        assert shown(RecordedRun(f"{UNANSWERED} {clauses}", path, 1), restart) == [[(0.5, 2)]], clauses
     run = RecordedRun(f"{UNANSWERED} WITH CONSISTENCY (WAIT FOREVER, REMEMBER 1 minute) EMIT CHANGES", path, 1)
-    items, steps = run.items(), list(run.steps())
+    items, steps = run.items(), list(run.steps(restart))
     (reported,) = [step for step, result in enumerate(steps) if rows_in(result)]
-    assert shown(run) == [[(0.5, 2, 1, True)]]
+    assert shown(run, restart) == [[(0.5, 2, 1, True)]]
     marks = [item.watermark for _, item in items[: reported + 1] if isinstance(item, Punctuation)]
     assert at(10.5) < marks[-1] <= at(12), "the watermark has just passed the deadline"
 

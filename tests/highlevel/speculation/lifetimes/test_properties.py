@@ -18,6 +18,7 @@ from itertools import pairwise, product
 from random import Random
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from capture.lazy_dataclasses import dataclass
@@ -136,6 +137,19 @@ def without_reply(left: History, right: History) -> History:
     return found
 
 
+def without_ones(history: History) -> History:
+    """The rows whose x is not 1."""
+    return Counter({(vs, ve, (stream, x)): n for (vs, ve, (stream, x)), n in history.items() if x != 1})
+
+
+def renamed_rows(history: History) -> History:
+    """The rows with the stream twice, without x. Rows that differ in x only become equal."""
+    found: History = Counter()
+    for (vs, ve, (stream, _)), count in history.items():
+        found[vs, ve, (stream, stream)] += count
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """An operator: how it is made, its definition, and the properties that it has."""
@@ -165,6 +179,18 @@ OPERATORS = {
     "all rows of a stream": Operator(
         lambda rows: rows.aggregate(["stream"], **SUMS),
         lambda history: moved_rows(counted(history, lambda _: 0)),
+    ),
+    "select": Operator(
+        lambda rows: rows.where(pc.field("x") != 1),
+        without_ones,
+        is_ordered=True,
+        is_immediate=True,
+    ),
+    "project": Operator(
+        lambda rows: rows.select("stream", renamed="stream"),
+        renamed_rows,
+        is_ordered=True,
+        is_immediate=True,
     ),
     "last": window(lambda rows: rows.last(5), partial(moved, lambda vs, _: (vs, vs + 5))),
     "tumbling": window(lambda rows: rows.tumbling(4), partial(moved, lambda vs, _: (vs // 4 * 4, vs // 4 * 4 + 4))),
