@@ -254,6 +254,13 @@ def test_late_and_invalid_rows_are_dropped_with_a_warning() -> None:
     assert sorted(table.column("x").to_pylist()) == [1, 4]
 
 
+def test_waiting_by_the_clock_changes_no_row() -> None:
+    rows = wiretide.lifetimes(table_of([(0, 10, 1), (12, 20, 2), (4, 14, 3)]))
+    expected = rows.aggregate(n="count(*)").table().to_pylist()
+    for length in ("1ns", "1 hour"):
+        assert rows.wait(length, by="clock").aggregate(n="count(*)").table().to_pylist() == expected
+
+
 @pytest.mark.parametrize(
     "make, message",
     [
@@ -283,6 +290,8 @@ def test_late_and_invalid_rows_are_dropped_with_a_warning() -> None:
             "got the column 'y'",
         ),
         (lambda rows: wiretide.lifetimes(rows).wait(release="late"), "expected one of sync, perfect, ends"),
+        (lambda rows: wiretide.lifetimes(rows).wait("2s", by="sun"), "got the by 'sun', expected one of rows, clock"),
+        (lambda rows: wiretide.lifetimes(rows).wait(by="clock"), "got by='clock' without a length"),
         (lambda rows: wiretide.lifetimes(rows).table("xml"), "got the form 'xml', expected one of changes"),
         (lambda rows: wiretide.lifetimes(rows).changes("xml"), "got the form 'xml', expected one of changes"),
         (

@@ -5,7 +5,8 @@ returned before. Equal rows with opposite weights cancel each other. So a waitin
 returned, and several retractions of a row become one. A retracted row and a shorter row with the same start and values
 become one retraction.
 
-Stored changes are returned after a CTI, by one of these rules, or when `wait` has passed since the start of their row.
+Stored changes are returned after a CTI, by one of these rules, or when `wait` has passed: since the start of their row
+by the times of rows, or since the arrival of the first waiting change of their row by a clock.
 
     SYNC      all changes with a sync time below the CTI, in the order of sync times: the output is ordered
     PERFECT   rows in the order of their starts, up to the first row that ends after the CTI: no retraction follows
@@ -14,6 +15,7 @@ Stored changes are returned after a CTI, by one of these rules, or when `wait` h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
 import numpy as np
@@ -36,7 +38,7 @@ from highlevel.speculation.lifetimes.model import (
     times_of,
     weighted,
 )
-from lowlevel.punctuation import BEGINNING
+from lowlevel.punctuation import BEGINNING, END
 
 
 class Release(Enum):
@@ -53,15 +55,27 @@ class Align:
     The changes returned are valid, and have the same canonical history as the changes received.
     """
 
-    def __init__(self, schema: pa.Schema, wait: int | None, release: Release = Release.SYNC) -> None:
-        """Delay changes of `schema` until `wait` ns after the start of their row; None: only until a CTI."""
+    def __init__(
+        self,
+        schema: pa.Schema,
+        wait: int | None,
+        release: Release = Release.SYNC,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        """Delay changes of `schema` until `wait` ns after the start of their row; None: only until a CTI.
+
+        With a `clock`, which returns ns, they are delayed until `wait` ns after their arrival.
+        """
         self.schema = schema
         self._wait = wait
         self._release = release
-        self._clock = BEGINNING
+        self._clock = clock
+        self._newest = BEGINNING
         self._cti = BEGINNING
         self._payload = payload_schema(schema)
         self._stored = make_ctis([], self._payload)
+        self._arrived: Words = np.zeros(0, np.int64)
+        """With a clock: the time at which the first waiting change of each stored row arrived."""
 
     @property
     def stored(self) -> int:
@@ -69,18 +83,23 @@ class Align:
         return int(self._stored.num_rows)
 
     def process(self, changes: pa.RecordBatch) -> pa.RecordBatch:
-        """Store changes. Return the changes that need not wait longer, and a CTI if it advances."""
+        """Store changes. Return the changes that need not wait longer, and a CTI if it advances.
+
+        With a clock, a call without changes returns those that have waited long enough.
+        """
         kind, start, _, _ = times_of(changes)
         parts = []
         begin = 0
         for end in [*np.flatnonzero(kind == CTI).tolist(), len(kind)]:
             rows = changes.slice(begin, end - begin)
             if rows.num_rows:
-                self._clock = max(self._clock, int(start[begin:end].max()))
+                self._newest = max(self._newest, int(start[begin:end].max()))
                 self._stored = concat([self._stored, rows], self.schema)
-                if end == len(kind) or self._wait is not None:
-                    self._merge()
-                    parts.append(self._pass_on_waited())
+                if self._clock is not None:
+                    self._arrived = np.append(self._arrived, np.full(rows.num_rows, self._clock()))
+            if (rows.num_rows and self._wait is not None) or end == len(kind):
+                self._merge()
+                parts.append(self._pass_on_waited())
             if end < len(kind):
                 self._merge()
                 parts += self._advance(int(start[end]))
@@ -102,14 +121,20 @@ class Align:
         rows = pc.take(rows, array_of(firsts[net != 0]))
         at = rows.schema.get_field_index(WEIGHT)
         rows = from_weighted(rows.set_column(at, WEIGHT, array_of(net[net != 0])))
-        self._stored = _pair_retractions(rows)
+        merged = _pair_retractions(rows)
+        if self._clock is not None:
+            self._arrived = _first_arrivals(self._stored, self._arrived, merged)
+        self._stored = merged
 
     def _pass_on_waited(self) -> pa.RecordBatch:
-        """Return the changes whose rows began at least `wait` before the newest start, in the order of starts."""
+        """Return the changes that have waited long enough, in the order of the starts of their rows.
+
+        Without a clock these are the rows that began at least `wait` before the newest start.
+        """
         if self._wait is None or not self._stored.num_rows:
             return self._stored.slice(0, 0)
         kind, start, _, _ = times_of(self._stored)
-        due = start <= self._clock - self._wait
+        due = start <= self._newest - self._wait if self._clock is None else self._arrived <= self._clock() - self._wait
         return self._take(due, start, kind)
 
     def _advance(self, time: int) -> list[pa.RecordBatch]:
@@ -139,7 +164,18 @@ class Align:
         taken = pc.take(self._stored, array_of(positions))
         if len(positions):
             self._stored = pc.filter(self._stored, array_of(~chosen))
+            self._arrived = self._arrived[~chosen] if self._clock is not None else self._arrived
         return taken
+
+
+def _first_arrivals(stored: pa.RecordBatch, arrived: Words, merged: pa.RecordBatch) -> Words:
+    """Return for each merged change the first arrival of a stored change with the same start and values."""
+    rows = [batch.select([VS, *payload_of(batch).schema.names]) for batch in (stored, merged)]
+    table = pa.Table.from_batches(rows)
+    numbers = number_groups(table, tuple(table.schema.names))
+    firsts = np.full(numbers.max(initial=-1) + 1, END)
+    np.minimum.at(firsts, numbers[: len(arrived)], arrived)
+    return firsts[numbers[len(arrived) :]]
 
 
 def _pair_retractions(changes: pa.RecordBatch) -> pa.RecordBatch:

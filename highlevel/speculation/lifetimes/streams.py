@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any
@@ -62,6 +63,9 @@ FORMS: dict[str, Callable[[pa.RecordBatch], pa.RecordBatch]] = {
 
 VARIANTS = {variant.name.lower(): variant for variant in Variant}
 RELEASES = {release.value: release for release in Release}
+CLOCKS: dict[str, Callable[[], int] | None] = {"rows": None, "clock": time.monotonic_ns}
+"""What measures how long changes wait."""
+
 TIME = pa.timestamp("ns", "UTC")
 
 START, REPLY = "start of the row", "start of the reply"
@@ -132,14 +136,18 @@ class Lifetimes:
         """Let each row be true from its end on, forever."""
         return self._with(NewLifetime(Window.DELETES))
 
-    def wait(self, length: str | int | None = None, release: str = "sync") -> Lifetimes:
+    def wait(self, length: str | int | None = None, release: str = "sync", by: str = "rows") -> Lifetimes:
         """Delay changes by `length`, by default until a CTI, and merge the changes of one row (`Align`).
 
         `release`: `sync` gives ordered changes, `perfect` only rows that cannot change, `ends` the fewest changes.
+        `by`: `rows` measures the length by the times of rows, `clock` from the arrival of a change by the system clock.
         """
         chosen = _choice(RELEASES, release, "release")
+        clock = _choice(CLOCKS, by, "by")
+        if clock is not None and length is None:
+            raise LifetimeError("got by='clock' without a length, expected one, such as wait('2s', by='clock')")
         waited = None if length is None else _ns(length)
-        return self._then(self._schema, lambda: Align(self._schema, waited, chosen).process)
+        return self._then(self._schema, lambda: Align(self._schema, waited, chosen, clock).process)
 
     def aggregate(
         self, by: Sequence[str] = (), *, variant: str = "perfect", exact: bool = True, **aggregates: str

@@ -140,6 +140,47 @@ def test_many_streams_wait_together(rounds: Rounds, soak: bool, wait: int | None
             assert is_perfect(out), first
 
 
+@pytest.mark.parametrize("release", Release)
+def test_changes_wait_by_a_clock_from_their_arrival(rounds: Rounds, soak: bool, release: Release) -> None:
+    """No change waits longer than from the first waiting change of its row, also if no further change arrives."""
+    merged_changes = 0
+    for seed in rounds(10_000 if soak else 200):
+        random = Random(f"clock {seed}")
+        events = random_stream(random, "any", payloads=2)
+        expected, received = canon(events), len(events)
+        now, last_arrival = 0, 0
+        align = Align(SCHEMA, 5, release, lambda: now)  # noqa: B023  # called in this round only
+        out: list = []
+        while events:
+            now += random.choice([0, 1, 2, 7])
+            size = random.choice([0, 1, 1, 3, 20])
+            last_arrival = now if size else last_arrival
+            out += to_events(align.process(to_batch(events[:size])))
+            del events[:size]
+            assert not align.stored or now - last_arrival < 5, seed
+        assert canon(out) == expected, seed
+        assert align.stored == 0
+        merged_changes += received - len(out)
+    assert merged_changes > 0
+
+
+def test_a_change_is_returned_when_the_clock_has_advanced_by_the_wait() -> None:
+    now = 100
+    align = Align(SCHEMA, 5, clock=lambda: now)
+    tick = to_batch([])
+    assert to_events(align.process(to_batch([I(3, 9, 1)]))) == []
+    now = 103
+    assert to_events(align.process(to_batch([I(1, 4, 2), R(3, 9, 6, 1)]))) == []
+    now = 104
+    assert to_events(align.process(tick)) == []
+    now = 105
+    assert to_events(align.process(tick)) == [I(3, 6, 1)], "its retraction has not waited, but belongs to the row"
+    now = 107
+    assert to_events(align.process(tick)) == []
+    now = 108
+    assert to_events(align.process(tick)) == [I(1, 4, 2)]
+
+
 def changes_of(out: list) -> list:
     changes = []
     for kind, vs, ve, vnew, row in out:
