@@ -76,6 +76,8 @@ class Automaton:
     `window`: a run spans less than this time, in ns; None for no limit. Arcs with one source are in the order of
     preference. `last_finals`: states that are final after the last row of the input only. `empty_fence`: the condition
     over the row at which a run without rows ends in the start, if the start is final.
+    preference. `last_finals`: states that are final after the last row of the input only. `other_states`: states
+    without an arc, because the arcs change (`highlevel.patterns.arc_table`).
     """
 
     start: str
@@ -85,6 +87,7 @@ class Automaton:
     window: int | None = None
     last_finals: tuple[str, ...] = ()
     empty_fence: Expression = Literal(True, Type.BOOL)
+    other_states: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check names and types."""
@@ -103,8 +106,8 @@ class Automaton:
 
     @cached_property
     def states(self) -> tuple[str, ...]:
-        """The names of the states: the start, and then those of the arcs in their order."""
-        names = [self.start, *(name for arc in self.arcs for name in (arc.source, arc.target))]
+        """The names of the states: the start, those of the arcs in their order, and those without an arc."""
+        names = [self.start, *(name for arc in self.arcs for name in (arc.source, arc.target)), *self.other_states]
         return tuple(dict.fromkeys(names))
 
     def _check_deadlines(self) -> None:

@@ -101,6 +101,11 @@ class CompiledAutomaton:
         return -(-len(self.conditions) // BITS)
 
     @property
+    def row_layout(self) -> tuple[tuple[Expression, ...], ...]:
+        """The words of a row: conditions, integers and floats."""
+        return self.conditions, self.row_integers, self.row_floats
+
+    @property
     def states(self) -> tuple[str, ...]:
         """The names of the states by their number."""
         return self.automaton.states

@@ -77,8 +77,8 @@ retractions without a row; CREATED, nodes made with a new row; PROPAGATED, nodes
 nodes; DROPPED, entries that the watermark has removed.
 """
 
-READY, INVALIDATE, REMOVE, EXTEND, PROPAGATE = range(5)
-"""Phases of a row."""
+READY, INVALIDATE, REMOVE, EXTEND, PROPAGATE, RENEW = range(6)
+"""Phases of a row, and of a change of arcs (`arc_kernels`)."""
 
 (
     PARTITION, WEIGHT, RESULT_START, RESULT_STOP, RUN_START, RESULT_FIRST, RESULT_LAST, RESULT_WORDS,

@@ -13,6 +13,7 @@ Equal results of a partition are one. Results of deadlines are returned when the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +22,9 @@ from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
 from highlevel.operators.batch_columns import BatchColumns
-from highlevel.patterns.automaton import Automaton, PatternError
-from highlevel.patterns.compilation import NUMBERED, Floats, Words, compile_automaton
+from highlevel.patterns.arc_table import changed_times
+from highlevel.patterns.automaton import Arc, Automaton, PatternError
+from highlevel.patterns.compilation import NUMBERED, CompiledAutomaton, Floats, Words, compile_automaton
 from highlevel.patterns.entry_kernels import (
     ADDED,
     MISSING,
@@ -35,6 +37,7 @@ from highlevel.patterns.entry_kernels import (
     WEIGHT,
     Rows,
 )
+from highlevel.patterns.expression_kernels import NULL
 from highlevel.patterns.row_words import RegisterColumns, RowWords, ValueNumbers
 from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results
 from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT, RETRACTION
@@ -57,7 +60,8 @@ MATCH_START = "match_start"
 COPY_BITS = 2**20 - 1
 """The bits of a tie that distinguish equal rows; the others are those of the hash."""
 
-STATE, PARTITIONS, ROW_VALUES, VALUES, RUNS = "state", "partitions", "row values", "values of ", "runs: "
+STATE, STATES, PARTITIONS = "state", "states", "partitions"
+ROW_VALUES, VALUES, RUNS = "row values", "values of ", "runs: "
 """Tables of a snapshot, and the beginnings of names of tables."""
 
 
@@ -97,6 +101,7 @@ class PatternOperator:
             raise PatternError(f"got the number column {number!r}, expected {', '.join(self._payload.names)}")
         self._by = list(by)
         self._window = automaton.window
+        self._automaton = automaton
         compiled = compile_automaton(automaton)
         self._numbers = ValueNumbers()
         self._row_words = RowWords(compiled, self._numbers, macs)
@@ -149,6 +154,42 @@ class PatternOperator:
                 parts += self._advance(changes.column("vs")[end].as_py())
             begin = end + 1
         return concat(parts, self.schema)
+
+    def change_arcs(self, arcs: Sequence[Arc]) -> pa.RecordBatch:
+        """Replace the arcs. Return the changes of results that follow for rows in memory, from the watermark on.
+
+        Rows below the watermark have used the arcs before. Without retractions, no row from the watermark on may be in
+        memory. Raises PatternError for arcs that contradict each other.
+        """
+        changed = changed_times(self._automaton.arcs, arcs)
+        if changed is None:
+            return concat([], self.schema)
+        self._use_arcs(arcs, self.matches.used_states)
+        since, until = changed
+        results = self.matches.renew(self._count, max(since, self._watermark), until)
+        return concat([self._changes(each) for each in results], self.schema)
+
+    def _use_arcs(self, arcs: Sequence[Arc], states: Sequence[str]) -> None:
+        """Continue with other arcs. `states` have nodes in memory."""
+        automaton = self._automaton
+        others = tuple(dict.fromkeys([*automaton.finals, *states]))
+        self._automaton = replace(automaton, arcs=tuple(arcs), other_states=others)
+        compiled = compile_automaton(self._automaton)
+        self._row_words = RowWords(compiled, self._numbers, self._macs)
+        self._register = RegisterColumns(compiled, self._numbers)
+        is_same_layout = compiled.row_layout == self.matches.compiled.row_layout
+        words = None if is_same_layout else self._stored_words(compiled)
+        self.matches.change_automaton(compiled, self._register.initial(), words)
+
+    def _stored_words(self, compiled: CompiledAutomaton) -> tuple[Words, Floats]:
+        """Return the words of all rows in memory."""
+        numbers = self.matches.stored_rows()
+        if self._has_retractions and len(numbers):
+            columns = self._values.columns(numbers) if len(self._payload) else []
+            arrays = [column.cast(field.type) for column, field in zip(columns, self._payload, strict=True)]
+            return self._row_words.words(pa.RecordBatch.from_arrays(arrays, schema=self._payload))
+        words = np.full((len(numbers), compiled.bit_words + len(compiled.row_integers)), NULL)
+        return words, np.zeros((len(numbers), len(compiled.row_floats)))
 
     def _apply(self, changes: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Add and retract rows. A retraction that only shortens a lifetime retracts the row and adds it again."""
@@ -248,6 +289,7 @@ class PatternOperator:
         state = pa.table({"watermark": [self._watermark], "arrivals": [self._arrivals]})
         return {
             STATE: state,
+            STATES: pa.table({"name": pa.array(self.matches.compiled.states, pa.string())}),
             PARTITIONS: _known(self._partitions),
             ROW_VALUES: _known(self._values),
             **{f"{VALUES}{kind}": self._numbers.known(kind) for kind in NUMBERED},
@@ -255,7 +297,7 @@ class PatternOperator:
         }
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Load the state of a snapshot. Nothing has been processed yet."""
+        """Load the state of a snapshot that has the same arcs. Nothing has been processed yet."""
         (state,) = tables[STATE].to_pylist()
         self._watermark, self._arrivals = state["watermark"], state["arrivals"]
         for keys, name in ((self._partitions, PARTITIONS), (self._values, ROW_VALUES)):
@@ -265,7 +307,12 @@ class PatternOperator:
                 keys.find_or_insert(columns, table.num_rows)
         for kind in NUMBERED:
             self._numbers.load(kind, tables[f"{VALUES}{kind}"])
+        names = tables[STATES]["name"].to_pylist()
+        if tuple(names) != self.matches.compiled.states:
+            self._use_arcs(self._automaton.arcs, names)
         self.matches.restore({name.removeprefix(RUNS): each for name, each in tables.items() if name.startswith(RUNS)})
+        numbers = {name: number for number, name in enumerate(self.matches.compiled.states)}
+        self.matches.renumber_states(np.array([numbers[name] for name in names], np.int64))
 
 
 def _known(keys: Keys) -> pa.Table:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from capture.lazy_dataclasses import dataclass
-from highlevel.patterns import deadline_kernels, match_kernels
+from highlevel.patterns import arc_kernels, deadline_kernels, match_kernels
 from highlevel.patterns import entry_kernels as kernels
 from highlevel.patterns.automaton import PatternError
 from highlevel.patterns.compilation import CompiledAutomaton, Floats, Words
@@ -83,24 +83,9 @@ class PartialMatches:
         otherwise only `apply`, `pass_deadlines` and `forget`. With `is_numbered`, ties are numbers, and a run continues
         only with the next number.
         """
-        self.compiled = compiled
-        compared = compiled.compared if is_preferred else (len(compiled.integers), len(compiled.floats))
-        self._automata = Automata(
-            compiled.arcs.reshape(-1),
-            compiled.first_arcs,
-            compiled.first_silent,
-            compiled.is_final,
-            np.append(initial[0], 0),
-            np.append(initial[1], 0.0),
-            len(compiled.integers),
-            len(compiled.floats),
-            compiled.bit_words + len(compiled.row_integers),
-            len(compiled.row_floats),
-            *compared,
-            int(is_preferred),
-            int(is_numbered),
-            compiled.empty_condition,
-        )
+        self._is_preferred = is_preferred
+        self._is_numbered = is_numbered
+        self._use(compiled, initial)
         self._entry_width = ENTRY_WORDS + self._automata.row_words
         self._node_width = NODE_WORDS + self._automata.fields
         self._entries: Words = np.zeros((MIN_ROOM, self._entry_width), np.int64)
@@ -113,6 +98,27 @@ class PartialMatches:
         self.state: Words = np.zeros(STATE_WORDS, np.int64)
         for records in (ENTRIES, NODE_RECORDS):
             self.state[records + FREE_RECORD] = NONE
+
+    def _use(self, compiled: CompiledAutomaton, initial: tuple[Words, Floats]) -> None:
+        """Make the tables of an automaton for kernels."""
+        self.compiled = compiled
+        compared = compiled.compared if self._is_preferred else (len(compiled.integers), len(compiled.floats))
+        self._automata = Automata(
+            compiled.arcs.reshape(-1),
+            compiled.first_arcs,
+            compiled.first_silent,
+            compiled.is_final,
+            np.append(initial[0], 0),
+            np.append(initial[1], 0.0),
+            len(compiled.integers),
+            len(compiled.floats),
+            compiled.bit_words + len(compiled.row_integers),
+            len(compiled.row_floats),
+            *compared,
+            int(self._is_preferred),
+            int(self._is_numbered),
+            compiled.empty_condition,
+        )
 
     @property
     def entry_count(self) -> int:
@@ -138,6 +144,55 @@ class PartialMatches:
         while begin < end:
             store = self._store()
             begin = kernels.apply_rows(self._automata, self.compiled.machine, store, rows, begin, end)
+            if self.state[RESULT_COUNT]:
+                yield self._take_results()
+            elif begin < end:
+                self._grow()
+
+    @property
+    def used_states(self) -> tuple[str, ...]:
+        """The states of all nodes in memory."""
+        nodes = self._nodes[: self.state[NODE_RECORDS + USED_RECORDS]]
+        return tuple(self.compiled.states[number] for number in np.unique(nodes[:, kernels.STATE]))
+
+    def change_automaton(
+        self, compiled: CompiledAutomaton, initial: tuple[Words, Floats], rows: tuple[Words, Floats] | None
+    ) -> None:
+        """Continue with an automaton that has the same register, and all states of nodes in memory.
+
+        `rows` are the words of all stored rows for this automaton, None if they stay the same.
+        """
+        old = self.compiled
+        self._use(compiled, initial)
+        if rows is not None:
+            entries = int(self.state[ENTRIES + USED_RECORDS])
+            wider = np.zeros((len(self._entries), ENTRY_WORDS + self._automata.row_words), np.int64)
+            wider[:, :ENTRY_WORDS] = self._entries[:, :ENTRY_WORDS]
+            wider[:entries, ENTRY_WORDS:] = rows[0]
+            self._entries = wider
+            self._float_rows = np.zeros((len(wider), self._automata.float_row_words), np.float64)
+            self._float_rows[:entries] = rows[1]
+        numbers = {name: number for number, name in enumerate(compiled.states)}
+        self.renumber_states(np.array([numbers.get(name, 0) for name in old.states], np.int64))
+        order = [NODE_WORDS + old.integers.index(name) for name in compiled.integers]
+        self._nodes[:, NODE_WORDS:] = self._nodes[:, order]
+        floats = [old.floats.index(name) for name in compiled.floats]
+        self._float_nodes = np.ascontiguousarray(self._float_nodes[:, floats])
+
+    def renumber_states(self, numbers: Words) -> None:
+        """Give each state of a node the number at its place in `numbers`."""
+        states = self._nodes[: self.state[NODE_RECORDS + USED_RECORDS], kernels.STATE]
+        states[:] = numbers[states]
+
+    def renew(self, partitions: int, since: int, until: int) -> Iterator[Results]:
+        """Compute nodes again after the arcs for times in `[since, until)` have changed. Yield the changes of results.
+
+        Rows without values, and those before them, keep their nodes.
+        """
+        begin, end = 0, min(partitions, len(self._partitions))
+        while begin < end:
+            store, machine = self._store(), self.compiled.machine
+            begin = arc_kernels.renew_entries(self._automata, machine, store, begin, end, since, until)
             if self.state[RESULT_COUNT]:
                 yield self._take_results()
             elif begin < end:

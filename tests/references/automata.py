@@ -7,7 +7,7 @@ at a time, with None for NULL.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -216,6 +216,13 @@ def random_automaton(draw: random.Random) -> Automaton:
     reached = dict.fromkeys(name for arc in arcs for name in (arc.source, arc.target))
     finals = tuple(draw.sample(list(reached), draw.randint(1, min(2, len(reached)))))
     return Automaton(states[0], finals, tuple(arcs), tuple(fields), draw.choice([None, 3, 8, 30]))
+
+
+def random_arc(draw: random.Random, states: list[str], fields: Sequence[Field]) -> Arc:
+    """Return an arc between two states that consumes a row."""
+    transfer = tuple((field.name, _random_value(draw, field)) for field in fields if draw.random() < 0.4)
+    fence = _random_fence(draw, list(fields), is_silent=False)
+    return Arc(draw.choice(states), draw.choice(states), fence, transfer)
 
 
 def _random_fence(draw: random.Random, fields: list[Field], *, is_silent: bool) -> Expression:

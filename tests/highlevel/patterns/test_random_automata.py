@@ -2,7 +2,8 @@
 
 Finds: a run that a late row should have ended, a run that is missing after a retraction, results that are withdrawn too
 often, a removal by a watermark that a later row still needed, wrong NULLs in fences and transfers, and a kernel that
-reads outside its arrays.
+reads outside its arrays. With arcs that change: an arc that applies at another time, runs in a state or with a register
+of the arcs before, and a result that a removed arc leaves.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from highlevel.patterns import entry_kernels
-from highlevel.patterns.automaton import Automaton
+from highlevel.patterns import arc_kernels, entry_kernels
+from highlevel.patterns.automaton import Arc, Automaton
 from highlevel.patterns.operator import PatternOperator
 from highlevel.speculation.lifetimes.model import change_schema, weighted
-from lowlevel.punctuation import BEGINNING
+from lowlevel.punctuation import BEGINNING, END
 from tests.harness.plain_kernels import plain
-from tests.references.automata import Row, Run, random_automaton, random_row, results, runs_by_row, tie_of
+from tests.references.automata import Row, Run, random_arc, random_automaton, random_row, results, runs_by_row, tie_of
 
 PAYLOAD = pa.schema([("part", pa.string()), ("kind", pa.string()), ("size", pa.int64()), ("level", pa.float64())])
 CHANGES = change_schema(PAYLOAD)
@@ -32,9 +33,12 @@ PARTITIONS = ["x", "y"]
 class Comparison:
     """A run of an operator and the rows that are true, with its results so far."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, changes_arcs: bool = False) -> None:
         self.draw = random.Random(seed)
         self.automaton: Automaton = random_automaton(self.draw)
+        """The automaton by the definition. Its arcs apply to rows below the watermark as they did when it passed."""
+        self.changes_arcs = changes_arcs
+        self.arcs = self.automaton.arcs
         self.operator = PatternOperator(CHANGES, self.automaton, by=["part"])
         self.rows: dict[str, list[Row]] = {name: [] for name in PARTITIONS}
         self.all_rows: dict[str, list[Row]] = {name: [] for name in PARTITIONS}
@@ -46,10 +50,9 @@ class Comparison:
     def step(self) -> None:
         """Apply one batch of changes, and compare."""
         batch = [self._change() for _ in range(self.draw.randint(1, 4))]
-        changes = self.operator.process(pa.RecordBatch.from_pylist([each for each in batch if each], CHANGES))
-        for row in weighted(changes).to_pylist():
-            register = tuple(row[field.name] for field in self.automaton.register)
-            self.changes[row["part"], row["match_start"], row["vs"], row["ve"], register] += row["weight"]
+        self._add(self.operator.process(pa.RecordBatch.from_pylist([each for each in batch if each], CHANGES)))
+        if self.changes_arcs and self.draw.random() < 0.6:
+            self._change_arcs()
         expected = Counter(
             (part, first, start, stop, register)
             for part, rows in self.all_rows.items()
@@ -62,6 +65,34 @@ class Comparison:
         for part in PARTITIONS:
             self._compare_runs(part)
 
+    def _add(self, changes: pa.RecordBatch) -> None:
+        for row in weighted(changes).to_pylist():
+            register = tuple(row[field.name] for field in self.automaton.register)
+            self.changes[row["part"], row["match_start"], row["vs"], row["ve"], register] += row["weight"]
+
+    def _change_arcs(self) -> None:
+        """Add, remove and end arcs, with lifetimes before, at and after the rows so far."""
+        draw, now = self.draw, max([self.watermark, *(row.start + 1 for rows in self.rows.values() for row in rows)])
+        arcs = [arc for arc in self.arcs if arc.end > self.watermark]
+        for index in sorted(draw.sample(range(len(arcs)), min(len(arcs), draw.randint(0, 2))), reverse=True):
+            if arcs[index].begin < now < arcs[index].end and draw.random() < 0.5:
+                arcs[index] = replace(arcs[index], end=now)
+            elif not arcs[index].is_silent:
+                arcs.pop(index)
+        states = [*dict.fromkeys(name for arc in self.automaton.arcs for name in (arc.source, arc.target)), "new"]
+        for _ in range(draw.randint(0, 2)):
+            arc = random_arc(draw, states, self.automaton.register)
+            begin = draw.choice([BEGINNING, now, draw.randint(0, 40)])
+            arcs.append(replace(arc, begin=begin, end=draw.choice([END, max(begin, 0) + draw.randint(1, 20)])))
+        self._add(self.operator.change_arcs(arcs))
+        before = [replace(arc, end=min(arc.end, self.watermark)) for arc in self.automaton.arcs if self._is_older(arc)]
+        after = [replace(arc, begin=max(arc.begin, self.watermark)) for arc in arcs if arc.end > self.watermark]
+        self.arcs = tuple(arcs)
+        self.automaton = replace(self.automaton, arcs=(*before, *after), other_states=self.automaton.finals)
+
+    def _is_older(self, arc: Arc) -> bool:
+        return arc.begin < self.watermark
+
     def _restart(self) -> None:
         """Load the partial matches from a snapshot, which contains the records in use only."""
         matches = self.operator.matches
@@ -69,6 +100,11 @@ class Comparison:
         assert tables["entries"].num_rows == matches.entry_count
         assert tables["nodes"].num_rows == matches.node_count
         matches.restore(tables)
+        if self.changes_arcs:
+            automaton = replace(self.automaton, arcs=self.arcs, other_states=self.automaton.finals)
+            restored = PatternOperator(CHANGES, automaton, by=["part"])
+            restored.restore(self.operator.snapshot())
+            self.operator = restored
 
     def _change(self) -> dict[str, Any]:
         draw, part = self.draw, self.draw.choice(PARTITIONS)
@@ -150,8 +186,9 @@ def _unite(entries: list[tuple[int, Counter[Any]]]) -> list[tuple[int, Counter[A
 def test_kernels_read_and_write_within_their_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("apply_rows", "forget_entries"):
         monkeypatch.setattr(entry_kernels, name, plain(getattr(entry_kernels, name)))
-    for seed in range(15):
-        comparison = Comparison(seed)
+    monkeypatch.setattr(arc_kernels, "renew_entries", plain(arc_kernels.renew_entries))
+    for seed in range(20):
+        comparison = Comparison(seed, changes_arcs=seed % 4 == 0)
         for _ in range(3):
             comparison.step()
 
@@ -163,6 +200,18 @@ def test_random_automata_give_the_results_and_runs_of_the_definition_in_every_or
         comparison = Comparison(seed)
         try:
             for _ in range(5):
+                comparison.step()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {comparison.automaton}") from error
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_A08_random_changes_of_arcs_give_the_results_and_runs_of_the_definition(part: int, soak: bool) -> None:
+    """600 automata, with --soak 20,000."""
+    for seed in range(part, 20_000 if soak else 600, 2):
+        comparison = Comparison(seed, changes_arcs=True)
+        try:
+            for _ in range(6):
                 comparison.step()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {comparison.automaton}") from error

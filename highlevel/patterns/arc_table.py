@@ -1,0 +1,110 @@
+"""ArcTable: the arcs of an automaton while a file with arcs changes (Chandramouli et al., 2010, §2.5).
+
+    arc                          applies to rows with a time
+    of the automaton             as it states
+    of the first version         as it states; without FROM always
+    that a later version adds    as it states; without FROM after the newest row
+    that a version removes       until the newest row; with FROM until the watermark, so its results are withdrawn
+
+An arc with FROM in the past also applies to the rows in memory. Rows below the watermark have used the arcs before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from capture.lazy_dataclasses import dataclass
+from highlevel.patterns.automaton import Arc
+from lowlevel.punctuation import BEGINNING, END
+
+
+@dataclass(frozen=True)
+class ArcRule:
+    """An arc of a file. `text` is its statement, `begin` and `end` are the times of FROM and TO in ns, or None."""
+
+    text: str
+    arc: Arc
+    begin: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class TimedRule:
+    """A rule and the times `[begin, end)` at which it applies. `is_listed`: the newest version has it."""
+
+    rule: ArcRule
+    begin: int
+    end: int
+    is_listed: bool = True
+
+
+class ArcTable:
+    """The arcs of an automaton, and those of a file. Not thread safe."""
+
+    def __init__(self, arcs: Sequence[Arc]) -> None:
+        """Begin with the arcs of the automaton, and no version of the file."""
+        self._fixed = tuple(arcs)
+        self._rules: list[TimedRule] = []
+        self._has_version = False
+
+    def update(self, rules: Sequence[ArcRule], now: int, watermark: int) -> None:
+        """Use a new version of the file. All rows so far are before `now`."""
+        by_text = {rule.text: rule for rule in rules}
+        kept: list[TimedRule] = []
+        for timed in self._rules:
+            if timed.is_listed and timed.rule.text not in by_text:
+                last = now if timed.rule.begin is None else watermark
+                timed = replace(timed, end=min(timed.end, last), is_listed=False)
+            if timed.is_listed or timed.end > max(timed.begin, watermark):
+                kept.append(timed)
+        known = {timed.rule.text for timed in kept if timed.is_listed}
+        first = now if self._has_version else BEGINNING
+        for text, rule in by_text.items():
+            if text not in known:
+                begin = first if rule.begin is None else rule.begin
+                kept.append(TimedRule(rule, begin, END if rule.end is None else rule.end))
+        self._rules, self._has_version = kept, True
+
+    def arcs(self, watermark: int) -> tuple[Arc, ...]:
+        """Return the arcs that can apply to rows from the watermark on."""
+        timed = [each for each in self._rules if each.end > max(each.begin, watermark)]
+        return (*self._fixed, *(replace(each.rule.arc, begin=each.begin, end=each.end) for each in timed))
+
+    def snapshot(self) -> pa.Table:
+        """Return the rules with their times. The table is empty before the first version."""
+        rules = self._rules
+        return pa.table({
+            "text": pa.array([each.rule.text for each in rules], pa.string()),
+            "begin": pa.array([each.begin for each in rules], pa.int64()),
+            "end": pa.array([each.end for each in rules], pa.int64()),
+            "is_listed": pa.array([each.is_listed for each in rules], pa.bool_()),
+        }).replace_schema_metadata({"has_version": str(int(self._has_version))})  # fmt: skip
+
+    def restore(self, table: pa.Table, parse: Callable[[str], ArcRule]) -> None:
+        """Load a snapshot. `parse` returns the rule of a statement."""
+        self._rules = [
+            TimedRule(parse(row["text"]), row["begin"], row["end"], row["is_listed"]) for row in table.to_pylist()
+        ]
+        self._has_version = True
+
+
+def changed_times(old: Sequence[Arc], new: Sequence[Arc]) -> tuple[int, int] | None:
+    """Return the interval `[since, until)` of the times at which other arcs apply, or None if there are none."""
+    lifetimes: dict[Arc, tuple[list[tuple[int, int]], list[tuple[int, int]]]] = {}
+    for side, arcs in enumerate((old, new)):
+        for arc in arcs:
+            lists = lifetimes.setdefault(replace(arc, begin=BEGINNING, end=END), ([], []))
+            lists[side].append((arc.begin, arc.end))
+    changed: list[int] = []
+    for before, after in lifetimes.values():
+        if before == after:
+            continue
+        if len(before) == len(after) == 1:
+            (one,), (other,) = before, after
+            changed += [time for pair in zip(one, other, strict=True) if pair[0] != pair[1] for time in pair]
+        else:
+            changed += [time for lifetime in (*before, *after) for time in lifetime]
+    return (min(changed), max(changed)) if changed else None
