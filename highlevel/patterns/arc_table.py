@@ -11,6 +11,7 @@ An arc with FROM in the past also applies to the rows in memory. Rows below the 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 from capture.lazy_dataclasses import dataclass
 from highlevel.patterns.automaton import Arc
 from lowlevel.punctuation import BEGINNING, END
+from lowlevel.watch.rules import RuleForm
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,14 @@ class ArcRule:
     arc: Arc
     begin: int | None = None
     end: int | None = None
+
+
+class ArcForm(RuleForm):
+    """Reads statements of arcs as `ArcRule`."""
+
+    @abstractmethod
+    def rule(self, text: str) -> ArcRule:
+        """Return the rule of one statement."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +84,14 @@ class ArcTable:
         return (*self._fixed, *(replace(each.rule.arc, begin=each.begin, end=each.end) for each in timed))
 
     def snapshot(self) -> pa.Table:
-        """Return the rules with their times. The table is empty before the first version."""
+        """Return the rules with their times, after the first version."""
         rules = self._rules
         return pa.table({
             "text": pa.array([each.rule.text for each in rules], pa.string()),
             "begin": pa.array([each.begin for each in rules], pa.int64()),
             "end": pa.array([each.end for each in rules], pa.int64()),
             "is_listed": pa.array([each.is_listed for each in rules], pa.bool_()),
-        }).replace_schema_metadata({"has_version": str(int(self._has_version))})  # fmt: skip
+        })  # fmt: skip
 
     def restore(self, table: pa.Table, parse: Callable[[str], ArcRule]) -> None:
         """Load a snapshot. `parse` returns the rule of a statement."""

@@ -16,6 +16,7 @@ from highlevel.plan.pattern_nodes import MATCH_END, MATCH_START
 from highlevel.speculation.consistency import Consistency
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
+from lowlevel.watch.watched_file import WatchedFile, Watchlist
 
 MATCH_UNTIL = "match_until"
 """Column of a result: the end of its lifetime, NULL if there is none."""
@@ -27,7 +28,7 @@ class AcceptedRuns(Node):
 
     Rows with equal times are in the order of a hash of their values. `until`: the column with the end of a row's
     lifetime, NULL for none; without it rows are true without an end. `number`: the column with the number of a row in
-    its partition; a run continues only with the next number.
+    its partition; a run continues only with the next number. `rules`: a file with further arcs, which is followed.
     """
 
     input: Node
@@ -35,6 +36,7 @@ class AcceptedRuns(Node):
     keys: tuple[str, ...]
     until: str | None = None
     number: str | None = None
+    rules: WatchedFile | Watchlist | None = None
 
     @property
     def columns(self) -> tuple[Column, ...]:

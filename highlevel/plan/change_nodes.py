@@ -188,7 +188,7 @@ def without_changes(node: Node) -> Node:
         case ChangingOverlapJoin():
             return OverlapJoin(node.left, node.right, node.sides, node.keys, node.time, node.kind, node.residual)
         case ChangingAcceptedRuns():
-            return AcceptedRuns(node.input, node.automaton, node.keys, node.until, node.number)
+            return AcceptedRuns(node.input, node.automaton, node.keys, node.until, node.number, node.rules)
         case ChangingResults(body=body):
             return body.with_inputs(body.inputs[0].inputs)
         case ChangingJoin():

@@ -21,6 +21,7 @@ from lowlevel.expressions.address_constants import WIDTH
 from lowlevel.watch.errors import WatchlistError
 from lowlevel.watch.history import COLUMNS, History
 from lowlevel.watch.ranges import AddressRanges, Halves, Numbers, Prefixes
+from lowlevel.watch.rules import RuleForm
 from lowlevel.watch.settings import Setting
 
 # A line is a word and a label:
@@ -210,6 +211,7 @@ class Contents:
     * `numbers`: sorted integers, in a list of integers.
     * `history`: the rows of a file whose rows are true for a time. Their labels are as in `ranges`.
     * `value`: the value of a setting.
+    * `rules`: the rules of a file with rules.
     """
 
     line_count: int
@@ -218,6 +220,7 @@ class Contents:
     history: History | None = None
     labels: tuple[str, ...] = ()
     value: int | float | bool = 0
+    rules: tuple[object, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -235,8 +238,8 @@ class Contents:
         return np.asarray(self.numbers[np.minimum(indexes, len(self.numbers) - 1)] == numbers)
 
 
-def read_contents(data: bytes, form: Form | Setting) -> Contents:
-    """Read the text of a watchlist or a setting. Raises WatchlistError for the first invalid line."""
+def read_contents(data: bytes, form: Form | Setting | RuleForm) -> Contents:
+    """Read the text of a watchlist, a setting or rules. Raises WatchlistError for the first invalid line."""
     if isinstance(form, Setting):
         return Contents(1, value=form.read(data))
     if form in TIMED:
@@ -246,6 +249,9 @@ def read_contents(data: bytes, form: Form | Setting) -> Contents:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise WatchlistError(f"line {line}: got bytes that are not UTF-8 text") from None
+    if isinstance(form, RuleForm):
+        rules = form.read(text)
+        return Contents(len(rules), rules=rules)
     if form is Form.VENDORS:
         from lowlevel.watch.vendors import read_vendors  # few queries need it
 

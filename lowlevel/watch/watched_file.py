@@ -26,6 +26,7 @@ from capture.lazy_dataclasses import dataclass
 from lowlevel.watch.contents import Contents, Form, read_contents
 from lowlevel.watch.errors import WatchlistError
 from lowlevel.watch.ranges import Numbers
+from lowlevel.watch.rules import RuleForm
 from lowlevel.watch.settings import Setting
 
 CHECK_INTERVAL = 1.0
@@ -79,13 +80,13 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class WatchedFile:
-    """The absolute `path` of a file, and its `form`: the form of a watchlist's lines, or the setting to read.
+    """The absolute `path` of a file, and its `form`: the form of a watchlist's lines, the setting to read, or rules.
 
     `read_from`: the path of a copy that is read in place of the file; empty for none.
     """
 
     path: str
-    form: Form | Setting
+    form: Form | Setting | RuleForm
     read_from: str = field(default="", compare=False, repr=False)
 
     @property
@@ -96,6 +97,8 @@ class WatchedFile:
     @property
     def noun(self) -> str:
         """The word for the file in messages."""
+        if isinstance(self.form, RuleForm):
+            return "rule file"
         return "setting" if isinstance(self.form, Setting) else "watchlist"
 
 
@@ -247,6 +250,6 @@ def _read_version(path: Path, identity: Identity) -> bytes:
 
 
 @lru_cache(CACHED_VERSIONS)
-def _contents(path: str, form: Form | Setting, identity: Identity) -> Contents:
+def _contents(path: str, form: Form | Setting | RuleForm, identity: Identity) -> Contents:
     """Read one version of a file. Raises OSError, or WatchlistError if it is invalid or changes during the read."""
     return read_contents(_read_version(Path(path), identity), form)

@@ -69,6 +69,12 @@ def files_refused(reason: str) -> Iterator[None]:
         _refusal.reset(token)
 
 
+def absolute_path(sql: str, clause: Word, path: str) -> str:
+    """Return the absolute path of a file that a clause reads. Raises QueryError if queries may not read files."""
+    _check_allowed(sql, clause)
+    return str((_folder.get() or Path.cwd()) / path)
+
+
 def _check_allowed(sql: str, name: Word) -> None:
     reason = _refusal.get()
     if reason is not None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from highlevel.patterns.arc_table import ArcRule
 from highlevel.patterns.automaton import Arc
 from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
 from lowlevel.expressions.tree import Literal
 from lowlevel.expressions.types import Type
+from lowlevel.watch.watched_file import WatchedFile, read_watchlist
 from queries.explain.lines import length_text, line
 from queries.text.printer import expression_text
 
@@ -23,6 +27,12 @@ def arc_text(arc: Arc) -> str:
     return f"{condition}; {changes}" if changes else condition
 
 
+def _times(rule: ArcRule) -> str:
+    """Return the times of a rule in words."""
+    parts = (("from", rule.begin), ("to", rule.end))
+    return "".join(f", {name} {np.datetime64(time, 'ns')}" for name, time in parts if time is not None)
+
+
 def automaton_lines(node: AcceptedRuns) -> Iterator[str]:
     """Yield the lines about the runs of an automaton."""
     automaton = node.automaton
@@ -36,6 +46,10 @@ def automaton_lines(node: AcceptedRuns) -> Iterator[str]:
     yield line("start", automaton.start)
     for arc in automaton.arcs:
         yield line("arc", f"{arc.source} ► {arc.target}: {arc_text(arc)}")
+    if isinstance(node.rules, WatchedFile):
+        for rule in read_watchlist(node.rules).rules:
+            assert isinstance(rule, ArcRule), rule
+            yield line("arc of file", f"{rule.arc.source} ► {rule.arc.target}: {arc_text(rule.arc)}{_times(rule)}")
     yield line("final", ", ".join(automaton.finals))
     if automaton.window is not None:
         yield line("within", f"{length_text(automaton.window)} after the first row of the run")

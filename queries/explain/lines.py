@@ -28,6 +28,7 @@ from lowlevel.node.watching import find_instances, find_watched_files
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import MERGE, SubAggregate
 from lowlevel.table.keys import KeyLayout, code_widths
+from lowlevel.watch.rules import RuleForm
 from lowlevel.watch.settings import Setting
 from lowlevel.watch.watched_file import read_watchlist
 from queries.text.printer import expression_text
@@ -170,6 +171,9 @@ def watched_lines(plan: object) -> Iterator[str]:
         if isinstance(file.form, Setting):
             value = str(contents.value).lower() if file.form.type is Type.BOOL else str(contents.value)
             yield line("setting", f"{file.path}: {file.form.name} = {value}")
+            continue
+        if isinstance(file.form, RuleForm):
+            yield line("rules", f"{file.path}: {contents.line_count:,} {file.form}s")
             continue
         yield line("watchlist", f"{file.path}: {contents.line_count:,} lines, {contents.bytes:,} bytes in memory")
 

@@ -2,7 +2,7 @@
 
     FROM packets AUTOMATON (…)     Leaf of rows ► Apply ► AcceptedRuns ► Apply
 
-A name in a condition or a value is a field of the register, or else a column of the rows.
+The arcs of the clause and those of ARCS FROM are bound by `queries.plans.arcs`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
-from highlevel.patterns.automaton import Arc, Automaton, Field, PatternError
+from highlevel.patterns.automaton import Automaton, Field, PatternError
 from highlevel.patterns.compilation import compile_automaton
 from highlevel.plan.automaton_nodes import MATCH_UNTIL, AcceptedRuns
 from highlevel.plan.nodes import Apply, Filter, TimeOutput
@@ -21,9 +22,10 @@ from highlevel.speculation.consistency import WEIGHT
 from highlevel.speculation.lifetimes.model import CONTROL
 from lowlevel.expressions.tree import Column, Expression, Literal, computed_column
 from lowlevel.expressions.types import Type
-from queries.binding.binder import Binder
-from queries.binding.comparisons import Operand
+from lowlevel.watch.watched_file import WatchedFile, read_watchlist
 from queries.binding.names import Names, Scope
+from queries.binding.watchlists import absolute_path
+from queries.plans.arcs import ArcBinder, ArcStatements, with_names
 from queries.plans.relations import (
     LinkRelation,
     NamedTable,
@@ -32,7 +34,6 @@ from queries.plans.relations import (
     TableNames,
     conjunction,
     names_in,
-    renamed,
 )
 from queries.text import tree
 from queries.text.errors import QueryError
@@ -58,6 +59,8 @@ class AutomatonRelation:
     automaton: Automaton
     until: str | None
     number: str | None
+    rules: str | None
+    """The absolute path of a file with arcs."""
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -88,6 +91,7 @@ class AutomatonRelation:
         fields = {field.name for field in self.automaton.register}
         read = names_in(expression for arc in self.automaton.arcs for expression in arc.expressions) - fields
         extra = {name for name in (self.until, self.number) if name is not None}
+        extra |= set() if self.rules is None else set(self.inner.visible_names)
         used = {*read, *self.keys, self.order, *extra}
         placed = self.inner.make_node(used, self.order, below)
         computed = self.inner.computed if isinstance(self.inner, LinkRelation) else {}
@@ -98,13 +102,15 @@ class AutomatonRelation:
             assert column is not None, name
             outputs.append(Output(names[name], replace(column, name=placed.names[name])))
         rows = Apply(placed.node, tuple(outputs), (TimeOutput(names[self.order], placed.names[self.order]),))
-        arcs = tuple(_with_names(arc, names) for arc in self.automaton.arcs)
+        arcs = tuple(with_names(arc, names) for arc in self.automaton.arcs)
+        automaton = replace(self.automaton, arcs=arcs)
         runs = AcceptedRuns(
             rows,
-            replace(self.automaton, arcs=arcs),
+            automaton,
             tuple(names[key] for key in self.keys),
             None if self.until is None else names[self.until],
             None if self.number is None else names[self.number],
+            None if self.rules is None else WatchedFile(self.rules, arc_statements(automaton, self.inner)),
         )
         by_name = {column.name: column for column in runs.columns}
         shown = [Output(name, by_name[names.get(name, name)]) for name in self.visible_names]
@@ -112,6 +118,13 @@ class AutomatonRelation:
         condition = conjunction(above)
         named = node if condition is None else Filter(node, condition)
         return RelationNode(named, {name: name for name in self.visible_names})
+
+
+def arc_statements(automaton: Automaton, rows: Relation) -> ArcStatements:
+    """Return the form of a file with arcs that may read all columns of the rows."""
+    columns = tuple(column for name in rows.visible_names if (column := rows.column(name)) is not None)
+    names = tuple(f"{ROW}{column.name}" if column.name.lower() in RESERVED else column.name for column in columns)
+    return ArcStatements(automaton, columns, names)
 
 
 def accepted_runs(sql: str, clause: tree.AutomatonTable, inner: Relation) -> AutomatonRelation:
@@ -133,6 +146,8 @@ class _AutomatonBinder:
         )
         self._scope = Scope(names)
         self._fields: dict[str, Field] = {}
+        computing = (inner.computing,) if isinstance(inner, LinkRelation) else ()
+        self._binder = ArcBinder(sql, self._fields, self._scope.in_row, *computing)
 
     def bind(self) -> AutomatonRelation:
         clause = self._clause
@@ -150,21 +165,40 @@ class _AutomatonBinder:
         for word in (clause.start, *(word for arc in clause.arcs for word in (arc.source, arc.target))):
             states.setdefault(word.text.lower(), word.text)
         for word in clause.finals:
-            if word.text.lower() not in states:
+            if clause.rules is not None:
+                states.setdefault(word.text.lower(), word.text)
+            elif word.text.lower() not in states:
                 expected = "a state of an arc"
                 raise QueryError(
                     f"the final state '{word.text}'", self._sql, word.start, expected, tuple(states.values()), word.text
                 )
-        arcs = tuple(self._arc(arc, states) for arc in clause.arcs)
+        arcs = tuple(self._binder.arc(arc, states) for arc in clause.arcs)
         finals = tuple(dict.fromkeys(states[word.text.lower()] for word in clause.finals))
         register = tuple(self._fields.values())
+        others = finals if clause.rules is not None else ()
+        start = states[clause.start.text.lower()]
         try:
-            automaton = Automaton(states[clause.start.text.lower()], finals, arcs, register, clause.within)
+            automaton = Automaton(start, finals, arcs, register, clause.within, other_states=others)
             compile_automaton(automaton)
         except PatternError as error:
             problem, _, expected = str(error).partition(", expected ")
             raise QueryError(problem.removeprefix("got "), self._sql, clause.keyword.start, expected) from None
-        return AutomatonRelation(self._inner, order, keys, automaton, until, number)
+        rules = None if clause.rules is None else self._rules(clause.rules, automaton)
+        return AutomatonRelation(self._inner, order, keys, automaton, until, number, rules)
+
+    def _rules(self, file: tree.Word, automaton: Automaton) -> str:
+        """Return the absolute path of a file with arcs. Raises QueryError if it cannot be read, or is wrong."""
+        clause = tree.Word("ARCS FROM", file.start)
+        if isinstance(self._inner, LinkRelation):
+            expected = "a query that selects the columns that arcs may read: ON (SELECT ts, srcIP, len FROM packets)"
+            raise QueryError("ARCS FROM over a link", self._sql, file.start, expected)
+        path = absolute_path(self._sql, clause, file.text)
+        form = arc_statements(automaton, self._inner)
+        try:
+            read_watchlist(WatchedFile(path, form))
+        except InputError as error:
+            raise QueryError(str(error), self._sql, file.start, form.expected) from None
+        return path
 
     def _order(self) -> str:
         word, inner = self._clause.order, self._inner
@@ -212,79 +246,9 @@ class _AutomatonBinder:
             raise QueryError(f"a field '{name.text}'", self._sql, name.start, expected)
         initial = Literal(None, kind)
         if field.initial is not None and not isinstance(field.initial, tree.Null):
-            bound = self._value(field.initial, kind, f"DEFAULT of {name.text}")
+            bound = self._binder.value(field.initial, kind, f"DEFAULT of {name.text}")
             if not isinstance(bound, Literal):
                 raise QueryError(f"DEFAULT of {name.text} is no constant", self._sql, field.initial.start, "a constant")
             is_number = kind is Type.FLOAT and isinstance(bound.value, int)
             initial = Literal(float(bound.value) if is_number else bound.value, kind)  # type: ignore[arg-type]
         self._fields[name.text.lower()] = Field(name.text, initial)
-
-    # --- arcs ---
-
-    def _arc(self, arc: tree.AutomatonArc, states: dict[str, str]) -> Arc:
-        source, target = states[arc.source.text.lower()], states[arc.target.text.lower()]
-        if arc.deadline is not None:
-            deadline = self._bind("AT", arc.deadline)
-            if deadline.type is not Type.TIME:
-                expected = "a time: AT asked + INTERVAL '3 seconds'"
-                raise QueryError(f"AT a value of type {deadline.type}", self._sql, arc.deadline.start, expected)
-            self._check_without_row("AT", deadline, arc.deadline)
-            return Arc(source, target, deadline=deadline)
-        fence: Expression = Literal(True, Type.BOOL)
-        if arc.condition is not None:
-            fence = self._bind("WHEN", arc.condition)
-            if fence.type is not Type.BOOL:
-                expected = "a condition: len > 1000, destIP = target, …"
-                raise QueryError(f"WHEN with a value of type {fence.type}", self._sql, arc.condition.start, expected)
-        transfer: dict[str, Expression] = {}
-        for word, value in arc.changes:
-            field = self._fields.get(word.text.lower())
-            if field is None:
-                names = tuple(each.name for each in self._fields.values())
-                expected = "a field of REGISTER" if names else "REGISTER with this field before START"
-                raise QueryError(f"SET {word.text}", self._sql, word.start, expected, names, word.text)
-            if field.name in transfer:
-                raise QueryError(f"{field.name} is set twice", self._sql, word.start, "one value for each field")
-            kind = field.initial.type
-            is_null = isinstance(value, tree.Null)
-            transfer[field.name] = Literal(None, kind) if is_null else self._value(value, kind, f"SET {field.name}")
-        if arc.is_silent:
-            parts = [*([arc.condition] if arc.condition is not None else []), *(value for _, value in arc.changes)]
-            for bound, part in zip([fence, *transfer.values()][-len(parts) :] if parts else [], parts, strict=True):
-                self._check_without_row("SILENT ARC", bound, part)
-        return Arc(source, target, fence, tuple(transfer.items()), arc.is_silent)
-
-    def _check_without_row(self, clause: str, bound: Expression, part: tree.Expression) -> None:
-        fields = {field.name for field in self._fields.values()}
-        others = sorted(names_in([bound]) - fields)
-        if others:
-            expected = "fields of the register only: the arc consumes no row"
-            raise QueryError(f"{clause} with the column {others[0]}", self._sql, part.start, expected)
-
-    def _value(self, expression: tree.Expression, kind: Type, clause: str) -> Expression:
-        """Bind a value for a field."""
-        bound = self._bind(clause.split()[0], expression)
-        operand = Operand(self._sql, expression.start, bound)
-        if kind is Type.ADDRESS:
-            operand = operand.as_address()
-        elif kind is Type.MAC:
-            operand = operand.as_mac()
-        elif kind is Type.TIME:
-            operand = operand.as_time()
-        if operand.type is not kind and not (kind is Type.FLOAT and operand.type is Type.INT):
-            raise QueryError(f"{clause} to a value of type {operand.type}", self._sql, expression.start, f"{kind}")
-        return operand.bound
-
-    def _bind(self, clause: str, expression: tree.Expression) -> Expression:
-        bound = Binder(self._sql, clause, expression, self._resolve).bind()
-        return self._inner.computing(bound) if isinstance(self._inner, LinkRelation) else bound
-
-    def _resolve(self, word: tree.Word, table: tree.Word | None) -> Expression | None:
-        field = self._fields.get(word.text.lower()) if table is None else None
-        return self._scope.in_row(word, table) if field is None else field.column
-
-
-def _with_names(arc: Arc, names: dict[str, str]) -> Arc:
-    """Return an arc that reads columns of rows by other names."""
-    transfer = tuple((name, renamed(value, names)) for name, value in arc.transfer)
-    return replace(arc, fence=renamed(arc.fence, names), transfer=transfer)

@@ -244,7 +244,7 @@ class PlanChanges:
         if self._consistency.early is not None:
             raise self._error("EARLY of an automaton", "WAIT and REMEMBER only: a result is returned with its last row")
         self._check_names(node)
-        parameters = (node.automaton, node.keys, node.until, node.number)
+        parameters = (node.automaton, node.keys, node.until, node.number, node.rules)
         return ChangingAcceptedRuns(source, *parameters, self._after([source]))
 
     def _overlaps(self, node: OverlapJoin, inputs: Sequence[Node]) -> ChangingOverlapJoin:

@@ -4,20 +4,30 @@ AUTOMATON (
 [PARTITION BY columns] ORDER BY time [LIFETIME TO column] [NUMBERED BY column]
 [REGISTER name TYPE [DEFAULT constant], …]
 START state FINAL state, …
-[SILENT] ARC state TO state [WHEN condition] [SET name = value, …] | ARC state TO state AT time | …
-[WITHIN length]
+[SILENT] ARC state TO state [WHEN condition] [SET name = value, …] [FROM time] [TO time] | …
+ARC state TO state AT time | …
+[ARCS FROM 'file'] [WITHIN length]
 )
+
+The file has ARC statements without SILENT and AT, separated by semicolons or not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from queries.text.errors import QueryError
+from queries.text.lexer import Kind
 from queries.text.row_patterns import RowPatternParser
 from queries.text.tree import AutomatonArc, AutomatonTable, Expression, RegisterField, Table, Word
 
 CLAUSES_OF_AUTOMATON = (
-    "PARTITION BY, ORDER BY, LIFETIME TO, NUMBERED BY, REGISTER, START, FINAL, ARC or SILENT ARC, WITHIN"
+    "PARTITION BY, ORDER BY, LIFETIME TO, NUMBERED BY, REGISTER, START, FINAL, ARC or SILENT ARC, ARCS FROM, WITHIN"
 )
+
+
+ARC_WORDS = ("ARC", "SILENT")
+"""Words that begin an arc."""
 
 
 class AutomatonParser(RowPatternParser):
@@ -47,8 +57,9 @@ class AutomatonParser(RowPatternParser):
         while self._accept(","):
             finals.append(self._column("a state"))
         arcs: list[AutomatonArc] = []
-        while not arcs or self._token.keyword in ("ARC", "SILENT"):
+        while self._token.keyword in ARC_WORDS or not (arcs or self._token.keyword == "ARCS"):
             arcs.append(self._arc())
+        rules = self._rules() if self._accept("ARCS") else None
         within = self._within_match() if self._accept("WITHIN") else None
         self._clause = "AUTOMATON"
         if not self._accept(")"):
@@ -57,8 +68,12 @@ class AutomatonParser(RowPatternParser):
         self._clause = "FROM"
         fields, states = tuple(register), tuple(finals)
         return AutomatonTable(
-            table, keyword, partition, order, until, number, fields, start, states, tuple(arcs), within
+            table, keyword, partition, order, until, number, fields, start, states, tuple(arcs), rules, within
         )
+
+    def _check_begins_arc(self) -> None:
+        if self._token.kind is not Kind.END and self._token.keyword not in ARC_WORDS:
+            raise self._unexpected("an operator, SET, FROM, TO, or the next ARC")
 
     def _register(self) -> list[RegisterField]:
         self._clause = "REGISTER"
@@ -82,7 +97,34 @@ class AutomatonParser(RowPatternParser):
             return self._deadline(source, target, is_silent=is_silent)
         condition = self._expression() if self._accept("WHEN") else None
         changes = self._changes() if self._accept("SET") else ()
-        return AutomatonArc(source, target, is_silent, condition, changes, None)
+        self._clause = "ARC"
+        begin = self._expression() if self._accept("FROM") else None
+        end = self._expression() if self._accept("TO") else None
+        return AutomatonArc(source, target, is_silent, condition, changes, None, begin, end)
+
+    def _rules(self) -> Word:
+        """Read FROM and the path of a file with arcs."""
+        self._clause = "ARCS FROM"
+        if not self._accept("FROM"):
+            raise self._unexpected("FROM and a file with arcs: ARCS FROM 'rules.arcs'")
+        if self._token.kind not in (Kind.STRING, Kind.QUOTED):
+            raise self._unexpected("the path of a file with arcs: ARCS FROM 'rules.arcs'")
+        return self._word()
+
+    def whole_arcs(self) -> Iterator[tuple[str, AutomatonArc]]:
+        """Read the text as arcs of a file. Yield each with its statement."""
+        while self._token.kind is not Kind.END:
+            first, token = self._at, self._token
+            if token.keyword == "SILENT":
+                expected = "ARC; an arc without a row belongs to the automaton"
+                raise QueryError("SILENT ARC in a file of arcs", self._sql, token.start, expected)
+            arc = self._arc()
+            if arc.deadline is not None:
+                expected = "WHEN, SET, FROM or TO; an arc with AT belongs to the automaton"
+                raise QueryError("AT in a file of arcs", self._sql, arc.deadline.start, expected)
+            yield " ".join(self._sql[part.start : part.end] for part in self._tokens[first : self._at]), arc
+            if not self._accept(";"):
+                self._check_begins_arc()
 
     def _deadline(self, source: Word, target: Word, *, is_silent: bool) -> AutomatonArc:
         if is_silent:

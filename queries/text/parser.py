@@ -25,6 +25,7 @@ from queries.text.group_by import GroupByParser
 from queries.text.lexer import CLAUSE_WORDS, SAMPLING_WORDS, UNSUPPORTED, Kind, Token
 from queries.text.literals import INT64_MAX
 from queries.text.tree import (
+    AutomatonArc,
     Condition,
     Consistency,
     Constant,
@@ -63,6 +64,11 @@ def parse_query(sql: str, table_groups: Collection[str] = ()) -> Query:
     `table_groups`: names in lower case that may be written before a table in FROM, like a schema: `today.talkers`.
     """
     return _QueryParser(sql, table_groups).whole_query()
+
+
+def parse_arcs(text: str) -> tuple[tuple[str, AutomatonArc], ...]:
+    """Parse a text as arcs of an automaton, each with its statement. Raises QueryError for anything else."""
+    return tuple(_QueryParser(text, ()).whole_arcs())
 
 
 class _QueryParser(FromParser, GroupByParser):

@@ -551,7 +551,10 @@ class RegisterField:
 
 @dataclass(frozen=True, slots=True)
 class AutomatonArc:
-    """`[SILENT] ARC source TO target [WHEN condition] [SET field = value, …]`, or `ARC source TO target AT time`."""
+    """`[SILENT] ARC source TO target [WHEN condition] [SET field = value, …] [FROM time] [TO time]`.
+
+    Or `ARC source TO target AT time`. `begin` and `end` are the times of FROM and TO.
+    """
 
     source: Word
     target: Word
@@ -559,13 +562,16 @@ class AutomatonArc:
     condition: Expression | None
     changes: tuple[tuple[Word, Expression], ...]
     deadline: Expression | None
+    begin: Expression | None = None
+    end: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AutomatonTable:
     """`table AUTOMATON (…)`: the accepted runs of an automaton. `within` is the length of a run in ns, or None.
 
-    `until`: the column with the end of a row's lifetime. `number`: the column with the number of a row.
+    `until`: the column with the end of a row's lifetime. `number`: the column with the number of a row. `rules`: the
+    path of a file with arcs.
     """
 
     table: Table
@@ -578,6 +584,7 @@ class AutomatonTable:
     start: Word
     finals: tuple[Word, ...]
     arcs: tuple[AutomatonArc, ...]
+    rules: Word | None
     within: int | None
 
 

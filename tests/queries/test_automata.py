@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -130,6 +131,13 @@ CASES: dict[str, tuple[str, list[Row], list[tuple[Any, ...]]]] = {
         ticks("ab"),
         [(1, 1, "one"), (2, 2, "b")],
     ),
+    "arcs with times apply to rows of these times": (
+        """ORDER BY ts REGISTER n INT START s FINAL e
+        ARC s TO e WHEN kind = 'a' SET n = 1 TO TIMESTAMP '1970-01-01T00:00:03Z'
+        ARC s TO e WHEN kind = 'a' SET n = 2 FROM '1970-01-01T00:00:02Z' TO '1970-01-01T00:00:04Z'""",
+        ticks("aaaa"),
+        [(1, 1, 1), (2, 2, 1), (2, 2, 2), (3, 3, 2)],
+    ),
     "equal results of two ways are one row": (
         "ORDER BY ts START s FINAL e, f ARC s TO e WHEN kind = 'a' ARC s TO f WHEN kind = 'a'",
         ticks("a"),
@@ -245,6 +253,70 @@ def test_a_wrong_automaton_is_refused_with_the_place_and_the_remedy(name: str) -
     with pytest.raises(QueryError, match="expected") as error:
         answer(clauses, ticks("ab"))
     assert text in str(error.value)
+
+
+FOLLOWED = """SELECT match_start, match_end, n FROM (SELECT ts, kind, price FROM ticks) AUTOMATON (ORDER BY ts
+    REGISTER n INT DEFAULT 0 START idle FINAL done ARC idle TO busy WHEN kind = 'a' SET n = price ARCS FROM '{0}')"""
+
+
+def followed(folder: Path, text: str) -> str:
+    """Return a query whose file of arcs has this text."""
+    (folder / "rules.arcs").write_text(text)
+    return FOLLOWED.format(folder / "rules.arcs")
+
+
+def test_A08_arcs_of_a_file_are_those_of_the_automaton(tmp_path: Path) -> None:
+    text = "-- two arcs\nARC busy TO more WHEN kind = 'b' SET n = n + 10;\n\nARC MORE TO done WHEN kind = 'c'"
+    found = wiretide.query(followed(tmp_path, text), frame(ticks("abcab c")), schema=SCHEMA).to_pylist()
+    assert [(row["match_start"].value // 10**9, row["match_end"].value // 10**9, row["n"]) for row in found] == [
+        (1, 3, 10),
+        (4, 7, 13),
+    ]
+
+
+WRONG_FILES = {
+    "an unknown column": ("ARC busy TO done WHEN sort = 'a'", "line 1, column 23: unknown column 'sort'"),
+    "a column that the rows do not have": ("\nARC busy TO done WHEN host = 'a'", "line 2, column 23: unknown column"),
+    "a condition that is none": ("ARC busy TO done WHEN n", "WHEN with a value of type integer"),
+    "an arc without a row": ("SILENT ARC busy TO done", "an arc without a row belongs to the automaton"),
+    "a deadline": ("ARC busy TO done AT ts", "an arc with AT belongs to the automaton"),
+    "another statement": ("MOVE busy TO done", "expected ARC and two states"),
+    "text after an arc": ("ARC busy TO done WHEN n = 3 now", "or the next ARC"),
+    "a time that is a column": ("ARC busy TO done FROM ts", "FROM without a time"),
+    "an end before the begin": ("ARC busy TO done FROM '2024-05-02' TO '2024-05-01'", "TO a time that is not after"),
+    "a function of the register": ("ARC busy TO done WHEN n & 1 = 1", "over earlier rows"),
+    "a file in the file": ("ARC busy TO done WHEN in_list(price, 'x')", "not supported in a file of arcs"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_FILES)
+def test_a_wrong_file_of_arcs_is_refused_with_its_line_and_the_remedy(name: str, tmp_path: Path) -> None:
+    text, problem = WRONG_FILES[name]
+    with pytest.raises(QueryError, match="expected") as error:
+        wiretide.query(followed(tmp_path, text), frame(ticks("ab")), schema=SCHEMA)
+    assert "rules.arcs: " in str(error.value)
+    assert problem in str(error.value)
+
+
+def test_a_file_of_arcs_needs_a_path_that_exists_and_rows_with_chosen_columns(tmp_path: Path) -> None:
+    sql = followed(tmp_path, "")
+    over_packets = "SELECT * FROM packets AUTOMATON (ORDER BY ts START s FINAL e ARCS FROM 'rules.arcs')"
+    for wrong, problem in (
+        (sql.replace("rules.arcs", "other.arcs"), "cannot be read as a rule file"),
+        (sql.replace("ARCS FROM", "ARCS"), "expected FROM and a file with arcs"),
+        (over_packets, "ARCS FROM over a link; expected a query that selects the columns"),
+    ):
+        with pytest.raises(QueryError, match="expected") as error:
+            compile_query(wrong.replace("kind, price FROM ticks", "srcPort AS kind, len AS price FROM packets"))
+        assert problem in str(error.value)
+
+
+def test_explain_lists_the_arcs_of_a_file(tmp_path: Path) -> None:
+    sql = followed(tmp_path, "ARC busy TO done WHEN kind = 2 FROM '2024-05-01'")
+    sql = sql.replace("kind, price FROM ticks", "srcPort AS kind, len AS price FROM packets").replace("'a'", "1")
+    text = wiretide.explain(sql)
+    assert "busy ► done: kind = 2, from 2024-05-01T00:00:00" in text
+    assert "rules.arcs: 1 arcs" in text
 
 
 WRONG_SCRIPTS = {

@@ -180,7 +180,7 @@ def _changing_accepted_runs(random: Random) -> ChangingAcceptedRuns:
     node = draw_accepted_runs(random)
     consistency = Consistency(random.choice([0, 0, 5, 30, None]))
     source = random.choice([ROWS, CHANGES])
-    return ChangingAcceptedRuns(source, node.automaton, node.keys, node.until, None, consistency)
+    return ChangingAcceptedRuns(source, node.automaton, node.keys, node.until, None, None, consistency)
 
 
 def _in_changing_accepted_runs(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:

@@ -135,6 +135,7 @@ def automaton_clauses(node: tree.AutomatonTable) -> str:
     parts += [f"REGISTER {', '.join(fields)}"] if fields else []
     parts.append(f"START {word(node.start)} FINAL {', '.join(map(word, node.finals))}")
     parts += map(arc, node.arcs)
+    parts += [f"ARCS FROM '{node.rules.text}'"] if node.rules else []
     parts += [] if node.within is None else [f"WITHIN INTERVAL '{node.within} nanoseconds'"]
     return " ".join(parts)
 
@@ -145,7 +146,9 @@ def arc(node: tree.AutomatonArc) -> str:
         return f"{text} AT {expression(node.deadline)}"
     when = f" WHEN {expression(node.condition)}" if node.condition else ""
     changes = ", ".join(f"{word(name)} = {expression(value)}" for name, value in node.changes)
-    return text + when + (f" SET {changes}" if changes else "")
+    begin = f" FROM {expression(node.begin)}" if node.begin else ""
+    end = f" TO {expression(node.end)}" if node.end else ""
+    return text + when + (f" SET {changes}" if changes else "") + begin + end
 
 
 def row_pattern_clauses(node: tree.MatchRecognize) -> str:

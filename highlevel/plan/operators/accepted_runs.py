@@ -6,6 +6,9 @@
 
 Without EMIT CHANGES rows are matched in the order of their times, so each result is final. With EMIT CHANGES a late or
 withdrawn row corrects exactly the results over its place.
+
+A new version of the file with arcs is used between two batches, and at a watermark. Without EMIT CHANGES it applies to
+the rows that wait and to later rows, otherwise also to the rows in memory.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from highlevel.patterns.arc_table import ArcForm, ArcRule, ArcTable
 from highlevel.patterns.operator import PatternOperator
 from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
 from highlevel.plan.change_nodes import is_changing
@@ -27,9 +31,13 @@ from highlevel.speculation.consistency import WEIGHT
 from highlevel.speculation.lifetimes.model import VE, VS, change_schema, concat, make_ctis, weighted
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
+from lowlevel.watch.watched_file import Identity, Watchlist
 
 RUNS = "runs "
 """Prefix of the tables of a snapshot with the state of the automaton."""
+
+ARCS = "arcs"
+"""Table of a snapshot: the arcs of the file."""
 
 
 class AcceptedRunsOperator:
@@ -55,6 +63,9 @@ class AcceptedRunsOperator:
         )
         shown = node.columns[: -len(CHANGE_COLUMNS)] if self._has_changes else node.columns
         self._schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in shown])
+        self._rules = node.rules if isinstance(node.rules, Watchlist) else None
+        self._arcs = ArcTable(node.automaton.arcs)
+        self._version: Identity | None = None
         self._keys = list(node.keys)
         self._until = node.until
         self.received = 0
@@ -84,6 +95,7 @@ class AcceptedRunsOperator:
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Store rows. With EMIT CHANGES, return the changes of results that follow from rows that have waited."""
         self.received += batch.num_rows
+        yield from self._change_arcs()
         if batch.num_rows:
             self._rows.add(batch, batch.select(self._payload.names))
         if self._wait is not None and self._rows.clock != BEGINNING:
@@ -93,6 +105,7 @@ class AcceptedRunsOperator:
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Match the rows below a watermark. Return the results, and then the watermark."""
+        yield from self._change_arcs()
         if not self._rows.advance(punctuation):
             return
         low = self._rows.start_watermark
@@ -101,6 +114,16 @@ class AcceptedRunsOperator:
         advanced = concat([*parts, make_ctis([low], self._payload)], change_schema(self._payload))
         yield from self._items(self._runs.process(advanced), low)
         yield Punctuation(punctuation.link, low)
+
+    def _change_arcs(self) -> Iterator[pa.RecordBatch]:
+        """Use a new version of the file with arcs. Return the results that follow for rows in memory."""
+        if self._rules is None or (version := self._rules.version).identity == self._version:
+            return
+        self._version = version.identity
+        rules = [rule for rule in version.contents.rules if isinstance(rule, ArcRule)]
+        low, clock = self._rows.start_watermark, self._rows.clock
+        self._arcs.update(rules, max(low, clock + 1), low)
+        yield from self._items(self._runs.change_arcs(self._arcs.arcs(low)), low)
 
     def _items(self, changes: pa.RecordBatch, watermark: int) -> Iterator[pa.RecordBatch]:
         """Return changes of runs as results, or as changes of results."""
@@ -126,10 +149,17 @@ class AcceptedRunsOperator:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the rows that wait, and the state of the runs."""
-        return self._rows.snapshot() | {RUNS + name: table for name, table in self._runs.snapshot().items()}
+        runs = {RUNS + name: table for name, table in self._runs.snapshot().items()}
+        arcs = {} if self._version is None else {ARCS: self._arcs.snapshot()}
+        return self._rows.snapshot() | runs | arcs
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         self._rows.restore(tables)
+        if self._rules is not None and ARCS in tables:
+            form = self._rules.form
+            assert isinstance(form, ArcForm), form
+            self._arcs.restore(tables[ARCS], form.rule)
+            self._runs.change_arcs(self._arcs.arcs(self._rows.start_watermark))
         runs = {name.removeprefix(RUNS): table for name, table in tables.items() if name.startswith(RUNS)}
         self._runs.restore(runs)

@@ -23,6 +23,8 @@ QUERIES = {
         ARC m TO e WHEN destIP <> last WITHIN 9 seconds""",
     "deadlines": """PARTITION BY srcIP, destIP ORDER BY ts REGISTER seen TIME START s FINAL e
         ARC s TO m SET seen = ts ARC m TO e AT seen + INTERVAL '2 seconds' WITHIN 5 seconds""",
+    "arcs of a file": """PARTITION BY srcIP ORDER BY ts REGISTER n INT DEFAULT 0 START s FINAL e
+        ARC s TO m SET n = len ARCS FROM '{0}' WITHIN 9 seconds""",
     "one partition": "ORDER BY ts REGISTER n INT START s FINAL e ARC s TO m SET n = len ARC m TO e WHEN len = n",
 }
 
@@ -38,7 +40,12 @@ def test_results_of_automata_are_those_of_the_inline_engine(parts: int, tmp_path
 
     random = Random(f"automata {parts}")
     inputs = [Input("a", disordered_capture(tmp_path / "a.pcap", random, packets=200, late=0))]
-    plans = [compile_query(f"SELECT * FROM packets AUTOMATON ({sql})", name) for name, sql in QUERIES.items()]
+    rules = tmp_path / "rules.arcs"
+    rules.write_text("ARC m TO m WHEN len < 100 SET n = n + len; ARC m TO e WHEN len > n TO '2033-05-18T03:33:50Z'")
+    rows = "(SELECT ts, srcIP, destIP, len FROM packets)"
+    plans = [
+        compile_query(f"SELECT * FROM {rows} AUTOMATON ({sql.format(rules)})", name) for name, sql in QUERIES.items()
+    ]
     expected = {plan.name: [plan.schema.empty_table()] for plan in plans}
     for number, batch in InlineRun(plans, inputs).results():
         expected[plans[number].name].append(pa.Table.from_batches([batch]))

@@ -1,0 +1,186 @@
+"""Arcs of an automaton in a file that changes while rows arrive (ARCS FROM): hand-checked changes, and restarts.
+
+Finds: an arc that applies to rows before it was added, an arc with FROM that misses the rows in memory, a removed arc
+whose results stay, an arc that a restart applies to other rows, and a wrong file that ends the query.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from highlevel.plan.automaton_nodes import AcceptedRuns
+from highlevel.plan.nodes import nodes_of
+from highlevel.plan.operators.accepted_runs import AcceptedRunsOperator
+from lowlevel.node.watching import bind_watchlists, find_watched_files
+from lowlevel.plan import ARROW_TYPES
+from lowlevel.punctuation import END, Punctuation
+from lowlevel.watch import watched_file
+from lowlevel.watch.watched_file import Watchlists
+from queries.gsql import compile_query
+from tests.references.operator_contract import through_ipc
+
+SECOND = 10**9
+VERSIONS = count(1)
+
+HITS = """SELECT match_start, match_end, rule FROM (SELECT ts, srcPort, len FROM packets) AUTOMATON (
+    ORDER BY ts REGISTER rule INT START idle FINAL hit ARCS FROM '{0}' WITHIN 100 seconds)"""
+CHANGES = " WITH CONSISTENCY (WAIT 0, REMEMBER FOREVER) EMIT CHANGES"
+
+SEVEN = "ARC idle TO hit WHEN srcPort = 7 SET rule = 7"
+
+
+@pytest.fixture(autouse=True)
+def _checks_without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watched_file, "CHECK_INTERVAL", -1.0)
+
+
+class Stream:
+    """The operator of a query with its file of arcs. Times are seconds."""
+
+    def __init__(self, sql: str, file: Path, text: str = "") -> None:
+        self.file = file
+        self.write(text)
+        plan = compile_query(sql.format(file), "q")
+        (self.node,) = (node for node in nodes_of(plan.root) if isinstance(node, AcceptedRuns))
+        self.operator = self._operator()
+        self.total: Counter[tuple[Any, ...]] = Counter()
+
+    def _operator(self) -> AcceptedRunsOperator:
+        lists = Watchlists(followed=True)
+        lists.read(find_watched_files(self.node))
+        return AcceptedRunsOperator(bind_watchlists(self.node, lists))
+
+    def write(self, text: str) -> None:
+        new = self.file.with_suffix(".new")
+        new.write_text(text)
+        os.utime(new, ns=(0, next(VERSIONS)))  # the clock of the file system is too coarse to tell versions apart
+        new.replace(self.file)
+
+    def restart(self) -> None:
+        tables = through_ipc(self.operator.snapshot())
+        self.operator = self._operator()
+        self.operator.restore(tables)
+
+    def add(self, *rows: tuple[int, int]) -> list[tuple[Any, ...]]:
+        """Add rows of a time and a port. Return the changes of results."""
+        columns = {"ts": [time * SECOND for time, _ in rows], "srcPort": [port for _, port in rows]}
+        arrays = [
+            pa.array(columns.get(column.name, [0] * len(rows)), pa.int64()).cast(ARROW_TYPES[column.type])
+            for column in self.node.input.columns
+        ]
+        schema = pa.schema([pa.field(each.name, ARROW_TYPES[each.type]) for each in self.node.input.columns])
+        return self._changes(self.operator.process_rows(0, pa.RecordBatch.from_arrays(arrays, schema=schema)))
+
+    def punctuate(self, time: int) -> list[tuple[Any, ...]]:
+        return self._changes(self.operator.punctuate(0, Punctuation("a", END if time == END else time * SECOND)))
+
+    def _changes(self, items: Iterator[Any]) -> list[tuple[Any, ...]]:
+        """Return (weight, last row, rule) of each change."""
+        found = []
+        for batch in items:
+            if isinstance(batch, pa.RecordBatch):
+                for row in batch.to_pylist():
+                    change = row.get("weight", 1), row["match_end"] // SECOND, row["rule"]
+                    self.total[change[1:]] += change[0]
+                    found.append(change)
+        return sorted(found)
+
+
+def test_A07_an_arc_without_times_applies_after_the_newest_row(tmp_path: Path) -> None:
+    stream = Stream(HITS + CHANGES, tmp_path / "r.arcs")
+    assert stream.add((1, 7), (5, 7)) == []
+    stream.write(SEVEN)
+    assert stream.add((3, 7), (5, 7)) == []  # late rows use the arcs of their time
+    assert stream.add((6, 7)) == [(1, 6, 7)]
+    stream.write("")
+    assert stream.add((8, 7), (4, 7)) == []
+    assert stream.add((6, 7)) == [(1, 6, 7)]  # a late row still uses the removed arc; it has another place
+
+
+def test_A08_an_arc_from_an_earlier_time_finds_the_rows_in_memory_and_its_removal_withdraws_them(
+    tmp_path: Path,
+) -> None:
+    stream = Stream(HITS + CHANGES, tmp_path / "r.arcs")
+    stream.add((1, 7), (5, 7), (6, 8), (9, 7))
+    stream.write(f"{SEVEN} FROM '1970-01-01T00:00:05Z';")
+    assert stream.add() == [(1, 5, 7), (1, 9, 7)]
+    stream.write(f"{SEVEN} FROM '1970-01-01T00:00:05Z' TO '1970-01-01T00:00:09Z'")
+    assert stream.add((7, 7)) == [(-1, 9, 7), (1, 7, 7)]
+    stream.write("")
+    stream.add((6, 7))
+    assert +stream.total == Counter()
+    assert not -stream.total
+
+
+def test_A08_rows_below_the_watermark_keep_their_results(tmp_path: Path) -> None:
+    stream = Stream(HITS + CHANGES, tmp_path / "r.arcs", f"{SEVEN} FROM '1970-01-01'")
+    assert stream.add((1, 7), (5, 7)) == [(1, 1, 7), (1, 5, 7)]
+    stream.punctuate(4)
+    stream.write("ARC idle TO hit WHEN srcPort = 8 SET rule = 8 FROM '1970-01-01'")
+    stream.add((1, 8), (4, 8), (6, 7))
+    assert +stream.total == Counter({(1, 7): 1, (4, 8): 1})
+
+
+def test_A08_an_arc_to_a_new_state_continues_runs_in_memory(tmp_path: Path) -> None:
+    begin = "ARC idle TO seen WHEN srcPort = 1 SET rule = len"
+    stream = Stream(HITS + CHANGES, tmp_path / "r.arcs", begin)
+    assert stream.add((1, 1), (2, 2), (3, 3)) == []
+    more = "ARC seen TO more WHEN srcPort = 2 FROM '1970-01-01'; ARC more TO hit WHEN srcPort = 3 SET rule = rule + 5"
+    stream.write(f"{begin}; {more} FROM '1970-01-01'")
+    assert stream.add() == [(1, 3, 5)]
+
+
+def test_EX5_A07_a_count_that_changes_in_the_file_counts_for_runs_that_have_begun(tmp_path: Path) -> None:
+    sql = HITS.replace("ARCS FROM", "ARC idle TO seen SET rule = 1 ARCS FROM")
+    rules = "ARC seen TO seen WHEN rule < {0} SET rule = rule + 1; ARC seen TO hit WHEN rule = {0}"
+    stream = Stream(sql + CHANGES, tmp_path / "r.arcs", rules.format(2))
+    assert stream.add((1, 0), (2, 0)) == []
+    stream.write(rules.format(3))
+    assert stream.add((3, 0)) == []
+    assert stream.add((4, 0)) == [(1, 4, 3)]
+
+
+@pytest.mark.parametrize("has_restart", [False, True])
+def test_A08_a_restart_keeps_the_times_of_arcs(tmp_path: Path, has_restart: bool) -> None:
+    stream = Stream(HITS + CHANGES, tmp_path / "r.arcs")
+    steps: list[tuple[str | None, list[tuple[int, int]]]] = [
+        (None, [(1, 7), (2, 8)]),
+        (SEVEN, [(4, 7), (1, 7)]),
+        (f"{SEVEN}; ARC idle TO hit WHEN srcPort = 8 SET rule = 8 FROM '1970-01-01T00:00:02Z'", [(5, 8)]),
+        ("", [(3, 7), (6, 7), (1, 8)]),
+        (SEVEN, [(5, 7), (8, 7)]),
+    ]
+    for text, rows in steps:
+        if text is not None:
+            stream.write(text)
+        stream.add(*rows)
+        if has_restart:
+            stream.restart()
+    assert +stream.total == Counter({(4, 7): 1, (3, 7): 1, (5, 7): 1, (8, 7): 1})
+
+
+def test_A08_without_changes_an_arc_applies_to_rows_that_wait(tmp_path: Path) -> None:
+    stream = Stream(HITS, tmp_path / "r.arcs")
+    stream.add((1, 7), (5, 7))
+    assert stream.punctuate(3) == []
+    stream.write(f"{SEVEN} FROM '1970-01-01'; ARC idle TO hit WHEN srcPort = 7 SET rule = 0")
+    stream.add((6, 7))
+    stream.restart()
+    assert stream.punctuate(END) == [(1, 5, 7), (1, 6, 0), (1, 6, 7)]
+
+
+def test_A08_a_wrong_file_leaves_the_arcs_as_they_were(tmp_path: Path) -> None:
+    stream = Stream(HITS + CHANGES, tmp_path / "r.arcs", SEVEN)
+    stream.write("ARC idle TO hit WHEN port = 7")
+    with pytest.warns(RuntimeWarning, match=r"r\.arcs: line 1, column 22: unknown column 'port'.*rule file stays"):
+        assert stream.add((1, 7)) == [(1, 1, 7)]
+    stream.write("")
+    assert stream.add((2, 7)) == []
