@@ -75,9 +75,8 @@ class Automaton:
 
     `window`: a run spans less than this time, in ns; None for no limit. Arcs with one source are in the order of
     preference. `last_finals`: states that are final after the last row of the input only. `empty_fence`: the condition
-    over the row at which a run without rows ends in the start, if the start is final.
-    preference. `last_finals`: states that are final after the last row of the input only. `other_states`: states
-    without an arc, because the arcs change (`highlevel.patterns.arc_table`).
+    over the row at which a run without rows ends in the start, if the start is final. `other_states`: states without an
+    arc, because the arcs change (`highlevel.patterns.arc_table`).
     """
 
     start: str
