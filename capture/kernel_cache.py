@@ -35,14 +35,18 @@ def cache_folder() -> Path:
     who can replace the code can replace the hash. So a folder that another user can write to is not used: this process
     prints one warning and compiles into a temporary folder.
     """
-    base = os.environ.get("XDG_CACHE_HOME")
+    return _cache_folder_of(os.environ.get("XDG_CACHE_HOME"), os.environ.get("HOME"))
+
+
+@functools.cache
+def _cache_folder_of(cache_home: str | None, _home: str | None) -> Path:
+    """Return the cache folder for two variables of the environment, on which it depends. It is needed per kernel."""
     try:
-        return _safe_folder(Path(base) if base else Path.home() / ".cache")
+        return _safe_folder(Path(cache_home) if cache_home else Path.home() / ".cache")
     except RuntimeError:  # no HOME and no such user, as in some containers: compile again in every process
         return _temporary_folder()
 
 
-@functools.cache
 def _safe_folder(base: Path) -> Path:
     """Return the cache folder below `base`, or the temporary folder if another user can change the cache folder."""
     folder = base / "wiretide" / CACHE_NAME

@@ -187,15 +187,8 @@ class Kernel:
         digest = hashlib.sha256("\0".join([self.signature, *_target()]).encode())
         for record in filter(None, self.records):
             digest.update(repr((record._fields, _field_types(record))).encode())
-        for name, function in sorted(self._functions().items()):
-            code = function.__code__
-            values = [function.__globals__.get(variable) for variable in code.co_names]
-            constants = [value for value in values if isinstance(value, int | float | tuple)]
-            outlined = hasattr(function, IS_OUTLINED)
-            content = (name, code.co_code, code.co_consts, code.co_names, code.co_varnames, constants, outlined)
-            if hasattr(function, BUILDER):
-                digest.update(repr(_comparable_code(getattr(function, BUILDER).__code__)).encode())
-            digest.update(repr(content).encode())
+        for _, function in sorted(self._functions().items()):
+            digest.update(_describe_code(function))
         return cache_folder() / f"{self.name}-{digest.hexdigest()[:32]}.o"
 
     def stored(self) -> tuple[str, bytes] | None:
@@ -295,12 +288,7 @@ class Kernel:
         while unvisited:
             function = unvisited.pop()
             functions[function.__name__] = function
-            referenced: list[Any] = [function.__globals__.get(name) for name in function.__code__.co_names]
-            unvisited += [
-                candidate
-                for candidate in referenced
-                if hasattr(candidate, IS_HELPER) and candidate.__name__ not in functions
-            ]
+            unvisited += [called for called in _called_helpers(function) if called.__name__ not in functions]
         return functions
 
 
@@ -320,6 +308,27 @@ def _field_types(record: Any) -> list[str]:
     """Return the types of the fields of a record."""
     hints = get_type_hints(record, include_extras=True)
     return [hints[name].__metadata__[0] for name in record._fields]
+
+
+# Kernels share most of their helpers, so the results of these two functions are computed once for each helper.
+@functools.cache
+def _called_helpers(function: FunctionType) -> list[FunctionType]:
+    """Return the helpers that a function calls directly."""
+    referenced: list[Any] = [function.__globals__.get(name) for name in function.__code__.co_names]
+    return [candidate for candidate in referenced if hasattr(candidate, IS_HELPER)]
+
+
+@functools.cache
+def _describe_code(function: FunctionType) -> bytes:
+    """Return the name, code and constants of a function as text, for the file name of machine code."""
+    code = function.__code__
+    values = [function.__globals__.get(variable) for variable in code.co_names]
+    constants = [value for value in values if isinstance(value, int | float | tuple)]
+    outlined = hasattr(function, IS_OUTLINED)
+    name = function.__name__
+    content = (name, code.co_code, code.co_consts, code.co_names, code.co_varnames, constants, outlined)
+    builder = repr(_comparable_code(getattr(function, BUILDER).__code__)) if hasattr(function, BUILDER) else ""
+    return (builder + repr(content)).encode()
 
 
 def _load_with_llvm(code: bytes, symbol: str) -> int:
