@@ -358,7 +358,7 @@ def aggregate(name: str, parts: Mapping[str, str], finish: Callable[..., object]
     NULL. On Spark the function is pickled with the objects that it uses. Raises AggregateError for a wrong definition;
     a query raises it if `finish` raises an error or returns another number of values.
     """
-    from queries.binding.define import define
+    from queries.binding.definitions import define
 
     define(name, parts, finish)
 
@@ -385,7 +385,7 @@ def function(
     A function has no side effects: the number and the order of its calls are undefined. Raises FunctionError for a
     wrong definition; a query raises it if the function fails or returns other values.
     """
-    from queries.binding.define import taken_names
+    from queries.binding.definitions import taken_names
     from queries.binding.user_functions import define_function
 
     def define(decorated: Callable[..., object]) -> Callable[..., object]:

@@ -18,7 +18,7 @@ from dashboards.output.run_warnings import describe_unsupported, run_warnings
 from dashboards.request import INLINE
 from dashboards.stop_signals import call_at_signal
 from highlevel.inline.engine import InlineRun, Input
-from highlevel.inline.readings import Reading
+from highlevel.inline.input_outcomes import Reading
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.plan import Plan, leaves_of
 from lowlevel.node.node import TABLE_SLOTS

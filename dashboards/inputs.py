@@ -28,8 +28,8 @@ from capture.flows.sampling import FixedRates
 from capture.lazy_dataclasses import dataclass
 from capture.open import open_capture
 from dashboards import request
-from dashboards.analysis import Analysis, BatchAnalysis, InlineAnalysis
 from dashboards.answer import Answer, StartAll, StartRun, answer, answer_all, check_engine
+from dashboards.measured_plan import Analysis, BatchAnalysis, InlineAnalysis
 from dashboards.request import is_results
 from dashboards.stored_results import tables_of
 from dashboards.tables import Engine, Tables, tables_in

@@ -14,7 +14,7 @@ from dashboards.request import INLINE
 from lowlevel.layers import Layer
 
 if TYPE_CHECKING:
-    from dashboards.analysis import Analysis
+    from dashboards.measured_plan import Analysis
 
 
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".pdf", ".webp")
@@ -213,8 +213,8 @@ def _analyze(
 ) -> Analysis:
     """Run a query over its inputs, and return its figures."""
     from dashboards import request
-    from dashboards.analysis import BatchAnalysis, InlineAnalysis, StreamAnalysis
     from dashboards.idle_kernels import IdleKernels
+    from dashboards.measured_plan import BatchAnalysis, InlineAnalysis, StreamAnalysis
     from dashboards.output.console import compile_kernels, progress_bar, warn
     from dashboards.stop_signals import interrupt_at_sigterm
     from queries.pipeline.inputs import is_live

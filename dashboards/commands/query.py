@@ -403,7 +403,7 @@ def query(
 
         check_file(partial_matches)
     if several:
-        from dashboards.several import Style, answer_all_into
+        from dashboards.many_queries import Style, answer_all_into
 
         texts = request.texts_of(queries, params)
         plans, inputs = request.bind_all(texts, layer, rates, files, bindings, follow, _show_progress, threads)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from capture.errors import WiretideError
-from lowlevel.node.watching import find_watched_files
+from lowlevel.node.node_watchlists import find_watched_files
 from queries.pipeline.file import PipelineFile
 
 USER = 10001

@@ -30,7 +30,7 @@ from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from capture.errors import InputError
 from dashboards.output.formats import ChangeForm
-from highlevel.inline.envelopes import AFTER, BEFORE, EVENT_TIME, OPERATION
+from highlevel.inline.debezium_envelopes import AFTER, BEFORE, EVENT_TIME, OPERATION
 from highlevel.plan.keys import Key, key_of
 from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.plan.operators.operator import times_of

@@ -14,7 +14,7 @@ from capture.metrics import (
 )
 from capture.packets.fallback import EXTRA, NOT_INSTALLED
 from capture.packets.link_layers import supported_link_types
-from highlevel.inline.readings import UNSUPPORTED, Reading
+from highlevel.inline.input_outcomes import UNSUPPORTED, Reading
 from highlevel.metrics import (
     FILL_GROUPS_FORGOTTEN,
     FILL_ROWS_LEFT_OUT,

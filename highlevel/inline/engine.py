@@ -22,7 +22,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.metrics import FLOW_SESSIONS, FLOW_SETS_WAITING, Samples, by_name
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.open import allow_open_files, open_capture
-from highlevel.inline.readings import Reading, reading_of
+from highlevel.inline.input_outcomes import Reading, reading_of
 from highlevel.inline.schedule import LeafShardItem, Schedule, make_shards, run_ahead
 from highlevel.inline.shards import READS_PER_BYTE, LiveShard, Shard, ShardInput, TableSizes
 from highlevel.metrics import METRICS as HIGH_METRICS
@@ -33,7 +33,7 @@ from lowlevel.kinds import TABLE
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import TABLE_SLOTS, budget_of
-from lowlevel.node.watching import find_watched_files
+from lowlevel.node.node_watchlists import find_watched_files
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.watch.watched_file import NoWatchlists, Watchlists
 from lowlevel.watermarks.idle import IdleRule

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
-from highlevel.inline.envelopes import envelope_schema, has_envelopes, row_names, rows_of_events
+from highlevel.inline.debezium_envelopes import envelope_schema, has_envelopes, row_names, rows_of_events
 from highlevel.inline.last_rows import LastRows
 from highlevel.inline.tables import BATCH_ROWS
 

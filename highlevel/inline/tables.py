@@ -29,7 +29,7 @@ from highlevel.results.user_types import pack_addresses
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.kinds import KINDS, TABLE, row_kind_of
-from lowlevel.node.watching import find_watched_files
+from lowlevel.node.node_watchlists import find_watched_files
 from lowlevel.plan import ARROW_TYPES, Key, LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, GraphItem, Punctuation
 from lowlevel.watch.watched_file import Watchlists

@@ -31,7 +31,7 @@ from highlevel.plan.operators.windowed import WindowCounters
 from highlevel.plan.plan import Plan
 from highlevel.plan.registry import entry_of
 from highlevel.speculation.changes import count_withdrawn
-from lowlevel.node.watching import bind_watchlists
+from lowlevel.node.node_watchlists import bind_watchlists
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.watch.watched_file import Watchlists
 

@@ -31,7 +31,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from capture.open import allow_open_files, open_finite
 from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
-from highlevel.inline.readings import Reading, reading_of
+from highlevel.inline.input_outcomes import Reading, reading_of
 from highlevel.inline.table_files import FileStream
 from highlevel.plan.fragments import cut
 from highlevel.plan.measurement import Measurement, sum_measurements
@@ -45,6 +45,7 @@ from highlevel.spark.byte_ranges import (
     make_exact_tasks,
     make_whole_tasks,
 )
+from highlevel.spark.cluster_checks import check_executors
 from highlevel.spark.counters import Counts, add_counts
 from highlevel.spark.errors import make_report
 from highlevel.spark.executors import has_executors
@@ -53,7 +54,6 @@ from highlevel.spark.host import ARROW_SCHEMA
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.kernel_compilation import compile_kernels
 from highlevel.spark.packing import unpack
-from highlevel.spark.preflight import check_executors
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from highlevel.spark.restarts import Restarts

@@ -17,7 +17,7 @@ from highlevel.spark.packing import pack
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.tree import Column
-from lowlevel.node.watching import bind_watchlists
+from lowlevel.node.node_watchlists import bind_watchlists
 from lowlevel.watch.watched_file import Watchlists
 
 

@@ -40,6 +40,7 @@ from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
 from highlevel.plan.measurement import Measurement
 from highlevel.plan.plan import Plan, leaves_of
 from highlevel.results.row_limit import RowLimit
+from highlevel.spark.cluster_checks import check_executors
 from highlevel.spark.decompressed_inputs import Say, map_inputs
 from highlevel.spark.errors import RunError, make_report
 from highlevel.spark.folder_start import check_subfolders, prepare_folder
@@ -48,7 +49,6 @@ from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.kernel_compilation import compile_kernels
 from highlevel.spark.locks import Locks
 from highlevel.spark.micro_batch import BatchProcessor
-from highlevel.spark.preflight import check_executors
 from highlevel.spark.query_figures import QueryFigures
 from highlevel.spark.restarts import Restarts
 from highlevel.spark.run_identity import (

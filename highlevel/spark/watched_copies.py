@@ -21,7 +21,7 @@ from capture.private_files import make_private_folder, replace_file
 from highlevel.plan.plan import Plan
 from highlevel.spark.checked_files import REMEDY, read_document, write_document
 from highlevel.spark.errors import FolderError
-from lowlevel.node.watching import find_watched_files, replace_watched_files
+from lowlevel.node.node_watchlists import find_watched_files, replace_watched_files
 from lowlevel.watch.contents import read_contents
 from lowlevel.watch.errors import WatchlistError
 from lowlevel.watch.watched_file import Identity, WatchedFile, find_identity, read_version

@@ -45,7 +45,7 @@ from lowlevel.metrics import (
 )
 from lowlevel.node.filter_join import LinkFilterJoins
 from lowlevel.node.freed_memory import keep_freed_memory
-from lowlevel.node.watching import NodeWatchlists
+from lowlevel.node.node_watchlists import NodeWatchlists
 from lowlevel.plan import NEWEST, LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation, WatermarkRounder
 from lowlevel.rows.readers import RowReader, Rows, make_reader

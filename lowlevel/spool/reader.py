@@ -21,8 +21,8 @@ from lowlevel.spool.folder import (
     segment_path,
     write_committed,
 )
+from lowlevel.spool.newest_segment import Written, read_written
 from lowlevel.spool.segment import Segment, Trailer
-from lowlevel.spool.written import Written, read_written
 
 LOCK = ".reader.lock"
 

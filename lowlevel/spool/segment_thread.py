@@ -15,9 +15,9 @@ from capture.descriptors import is_shortage
 from capture.lazy_dataclasses import dataclass
 from lowlevel.spool import segment
 from lowlevel.spool.folder import NO_SPACE, SpoolError, part_of, segment_path, write_durably
+from lowlevel.spool.newest_segment import Written, update_written
 from lowlevel.spool.pending import Pending, merge_items
 from lowlevel.spool.segment import Header, Trailer
-from lowlevel.spool.written import Written, update_written
 
 
 @dataclass(slots=True)

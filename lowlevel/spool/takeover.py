@@ -1,10 +1,10 @@
 """Takeover of a spool's folder by a new writer, which continues from the state of the previous writer.
 
 The newest segments may be damaged, or deleted by hand. Three sources contain their numbers: the names of the files, the
-record of the writer (`lowlevel.spool.written`) and the file of the reader (`lowlevel.spool.folder`). The next segment
-gets a number above all these, so lost segments are a gap that the reader counts. An input that can be read again is
-read from the position of the newest undamaged segment, and the lost rows are computed again. If the reader may have
-read these rows already, they would be counted twice, so the writer rejects the folder.
+record of the writer (`lowlevel.spool.newest_segment`) and the file of the reader (`lowlevel.spool.folder`). The next
+segment gets a number above all these, so lost segments are a gap that the reader counts. An input that can be read
+again is read from the position of the newest undamaged segment, and the lost rows are computed again. If the reader may
+have read these rows already, they would be counted twice, so the writer rejects the folder.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from lowlevel.spool.folder import (
     read_committed,
     segment_path,
 )
+from lowlevel.spool.newest_segment import Written, read_written, replace_written
 from lowlevel.spool.segment import Segment
-from lowlevel.spool.written import Written, read_written, replace_written
 
 
 class SegmentFiles:

@@ -2,8 +2,8 @@
 
 A plan contains a `WatchedFile`: a name and a form, immutable and picklable. A node or an engine owns `Watchlists`, a
 registry of open files. It replaces each `WatchedFile` in its expressions by the `Watchlist` of its registry
-(`lowlevel.node.watching.bind_watchlists`). A `Watchlist` uses one version of the file until `refresh` reads a valid new
-version.
+(`lowlevel.node.node_watchlists.bind_watchlists`). A `Watchlist` uses one version of the file until `refresh` reads a
+valid new version.
 """
 
 from __future__ import annotations

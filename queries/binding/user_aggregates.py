@@ -1,7 +1,7 @@
 """User-defined aggregates: a name, parts in GSQL over the argument `x`, and a Python function of the parts.
 
 The parts are aggregates with a state of fixed size, so the low level computes them and the high level merges them. When
-a window is final, the function receives them as arrays over the window's groups. `queries.binding.define` defines
+a window is final, the function receives them as arrays over the window's groups. `queries.binding.definitions` defines
 aggregates.
 """
 

@@ -24,7 +24,7 @@ from lowlevel.expressions.user_functions import UserFunction
 from lowlevel.kinds import row_kind_of
 from lowlevel.layers import Layer
 from lowlevel.node.filter_join import MAX_KEYS, count_filter_join_bytes, list_filter_joins
-from lowlevel.node.watching import find_instances, find_watched_files
+from lowlevel.node.node_watchlists import find_instances, find_watched_files
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import MERGE, SubAggregate
 from lowlevel.table.keys import KeyLayout, code_widths

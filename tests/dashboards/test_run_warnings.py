@@ -14,7 +14,7 @@ import pytest
 from capture.metrics import FILES_REFUSED, FLOW_SESSIONS, FLOW_SETS_WAITING, RECORDS_READ, Samples
 from dashboards.output.run_warnings import describe_unsupported, run_warnings
 from highlevel.inline.engine import InlineRun
-from highlevel.inline.readings import Reading
+from highlevel.inline.input_outcomes import Reading
 from highlevel.metrics import LATE_PARTIALS, LATE_ROWS, PARTIALS_BEYOND_CAP, ROWS_BEYOND_CAP, ROWS_FORGOTTEN
 from queries.gsql import compile_query
 from queries.pipeline.inputs import bind_streams

@@ -28,7 +28,7 @@ COMMAND_OF = {
     "dashboards/monitors/node.py": "capture",
     "capture/collector/record_files.py": "capture",
     "dashboards/commands/explain.py": "explain",
-    "dashboards/analysis.py": "explain",
+    "dashboards/measured_plan.py": "explain",
     "dashboards/evidence.py": "query",
     "dashboards/partial_matches.py": "query",
     "dashboards/final_rows.py": "query",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import wiretide
-from dashboards.analysis import InlineAnalysis
+from dashboards.measured_plan import InlineAnalysis
 from dashboards.request import bind
 from tests.harness.command_line import run
 from tests.references.small_captures import icmp, udp, write

@@ -10,9 +10,9 @@ import pytest
 
 import wiretide
 from capture.errors import InputError
-from dashboards import several
+from dashboards import many_queries
 from dashboards.commands.query import split_words
-from dashboards.several import query_names
+from dashboards.many_queries import query_names
 from queries.text.errors import QueryError
 from tests.harness.command_line import run
 from tests.references.small_captures import icmp, udp, write
@@ -38,15 +38,15 @@ def test_tables_follow_each_other_under_the_names_of_the_queries(capture: Path) 
         assert part.split("\n", 1)[1].rstrip("\n") == alone.rstrip("\n")
 
 
-@pytest.mark.parametrize("spill", [several.SPILL_BYTES, 1], ids=["memory", "files"])
+@pytest.mark.parametrize("spill", [many_queries.SPILL_BYTES, 1], ids=["memory", "files"])
 @pytest.mark.parametrize("format_", ["csv", "parquet"])
 def test_a_folder_has_a_file_for_each_query(
     format_: str, spill: int, capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(several, "SPILL_BYTES", spill)
+    monkeypatch.setattr(many_queries, "SPILL_BYTES", spill)
     plans, inputs = _bound(capture)
-    style = several.Style(several.Format(format_))
-    several.answer_all_into(plans, inputs, tmp_path / "new" / "answers", style)
+    style = many_queries.Style(many_queries.Format(format_))
+    many_queries.answer_all_into(plans, inputs, tmp_path / "new" / "answers", style)
     files = sorted(path.name for path in (tmp_path / "new" / "answers").iterdir())
     assert files == sorted(f"{name}.{format_}" for name in NAMES)
     for name, text in zip(NAMES, QUERIES, strict=True):

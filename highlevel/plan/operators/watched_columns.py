@@ -23,7 +23,7 @@ from highlevel.plan.operators.apply import computed
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, times_of
 from highlevel.speculation.changes import make_changes, net_changes
 from highlevel.speculation.waiting_rows import WaitingRows
-from lowlevel.node.watching import find_instances
+from lowlevel.node.node_watchlists import find_instances
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END
 from lowlevel.watch.watched_file import Identity, Watchlist

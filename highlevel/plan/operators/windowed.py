@@ -56,7 +56,7 @@ def make_window_operator(aggregation: Aggregation, *, finite: bool = False) -> W
             return SlideByTupleAggregate(window, groups, subaggregates)
         case TupleWindow():
             from highlevel.operators.partitioned import PartitionedAggregate
-            from highlevel.operators.tuples import MIN_LONG_RANGE, TupleAggregate
+            from highlevel.operators.row_number_windows import MIN_LONG_RANGE, TupleAggregate
 
             if window.partitioned or window.range < MIN_LONG_RANGE:
                 return PartitionedAggregate(window, aggregation.partition, groups, subaggregates)

@@ -11,7 +11,7 @@ from capture.live import packet_socket
 from capture.metrics import INTERFACE_DOWN, INTERFACE_DROPPED, INTERFACE_UNREADABLE, RECORDS_READ, Samples
 from capture.open import open_capture, open_finite
 from dashboards.output.run_warnings import run_warnings
-from highlevel.inline.readings import Reading
+from highlevel.inline.input_outcomes import Reading
 from queries.pipeline.inputs import bind_files, bind_streams, check_streams
 from tests.harness.command_line import run
 

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from highlevel.operators.partitioned import PartitionedAggregate
-from highlevel.operators.tuples import MIN_LONG_RANGE, NUMBERS, TupleAggregate
+from highlevel.operators.row_number_windows import MIN_LONG_RANGE, NUMBERS, TupleAggregate
 from highlevel.operators.window_operator import WINDOW_END, WindowOperator
 from highlevel.plan.operators.counters import number_of
 from highlevel.plan.operators.windowed import make_window_operator

@@ -12,7 +12,7 @@ import pytest
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.spark.errors import FolderError
 from highlevel.spark.watched_copies import WatchedCopies
-from lowlevel.node.watching import find_watched_files
+from lowlevel.node.node_watchlists import find_watched_files
 from lowlevel.watch import watched_file
 from queries.gsql import compile_query
 from queries.query_text import query_text

@@ -28,7 +28,7 @@ from highlevel.spark.run_identity import (
     write_identity,
 )
 from lowlevel.expressions.user_functions import load
-from queries.binding.define import define
+from queries.binding.definitions import define
 from queries.gsql import compile_query
 from tests.references.netflow_bytes import v5, v5_record
 

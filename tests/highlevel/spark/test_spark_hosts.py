@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
-from highlevel.operators import tuples
+from highlevel.operators import row_number_windows
 from highlevel.plan.pipeline import make_operator
 from highlevel.sliding import window_rows as strategy
 from highlevel.spark.counters import count_windows
@@ -67,7 +67,7 @@ def queries_of(family, number: int) -> list[Asked]:
 @pytest.fixture(autouse=True)
 def _streams_are_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long windows of few rows have the operator of those of many."""
-    monkeypatch.setattr(tuples, "MIN_LONG_RANGE", 12)
+    monkeypatch.setattr(row_number_windows, "MIN_LONG_RANGE", 12)
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda each: each.__name__)

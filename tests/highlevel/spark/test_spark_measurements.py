@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from dashboards.analysis import BatchAnalysis, InlineAnalysis, StreamAnalysis
+from dashboards.measured_plan import BatchAnalysis, InlineAnalysis, StreamAnalysis
 from highlevel.inline.engine import Input
 from highlevel.plan.fragments import FragmentInput, cut
 from highlevel.plan.nodes import Leaf, Node

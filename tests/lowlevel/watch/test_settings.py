@@ -17,7 +17,7 @@ from highlevel.inline.engine import InlineRun
 from lowlevel.expressions.columns import Vector
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.types import Type
-from lowlevel.node.watching import bind_watchlists, find_watched_files
+from lowlevel.node.node_watchlists import bind_watchlists, find_watched_files
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.watch.errors import WatchlistError
 from lowlevel.watch.settings import Setting

@@ -30,7 +30,7 @@ from lowlevel.expressions.tree import Column, InWatchlist, LongestPrefix, column
 from lowlevel.expressions.types import Type
 from lowlevel.metrics import WATCHLIST_ENTRIES, WATCHLIST_FAILED, WATCHLIST_RELOADS
 from lowlevel.node.node import Node
-from lowlevel.node.watching import NodeWatchlists, bind_watchlists, find_watched_files
+from lowlevel.node.node_watchlists import NodeWatchlists, bind_watchlists, find_watched_files
 from lowlevel.watch.contents import Form
 from lowlevel.watch.watched_file import CheckResult, WatchedFile, Watchlist, Watchlists
 from queries.gsql import compile_query

@@ -16,7 +16,7 @@ from capture.metrics import Metric, Samples
 from dashboards.output.console import format_bytes
 from dashboards.output.run_warnings import run_warnings
 from highlevel.inline.engine import InlineRun, Input
-from highlevel.inline.readings import Reading
+from highlevel.inline.input_outcomes import Reading
 from highlevel.plan.measurement import Measurement
 from highlevel.plan.nodes import Leaf
 from highlevel.plan.plan import Plan, leaf_names

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from highlevel.spark.cluster_checks import PACKAGES, _explain, check_executors, describe_path, judge
 from highlevel.spark.errors import RunError
 from highlevel.spark.executor_checks import check_executor, try_folder
-from highlevel.spark.preflight import PACKAGES, _explain, check_executors, describe_path, judge
 from tests.harness.links import write_links
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -118,15 +118,15 @@ def test_executors_of_another_process(tmp_path: Path) -> None:
     trace = write_links(tmp_path, 41)[0].path
     program = (
         "import sys, pathlib, wiretide\n"
-        "from highlevel.spark import preflight\n"
+        "from highlevel.spark import cluster_checks\n"
         "from highlevel.spark.session import close_session, start_session\n"
         "spark = start_session('local-cluster[1,1,1024]')\n"
         "sql = 'SELECT srcIP, count(*) AS n FROM packets GROUP BY srcIP'\n"
         "rows = wiretide.query(sql, sys.argv[1], on='local').to_pylist()\n"
         "want = wiretide.query(sql, sys.argv[1]).to_pylist()\n"
         "print(sorted(map(str, rows)) == sorted(map(str, want)), len(want) > 3)\n"
-        "judged = preflight.look_at\n"
-        "preflight.look_at = lambda path: judged(path) + 1\n"  # this machine sees another file
+        "judged = cluster_checks.look_at\n"
+        "cluster_checks.look_at = lambda path: judged(path) + 1\n"  # this machine sees another file
         "try:\n"
         "    wiretide.query(sql, sys.argv[1], on='local')\n"
         "except Exception as error:\n"
@@ -145,8 +145,8 @@ def test_executors_of_another_process(tmp_path: Path) -> None:
 def test_only_the_first_problems_are_listed(request_: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     document = found_here(request_) | {"kernels": "ImportError: x", "folder": "it does not exist there", "paths": {}}
     document["packages"] |= dict.fromkeys(PACKAGES)
-    monkeypatch.setattr("highlevel.spark.preflight._run", lambda *_: [document])
-    monkeypatch.setattr("highlevel.spark.preflight._fetch_archives", lambda *_: None)
+    monkeypatch.setattr("highlevel.spark.cluster_checks._run", lambda *_: [document])
+    monkeypatch.setattr("highlevel.spark.cluster_checks._fetch_archives", lambda *_: None)
 
     class Cluster:
         master = "yarn"
