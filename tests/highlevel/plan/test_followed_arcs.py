@@ -19,7 +19,7 @@ import pytest
 from highlevel.plan.automaton_nodes import AcceptedRuns
 from highlevel.plan.nodes import nodes_of
 from highlevel.plan.operators.accepted_runs import AcceptedRunsOperator
-from lowlevel.node.watching import bind_watchlists, find_watched_files
+from lowlevel.node.node_watchlists import bind_watchlists, find_watched_files
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.watch import watched_file
