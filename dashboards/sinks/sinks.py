@@ -21,6 +21,7 @@ from capture.metrics import Samples
 from dashboards.sinks.delta_tables import DeltaTables
 from dashboards.sinks.kafka_topics import KafkaTopics
 from dashboards.sinks.metrics import SINK_RETRIES, SINK_ROWS
+from dashboards.sinks.object_files import ObjectFiles
 from dashboards.sinks.sql_tables import open_tables
 from dashboards.sinks.target import SinkError, StoredQuery, Target, UnreachableError
 from highlevel.plan.plan import Plan
@@ -43,6 +44,8 @@ def open_target(settings: SinkSettings) -> Target:
         return open_tables(settings.target, settings.password)
     if settings.kind == "delta":
         return DeltaTables(Path(settings.target))
+    if settings.kind == "s3":
+        return ObjectFiles(settings.target, settings.conf)
     return KafkaTopics(settings.target, settings.prefix, settings.conf)
 
 

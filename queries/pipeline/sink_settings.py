@@ -10,6 +10,12 @@ queries = ["talkers"]                                   # left out: all
 kind = "delta"
 path = "/data/lake"                                     # a folder for each query
 
+[sinks.archive]
+kind = "s3"
+url = "s3://bucket/prefix"                              # also s3a://
+endpoint = "https://s3.example.org:9000"                # left out: that of AWS
+region = "eu-west-1"                                    # left out: that of the environment
+
 [sinks.bus]
 kind = "kafka"
 brokers = "kafka1:9092,kafka2:9092"
@@ -30,9 +36,13 @@ from capture.lazy_dataclasses import dataclass
 from queries.pipeline.kafka_settings import read_brokers, read_conf
 from queries.pipeline.sections import PipelineError, Section
 
+OBJECT_KEYS = ("endpoint", "region")
+"""Optional keys of a sink for objects."""
+
 KEYS = {
     "sql": ("kind", "queries", "url", "password_file"),
     "delta": ("kind", "queries", "path"),
+    "s3": ("kind", "queries", "url", *OBJECT_KEYS),
     "kafka": ("kind", "queries", "brokers", "prefix", "conf"),
 }
 """The valid keys of a sink, by the value of its key `kind`."""
@@ -42,9 +52,10 @@ NAME = re.compile(r"[A-Za-z][\w-]{0,63}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """One sink. `target`: the URL of a database, a folder, or the brokers. `queries`: None for all.
+    """One sink. `target`: the URL of a database or of objects, a folder, or the brokers. `queries`: None for all.
 
-    `password`: the file with the password of the database. `prefix` and `conf` are for Kafka.
+    `password`: the file with the password of the database. `prefix` is for Kafka. `conf`: settings of Kafka, or
+    `endpoint` and `region` of S3.
     """
 
     name: str
@@ -83,6 +94,9 @@ def _sink(section: Section, name: str, queries: Collection[str], base: Path) -> 
         return SinkSettings(name, kind, _database(sink, base), chosen, _file(sink, "password_file", base))
     if kind == "delta":
         return SinkSettings(name, kind, str(base / _required(sink, "path", "a folder")), chosen)
+    if kind == "s3":
+        options: dict[str, str] = {key: sink.value(key, str, "") for key in OBJECT_KEYS if key in sink.names}
+        return SinkSettings(name, kind, _object_prefix(sink), chosen, conf=options)
     brokers = read_brokers(sink)
     prefix = sink.value("prefix", str, "")
     if not re.fullmatch(r"[\w.-]{0,100}", prefix, re.ASCII):
@@ -100,6 +114,24 @@ def _required(section: Section, key: str, expected: str) -> str:
 def _file(section: Section, key: str, base: Path) -> Path | None:
     path = section.value(key, str, "")
     return base / path if path else None
+
+
+def _object_prefix(section: Section) -> str:
+    """Return the URL of a prefix with the scheme s3. Raises PipelineError, also for a wrong endpoint or region."""
+    forms = "s3://BUCKET/PREFIX or s3a://BUCKET/PREFIX"
+    text = _required(section, "url", forms)
+    match = re.fullmatch(r"s3a?://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[\w.=-]+)*)/?", text, re.ASCII)
+    if match is None:
+        raise PipelineError(f"{section.prefix}url: got {text!r}, expected {forms}")
+    endpoint = section.value("endpoint", str, "http://none")
+    if not re.fullmatch(r"https?://[\w.\[\]:-]+", endpoint, re.ASCII):
+        raise PipelineError(
+            f"{section.prefix}endpoint: got {endpoint!r}, expected http://HOST:PORT or https://HOST:PORT"
+        )
+    region = section.value("region", str, "none")
+    if not re.fullmatch(r"[\w-]+", region, re.ASCII):
+        raise PipelineError(f"{section.prefix}region: got {region!r}, expected a region such as eu-west-1")
+    return f"s3://{match[1]}"
 
 
 def _database(section: Section, base: Path) -> str:

@@ -1,4 +1,4 @@
-"""Sinks in real systems: SQLite, PostgreSQL, Delta tables, and the broker for tests of librdkafka.
+"""Sinks in real systems: SQLite, PostgreSQL, Delta tables, a server with the protocol of S3, and librdkafka's broker.
 
 The tests detect a micro-batch that is stored twice after a crash, a correction that leaves the withdrawn row, a row
 that a failed attempt has stored, and a sink that is given up too early. The broker for tests does not separate
@@ -22,8 +22,9 @@ from capture.metrics import Samples
 from dashboards.sinks import sinks
 from dashboards.sinks.kafka_topics import KafkaTopics
 from dashboards.sinks.metrics import SINK_RETRIES, SINK_ROWS
+from dashboards.sinks.object_files import ObjectFiles
 from dashboards.sinks.sinks import RETRY_SECONDS, Sinks, rows_of_batch, stored_query
-from dashboards.sinks.target import SinkError
+from dashboards.sinks.target import SinkError, UnreachableError
 from highlevel.spark import result_files
 from highlevel.spark.result_files import write_results
 from highlevel.spark.staged_results import stored_form
@@ -52,6 +53,23 @@ def brokers() -> Iterator[str]:
     found = broker.list_topics(timeout=30).brokers.values()
     yield ",".join(f"{one.host}:{one.port}" for one in found)
     del broker  # the broker ends with its producer
+
+
+@pytest.fixture(scope="module")
+def object_store() -> Iterator[str]:
+    """The URL of a server with an empty bucket `lake`."""
+    from moto.server import ThreadedMotoServer
+    from pyarrow.fs import S3FileSystem
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "EC2_METADATA_DISABLED": "true"}.items():
+            patch.setenv(f"AWS_{name}", value)
+        server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+        server.start()
+        url = "http://{}:{}".format(*server.get_host_and_port())
+        S3FileSystem(endpoint_override=url, allow_bucket_creation=True).create_dir("lake")
+        yield url
+        server.stop()
 
 
 Rows = Counter[tuple]
@@ -87,6 +105,9 @@ def settings_of(kind: str, request: pytest.FixtureRequest, folder: Path, prefix:
     if kind == "kafka":
         brokers = request.getfixturevalue("brokers")
         return SinkSettings(kind, kind, brokers, prefix=prefix, conf={"log_level": "0"})
+    if kind == "s3":
+        endpoint = request.getfixturevalue("object_store")
+        return SinkSettings(kind, kind, f"s3://lake/{prefix}", conf={"endpoint": endpoint})
     if kind == "delta":
         pytest.importorskip("deltalake", reason="no package deltalake")
         return SinkSettings(kind, kind, str(folder / "lake"))
@@ -281,7 +302,7 @@ def test_postgresql_replaces_corrected_rows_and_an_aborted_transaction_leaves_no
         assert connection.execute(text).fetchall() == [(10, "10.0.0.3", None, 9, 4.5, 1)]
 
 
-@pytest.mark.parametrize("kind", ["sql", "delta", "kafka"])
+@pytest.mark.parametrize("kind", ["sql", "delta", "s3", "kafka"])
 def test_a_query_with_another_text_repeats_the_micro_batch_that_the_sink_has_of_the_earlier_text(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -299,7 +320,7 @@ def test_a_query_with_another_text_repeats_the_micro_batch_that_the_sink_has_of_
     pipeline.sinks.close()
 
 
-@pytest.mark.parametrize("kind", ["sql", "delta"])
+@pytest.mark.parametrize("kind", ["sql", "delta", "s3"])
 def test_a_sink_with_changes_of_another_text_or_without_earlier_changes_is_refused(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -342,6 +363,45 @@ def test_delta_tables_have_each_change_once(tmp_path: Path) -> None:
     rows = zip(*(found[name].to_pylist() for name in ("srcIP", "n", "weight")), strict=True)
     assert sorted(rows) == [("10.0.0.1", 5, -1), ("10.0.0.1", 5, 1), ("10.0.0.3", 7, 1)]
     assert table.version() == 1
+
+
+def test_an_object_store_has_each_row_once_in_files_that_other_programs_read(object_store: str, tmp_path: Path) -> None:
+    """Also after a crash between the object with the rows and the object with the number of the micro-batch."""
+    from pyarrow.dataset import dataset
+    from pyarrow.fs import S3FileSystem
+
+    store = S3FileSystem(endpoint_override=object_store)
+    settings = SinkSettings("lake", "s3", "s3://lake/once/results", conf={"endpoint": object_store})
+    pipeline = Pipeline(tmp_path, CHANGES, settings, never)
+    batches = [make_rows(CHANGES, [(1, 10, 5), (3, 10, 7)], [1, 1]), make_rows(CHANGES, [(1, 10, 5)], [-1])]
+    for number, rows in enumerate(batches):
+        pipeline.batch(number, rows)
+        if number:
+            store.delete_file("lake/once/results/talkers/_batches/run-0")
+        pipeline.query_id = 0
+        pipeline.run = None
+        pipeline.crash()
+        pipeline.batch(number, rows)
+    found = dataset("lake/once/results/talkers", filesystem=store).to_table()
+    rows = zip(*(found[name].to_pylist() for name in ("srcIP", "n", "weight")), strict=True)
+    assert sorted(rows) == [("10.0.0.1", 5, -1), ("10.0.0.1", 5, 1), ("10.0.0.3", 7, 1)]
+    assert store.open_input_stream("lake/once/results/talkers/_batches/run-0").read() == b"1"
+
+
+def test_a_missing_bucket_ends_the_run_and_a_server_that_is_away_is_tried_again(
+    object_store: str, tmp_path: Path
+) -> None:
+    missing = SinkSettings("lake", "s3", "s3://none/x", conf={"endpoint": object_store})
+    with pytest.raises(SinkError, match=r"sinks\.lake: s3://none: no such bucket"):
+        Pipeline(tmp_path, FINAL, missing, never)
+    target = ObjectFiles("s3://none/x", {"endpoint": object_store})
+    with pytest.raises(SinkError, match="NO_SUCH_BUCKET") as refused:
+        target.store("run", stored_query(FINAL, reads_spool=False), 1, iter(()))
+    assert not isinstance(refused.value, UnreachableError)
+    with pytest.raises(UnreachableError, match=r"^s3://lake/x: "):
+        ObjectFiles("s3://lake/x", {"endpoint": "http://127.0.0.1:1"}).last_batch(
+            "run", stored_query(FINAL, reads_spool=False)
+        )
 
 
 def test_kafka_topics_have_each_row_once_with_the_key_of_its_group(brokers: str, tmp_path: Path) -> None:
