@@ -50,7 +50,7 @@ SINKS = (
     Sink("console", SinkKey.WINDOW, "a line with the window", "a line with the numbers of rows"),
     Sink("alerts", SinkKey.WINDOW, "messages are updated or withdrawn", "refused"),
     Sink("sinks of kind `sql`", SinkKey.ROW, "the row is replaced or deleted"),
-    Sink("sinks of kind `delta`", SinkKey.NONE, "the change is appended"),
+    Sink("sinks of kind `delta` or `s3`", SinkKey.NONE, "the change is appended"),
     Sink("sinks of kind `kafka`", SinkKey.NONE, "a message with the change"),
 )
 """All sinks of a pipeline. docs/guide/consistency.md contains this table."""

@@ -1,5 +1,6 @@
 """The sinks of a pipeline and their keys. The tests detect a query whose sinks cannot find the rows of a correction,
-a query that is refused although its rows have a time, and a sink that the documentation does not describe.
+a query that is refused although its rows have a time, a sink that the documentation does not describe, and a wrong
+object store that is accepted.
 """
 
 from pathlib import Path
@@ -43,6 +44,31 @@ def test_a_query_whose_rows_have_no_time_is_refused_with_a_remedy(tmp_path: Path
         "wiretide compact would not find the rows of a correction; expected window_end or the time of the rows in "
         "the select list"
     )
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_an_object_store_has_one_name_for_both_schemes(scheme: str, tmp_path: Path) -> None:
+    text = f"[sinks.archive]\nkind = 's3'\nurl = '{scheme}://lake/a/b=1/'\nregion = 'eu-west-1'\n"
+    (sink,) = parse_pipeline(f"[links]\nM = 'm.pcap'\n[queries.q]\nsql = '{GROUPS}'\n{text}", tmp_path).sinks
+    assert (sink.target, dict(sink.conf)) == ("s3://lake/a/b=1", {"region": "eu-west-1"})
+
+
+@pytest.mark.parametrize(
+    ("keys", "error"),
+    [
+        ("url = 'hdfs://host/x'", "sinks.archive.url: got 'hdfs://host/x', expected s3://BUCKET/PREFIX or s3a://"),
+        ("url = 's3://lake/../x y'", "sinks.archive.url: got 's3://lake/../x y'"),
+        ("url = 's3://lake'\nendpoint = 'minio:9000'", "endpoint: got 'minio:9000', expected http://HOST:PORT"),
+        ("url = 's3://lake'\nregion = 'a b'", "region: got 'a b', expected a region such as eu-west-1"),
+        ("endpoint = 'http://minio:9000'", "sinks.archive.url is missing: expected s3://BUCKET/PREFIX"),
+        ("url = 's3://lake'\npath = '/x'", "sinks.archive.path is not known"),
+    ],
+)
+def test_wrong_object_stores_are_errors(keys: str, error: str, tmp_path: Path) -> None:
+    text = f"[links]\nM = 'm.pcap'\n[queries.q]\nsql = '{GROUPS}'\n[sinks.archive]\nkind = 's3'\n{keys}\n"
+    with pytest.raises(PipelineError) as refused:
+        parse_pipeline(text, tmp_path)
+    assert error in str(refused.value)
 
 
 def test_the_guide_has_the_table_of_the_sinks() -> None:
