@@ -121,7 +121,8 @@ def read_topic_range(assignment: InputAssignment, topic_range: TopicRange) -> It
                     yield make_batch(make_arrivals(assignment, number, batch.offset, rows, newest))
     if damages:
         warnings.append(
-            f"{partition.name}: {len(damages):,} wrong messages, at {damages[0].place}: {damages[0].reason}"
+            f"{partition.name}: {len(damages):,} wrong {'message' if len(damages) == 1 else 'messages'}, "
+            f"at {damages[0].place}: {damages[0].reason}"
         )
     time = newest.get(next(iter(newest), ""), BEGINNING)
     output = TaskOutput(
