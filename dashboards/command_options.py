@@ -12,10 +12,11 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, get_args, get_origin
+
+from capture.lazy_dataclasses import dataclass
 
 
 class UsageError(Exception):
