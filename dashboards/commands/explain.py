@@ -26,6 +26,7 @@ class PlanFormat(StrEnum):
 
     TEXT = "text"
     SVG = "svg"
+    DOT = "dot"
 
 
 class ExplainError(WiretideError):
@@ -110,10 +111,11 @@ def explain(
         Option("--stream", "-s", metavar="NAME=INPUT", help="With --analyze: bind a name in FROM to an input."),
     ] = None,
     format: Annotated[  # noqa: A002
-        PlanFormat, Option(help="text, or svg: a drawing of the plan of a query.")
+        PlanFormat,
+        Option(help="text; svg: a drawing of the plan of a query; or dot: the automata of a query, for Graphviz."),
     ] = PlanFormat.TEXT,
     output: Annotated[
-        Path | None, Option("--output", "-o", help="Write to this file. With the suffix .svg: a drawing.")
+        Path | None, Option("--output", "-o", help="Write to this file. With the suffix .svg or .dot: in this format.")
     ] = None,
     threads: Annotated[
         int | None, Option(min=1, help="With --analyze: number of reading threads. Default: one per core.")
@@ -161,12 +163,14 @@ def explain(
     wiretide explain "SELECT srcIP, count(*) FROM packets GROUP BY srcIP"
     wiretide explain --analyze trace.pcap @top-talkers
     wiretide explain --analyze -o plan.svg trace.pcap @unanswered
+    wiretide explain --format dot scan.gsql | dot -Tsvg > scan.svg
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     from dashboards.output.writers import open_output
     from dashboards.wire_text import escape_lines
 
     if output is not None and output.suffix.lower() in IMAGES:
-        raise UsageError(f"--output {output}: got {output.suffix}, expected .svg for a drawing, or .txt")
+        expected = ".svg for a drawing, .dot for Graphviz, or .txt"
+        raise UsageError(f"--output {output}: got {output.suffix}, expected {expected}")
     check_engine_name(on)
     if threads is not None and on != INLINE:
         raise UsageError(f"--threads and --on {on}: expected --on local[{threads}], or --on inline")
@@ -174,7 +178,11 @@ def explain(
         raise UsageError("--micro-batches needs --analyze and a Spark engine, for example --on local")
     load_functions(functions or [])
     params = parse_params(param or [])
-    draws = format is PlanFormat.SVG or (output is not None and output.suffix.lower() == ".svg")
+    suffix = "" if output is None else output.suffix.lower().removeprefix(".")
+    shown = PlanFormat(suffix) if suffix in (PlanFormat.SVG, PlanFormat.DOT) else format
+    draws = shown is not PlanFormat.TEXT
+    if analyze and shown is PlanFormat.DOT:
+        raise UsageError("--analyze of automata for Graphviz: expected --format svg, a drawing with measured figures")
     if analyze:
         analysis = _analyze(words, stream or [], threads, on, layer, params, micro_batches=micro_batches)
         text = analysis.drawing() if draws else escape_lines(analysis.text())
@@ -183,22 +191,34 @@ def explain(
     elif len(words) > 1:
         raise UsageError(f"got {len(words)} words, expected one query; --analyze reads inputs before the query")
     elif draws:
-        text = _drawing(words[0], layer, params)
+        text = _drawing(words[0], layer, params, shown)
     else:
         text = escape_lines(explain_text(words[0], layer, params))
     with open_output(output) as sink:
         sink.write(text.encode() if draws else f"{text}\n".encode())
 
 
-def _drawing(text: str, layer: Layer | None, params: Mapping[str, object]) -> str:
-    """Return the plan of a query as SVG. Raises ExplainError for a pipeline file and for a spool."""
+def _drawing(text: str, layer: Layer | None, params: Mapping[str, object], form: PlanFormat) -> str:
+    """Return the plan of a query as SVG, or its automata as DOT.
+
+    Raises ExplainError for a pipeline file and for a spool, and with DOT for a query without automata.
+    """
     if _is_path(text):
         raise ExplainError(f"{text} as a drawing: expected a query; pipeline files and spools are explained as text")
-    from queries.explain.drawing import draw
     from queries.gsql import compile_query
     from queries.query_text import query_text
 
-    return draw(compile_query(query_text(text, params), layer=layer or Layer.OUTER))
+    plan = compile_query(query_text(text, params), layer=layer or Layer.OUTER)
+    if form is PlanFormat.SVG:
+        from queries.explain.drawing import draw
+
+        return draw(plan)
+    from queries.explain.automaton_graph import automaton_graph, automaton_nodes
+
+    if not automaton_nodes(plan):
+        expected = "a query with MATCH_RECOGNIZE or AUTOMATON; --format svg draws every plan"
+        raise ExplainError(f"got a query without automata for Graphviz, expected {expected}")
+    return automaton_graph(plan)
 
 
 def _analyze(

@@ -27,7 +27,7 @@ def arc_text(arc: Arc) -> str:
     return f"{condition}; {changes}" if changes else condition
 
 
-def _times(rule: ArcRule) -> str:
+def times_text(rule: ArcRule) -> str:
     """Return the times of a rule in words."""
     parts = (("from", rule.begin), ("to", rule.end))
     return "".join(f", {name} {np.datetime64(time, 'ns')}" for name, time in parts if time is not None)
@@ -49,7 +49,7 @@ def automaton_lines(node: AcceptedRuns) -> Iterator[str]:
     if isinstance(node.rules, WatchedFile):
         for rule in read_watchlist(node.rules).rules:
             assert isinstance(rule, ArcRule), rule
-            yield line("arc of file", f"{rule.arc.source} ► {rule.arc.target}: {arc_text(rule.arc)}{_times(rule)}")
+            yield line("arc of file", f"{rule.arc.source} ► {rule.arc.target}: {arc_text(rule.arc)}{times_text(rule)}")
     yield line("final", ", ".join(automaton.finals))
     if automaton.window is not None:
         yield line("within", f"{length_text(automaton.window)} after the first row of the run")
