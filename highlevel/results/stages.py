@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from capture import arrow_compute as pc
@@ -17,11 +16,9 @@ from highlevel.operators.batch_columns import BatchColumns
 from highlevel.operators.operator import Operator
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from lowlevel.expressions.arrow import arrow_column
-from lowlevel.expressions.columns import Vector
-from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.evaluate import count_overflows, evaluate
 from lowlevel.expressions.predicate import Condition
-from lowlevel.expressions.tree import Column, WideSum, parts_of
-from lowlevel.expressions.types import Type
+from lowlevel.expressions.tree import Column, integer_sums
 from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 
@@ -72,16 +69,12 @@ class Finish:
         """Sums that exceed 64 bits, which are NULL."""
         expressions = [output.expression for output in aggregation.select]
         expressions += [] if aggregation.having is None else [aggregation.having]
-        parts = (part for expression in expressions for part in parts_of(expression))
-        self._wide_sums = {part for part in parts if isinstance(part, WideSum) and part.type is Type.INT}
+        self._sums = integer_sums(expressions)
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Filter by HAVING and compute the select list."""
         aggregation = self.aggregation
-        for wide_sum in self._wide_sums:
-            sums = evaluate(wide_sum, BatchColumns(batch, self._macs))
-            assert isinstance(sums, Vector)
-            self.overflowed_sums += batch.num_rows - int(np.count_nonzero(np.asarray(sums.valid)))
+        self.overflowed_sums += count_overflows(self._sums, BatchColumns(batch, self._macs), batch.num_rows)
         if self._having is not None:
             kept = self._having.true_rows(BatchColumns(batch, self._macs), batch.num_rows)
             batch = pc.filter(batch, array_of(kept))

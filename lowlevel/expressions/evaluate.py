@@ -5,7 +5,7 @@ Logic is three-valued: NULL AND FALSE is FALSE, NULL OR TRUE is TRUE, and every 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache, reduce
 from typing import Any
@@ -232,6 +232,11 @@ def sum_halves(high: npt.NDArray[np.int64], low: npt.NDArray[np.int64], kind: Ty
     if kind is Type.INT:
         return Vector(totals, fits)
     return Vector(np.where(fits, totals.astype(np.float64), high * 2.0**32 + low))
+
+
+def count_overflows(sums: Iterable[WideSum], columns: Columns, rows: int) -> int:
+    """Return how many sums are NULL because they exceed 64 bits, over all of `rows` rows."""
+    return sum(rows - int(np.count_nonzero(np.asarray(_values(each, columns).valid))) for each in sums)
 
 
 def _values(expression: Expression, columns: Columns) -> Vector:

@@ -554,6 +554,12 @@ def columns_of(expression: Expression) -> Iterator[Column]:
     return (part for part in parts_of(expression) if isinstance(part, Column))
 
 
+def integer_sums(expressions: Iterable[Expression]) -> tuple[WideSum, ...]:
+    """Return the sums in expressions that are integers, which may exceed 64 bits. Each is returned once."""
+    parts = (part for expression in expressions for part in parts_of(expression))
+    return tuple(dict.fromkeys(part for part in parts if isinstance(part, WideSum) and part.type is Type.INT))
+
+
 def parts_of(expression: Expression) -> Iterator[Expression]:
     """Yield every expression of the tree, depth first, with repeats, beginning with the tree itself."""
     yield expression

@@ -37,10 +37,9 @@ from lowlevel.expressions.tree import (
     IsNull,
     Literal,
     Unary,
-    WideSum,
     columns_of,
     computed_column,
-    parts_of,
+    integer_sums,
     transform,
 )
 from lowlevel.expressions.types import Op, Type
@@ -149,8 +148,7 @@ class MatchRelation:
             assert column is not None, name
             outputs.append(Output(name, replace(column, name=placed.names[name])))
         rows = Apply(placed.node, tuple(outputs), (TimeOutput(self.order, placed.names[self.order]),))
-        parts = (part for measure in self.measures for part in parts_of(measure.expression))
-        sums = tuple(dict.fromkeys(part for part in parts if isinstance(part, WideSum) and part.type is Type.INT))
+        sums = integer_sums(measure.expression for measure in self.measures)
         common = rows, self.automaton, self.keys, self.skip, self.skip_field, self.neighbours, self.is_numbered, sums
         matches = Matches(*common)
         if self.rows is not ONE_ROW:
@@ -335,6 +333,8 @@ class _Positions:
         self._targets: list[list[int]] = [[]]
         """The nodes that follow each node without a row, first ones preferred. Node 0 is the end of the pattern."""
         self._position_of: dict[int, int] = {}
+        self._loops: dict[int, int] = {}
+        """The nodes of repetitions without limit, each with the node after it."""
         self._anchors: dict[int, tree.PatternAnchor] = {}
         """The nodes of `^` and `$`."""
         self._parts = 0
@@ -386,6 +386,7 @@ class _Positions:
     def _repeat(self, part: tree.RowPattern, least: int, most: int | None, is_reluctant: bool, after: int) -> int:
         if most is None:
             loop = self._node([])
+            self._loops[loop] = after
             begin = self.add(part, loop)
             self._targets[loop] = [after, begin] if is_reluctant else [begin, after]
             node, copies = (loop, least) if least == 0 else (begin, least - 1)
@@ -433,7 +434,8 @@ class _Positions:
     def _following(self, node: int, possible: str) -> _Following:
         """Return what follows a node, with the anchor that can be true there.
 
-        Positions that are less preferred than the end are left out, because the shorter match is preferred to them.
+        Positions that are less preferred than the end are left out, because the shorter match is preferred to them. An
+        iteration of no row ends its repetition, as in Perl and Python.
         """
         positions, visited, may_end_last = list[int](), set[tuple[int, bool]](), False
         waiting = [(node, False)]
@@ -441,6 +443,8 @@ class _Positions:
         while waiting:
             node, is_last = waiting.pop()
             if (node, is_last) in visited:
+                if node in self._loops:
+                    waiting.append((self._loops[node], is_last))
                 continue
             visited.add((node, is_last))
             if node == 0 and not is_last:

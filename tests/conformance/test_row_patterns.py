@@ -221,3 +221,98 @@ def split(clause: str) -> list[str]:
     for mark in "()+*?|{},=<>-.":
         clause = clause.replace(mark, f" {mark} ")
     return clause.replace("<  =", "<=").replace(">  =", ">=").replace("<  >", "<>").split()
+
+
+class RandomClause:
+    """A random clause over rows with `kind` and `price`, with repetitions of parts that can match no row."""
+
+    def __init__(self, draw: Random) -> None:
+        self.draw = draw
+        self.used: list[str] = []
+        self.has_exclusion = False
+        pattern = self._choice(3)
+        self.used = sorted(set(self.used)) or ["A"]
+        pattern = pattern if any(name in pattern for name in "ABC") else f"{pattern} A"
+        rows = draw.choice(["ONE ROW PER MATCH", "ALL ROWS PER MATCH", "ALL ROWS PER MATCH OMIT EMPTY MATCHES"])
+        if draw.random() < 0.2 and not self.has_exclusion:
+            rows = "ALL ROWS PER MATCH WITH UNMATCHED ROWS"
+        target = draw.choice(self.used)
+        skip = draw.choice(["PAST LAST ROW", "TO NEXT ROW", f"TO FIRST {target}", f"TO LAST {target}"])
+        within = draw.choice(["", "", "WITHIN 4 seconds"])
+        define = ", ".join(f"{name} AS {self._condition(name)}" for name in self.used if draw.random() < 0.9)
+        subset = f"SUBSET U = ({', '.join(self.used)})" if draw.random() < 0.4 else ""
+        self.columns = ["match_start", *("ts" for _ in range(rows != "ONE ROW PER MATCH")), "x", "y", "m"]
+        measures = f"{self._measure(subset)} AS x, {self._measure(subset)} AS y, match_number() AS m"
+        self.text = (
+            f"ORDER BY ts MEASURES {measures} {rows} AFTER MATCH SKIP {skip} PATTERN ({pattern}) {within} {subset} "
+            f"{define and 'DEFINE'} {define}"
+        )
+
+    def _choice(self, depth: int) -> str:
+        return " | ".join(self._sequence(depth) for _ in range(self.draw.choice([1, 1, 2])))
+
+    def _sequence(self, depth: int) -> str:
+        return " ".join(self._quantified(depth) for _ in range(self.draw.randint(1, 3)))
+
+    def _quantified(self, depth: int) -> str:
+        kind = self.draw.random()
+        if kind < 0.04:
+            return self.draw.choice(["^", "$", "()"])
+        if kind < 0.08 and self.draw.random() < 0.5:
+            self.used += ["A", "B"]
+            return "PERMUTE(A, B)"
+        if depth and kind < 0.4:
+            part = self._choice(depth - 1)
+            self.has_exclusion |= kind < 0.12
+            part = f"{{- {part} -}}" if kind < 0.12 else f"({part})"
+        else:
+            part = self.draw.choice("ABC")
+            self.used.append(part)
+        mark = self.draw.choice(["", "", "*", "+", "?", "{2}", "{1,2}", "{,2}", "{2,}"])
+        return part + mark + ("?" if mark and self.draw.random() < 0.4 else "")
+
+    def _condition(self, name: str) -> str:
+        other = self.draw.choice(self.used)
+        return self.draw.choice(
+            [
+                f"kind = '{name.lower()}'", f"kind <> '{name.lower()}'", "price > 1", f"price >= prev({name}.price)",
+                f"price <> {other}.price OR {other}.price IS NULL", f"count({other}.*) < 3", "sum(price) < 7",
+                "price > first(price)", "next(price) > price", f"price = last({other}.price, 1)",
+                "prev(price, 2) IS NULL",
+            ]
+        )  # fmt: skip
+
+    def _measure(self, subset: str) -> str:
+        name = "U" if subset and self.draw.random() < 0.5 else self.draw.choice(self.used)
+        measure = self.draw.choice(
+            [
+                "count(*)", f"count({name}.*)", f"sum({name}.price)", f"first({name}.price, 1)", f"last({name}.price)",
+                f"{name}.price", f"max({name}.price)",
+            ]
+        )  # fmt: skip
+        if self.draw.random() < 0.25 and "(" in measure:
+            return f"FINAL {measure}"
+        return self.draw.choice([measure, measure, "classifier()", "prev(price, 2)", "next(price)"])
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_clauses_have_the_rows_of_the_definition(part: int, rounds: Rounds) -> None:
+    compared = 0
+    for seed in rounds(40):
+        draw = Random(f"row pattern {part} {seed}")
+        clause = RandomClause(draw)
+        rows = tuple(
+            {"ts": second * SECOND, "kind": draw.choice("aab"), "price": draw.choice([0, 1, 2, 3, None])}
+            for second in range(draw.randint(1, 8))
+        )
+        case = PatternCase("random", f"{part} {seed}", rows, clause.text, tuple(clause.columns), ())
+        expected = cells(case.columns, answer(clause_of(case), rows))
+        try:
+            run = Run(case, case.query())
+        except QueryError as error:
+            assert "a pattern that no rows match" in str(error), case.clause  # noqa: PT017  # of random anchors
+            continue
+        found = run.rows([arrival for row in rows for arrival in (row["ts"], row)])
+        assert cells(case.columns, found) == expected, f"{case.title}: {case.clause}\n{rows}"
+        compared += bool(expected)
+    assert compared > 10

@@ -8,7 +8,8 @@ Slow: a pattern such as `(A+)+ B` takes exponential time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import permutations
 from typing import Any
 
 from lowlevel.expressions.types import Op
@@ -23,10 +24,14 @@ AGGREGATES = ("count", "sum", "avg", "min", "max")
 
 @dataclass(frozen=True)
 class Match:
-    """The rows of a partition from `start` on that are matched, by the variable and the exclusion of each."""
+    """The rows of a partition from `start` on that are matched, by the variable and the exclusion of each.
+
+    `unions`: the variables of each union.
+    """
 
     rows: Sequence[Row]
     start: int
+    unions: Mapping[str, frozenset[str]] = field(default_factory=dict)
     steps: tuple[tuple[str, bool], ...] = ()
     number: int | None = None
 
@@ -36,10 +41,9 @@ class Match:
         return self.start + len(self.steps)
 
     def places(self, variable: str | None) -> list[int]:
-        """Return the places of the rows of a variable, of all rows if it is None."""
-        return [
-            place for place, (name, _) in enumerate(self.steps, self.start) if variable is None or name == variable
-        ]  # fmt: skip
+        """Return the places of the rows of a variable or union, of all rows if it is None."""
+        names = self.unions.get(variable or "", frozenset([variable]))
+        return [place for place, (name, _) in enumerate(self.steps, self.start) if variable is None or name in names]
 
 
 def answer(clause: tree.MatchRecognize, rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -59,6 +63,9 @@ class _Clause:
         self._clause = clause
         self._rows = rows
         self._order = clause.order.text
+        self._unions = {
+            word.text.lower(): frozenset(part.text.lower() for part in parts) for word, parts in clause.subsets
+        }
         self._conditions = {word.text.lower(): condition for word, condition in clause.definitions}
 
     def rows_of_matches(self) -> Iterator[dict[str, Any]]:
@@ -66,7 +73,8 @@ class _Clause:
         kind, unmatched = self._clause.rows, set(range(len(self._rows)))
         start = number = 0
         while start < len(self._rows):
-            match = next(self._matches(self._clause.pattern, Match(self._rows, start), is_excluded=False), None)
+            empty = Match(self._rows, start, self._unions)
+            match = next(self._matches(self._clause.pattern, empty, is_excluded=False), None)
             if match is None:
                 start += 1
                 continue
@@ -121,6 +129,15 @@ class _Clause:
                     yield from self._matches(part, before, is_excluded=is_excluded)
             case tree.PatternExclusion(part):
                 yield from self._matches(part, before, is_excluded=True)
+            case tree.PatternAnchor("^"):
+                if before.end == 0:
+                    yield before
+            case tree.PatternAnchor():
+                if before.end == len(self._rows):
+                    yield before
+            case tree.PatternPermutation(parts):
+                for order in permutations(parts):
+                    yield from self._sequence(order, before, is_excluded=is_excluded)
             case tree.PatternRepeat():
                 yield from self._repeated(pattern, before, 0, is_excluded=is_excluded)
             case _:
@@ -227,21 +244,29 @@ class _Values:
         if name == "match_number":
             return match.number
         if name == "classifier":
-            return match.steps[-1][0].upper() if match.steps else None
+            places = match.places(_variable(call.arguments[0]) if call.arguments else None)
+            return match.steps[places[-1] - match.start][0].upper() if places else None
         if name in AGGREGATES:
             return self._aggregate(name, match, call.arguments[0])
-        if name not in ("first", "last", "prev"):
-            raise TypeError(call)
-        argument, *offsets = call.arguments
-        offset = int(offsets[0].text) if offsets else int(name == "prev")
-        places = match.places(_variable(argument))
-        if name == "first":
-            place = places[offset] if offset < len(places) else None
-        elif name == "last":
-            place = places[-1 - offset] if offset < len(places) else None
-        else:
-            place = places[-1] - offset if places and places[-1] >= offset else None
+        place, argument = self._place_of(call, match)
         return None if place is None else _Values(match, match, place).value(argument)
+
+    def _place_of(self, call: tree.Call, match: Match) -> tuple[int | None, tree.Expression]:
+        """Return the place of the row of a navigation, None if there is none, and the expression over this row."""
+        name, (argument, *offsets) = call.function.text.lower(), call.arguments
+        is_physical = name in ("prev", "next")
+        offset = int(offsets[0].text) if offsets else int(is_physical)
+        places = match.places(_variable(argument))
+        if not is_physical:
+            index = offset if name == "first" else -1 - offset
+            return places[index] if offset < len(places) else None, argument
+        place = places[-1] if places else None
+        if isinstance(argument, tree.Call) and argument.function.text.lower() in ("first", "last"):
+            place, argument = self._place_of(argument, match)
+        if place is None:
+            return None, argument
+        place += offset if name == "next" else -offset
+        return place if 0 <= place < len(match.rows) else None, argument
 
     def _aggregate(self, name: str, match: Match, argument: tree.Expression) -> Any:
         if isinstance(argument, tree.Star):
@@ -263,6 +288,8 @@ def _alias(item: tree.SelectItem) -> str:
 def _variable(expression: tree.Expression) -> str | None:
     """Return the variable of the columns of an argument."""
     match expression:
+        case tree.Name(word, None) if word.text.upper() in "UVWABC":
+            return word.text.lower()  # the argument of CLASSIFIER
         case tree.Name(_, table):
             return None if table is None else table.text.lower()
         case tree.Operation(operands=parts) | tree.Call(arguments=parts):

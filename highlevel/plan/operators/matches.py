@@ -41,8 +41,7 @@ from highlevel.plan.pattern_nodes import (
     Matches,
     SkipRule,
 )
-from lowlevel.expressions.columns import Vector
-from lowlevel.expressions.evaluate import evaluate
+from lowlevel.expressions.evaluate import count_overflows
 from lowlevel.expressions.tree import columns_of
 from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES
@@ -287,10 +286,7 @@ class MatchesOperator:
         if is_shown is not None and not is_shown.all():
             batch = batch.filter(array_of(is_shown))
         self.results += batch.num_rows
-        for wide_sum in self.node.sums:
-            sums = evaluate(wide_sum, BatchColumns(batch))
-            assert isinstance(sums, Vector)
-            self.overflowed_sums += batch.num_rows - int(np.count_nonzero(np.asarray(sums.valid)))
+        self.overflowed_sums += count_overflows(self.node.sums, BatchColumns(batch), batch.num_rows)
         return batch
 
     def _forget(self) -> None:
