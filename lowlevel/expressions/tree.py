@@ -7,7 +7,7 @@ Trees are immutable data, so a plan can be pickled into a Spark task. Every clas
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar
 
