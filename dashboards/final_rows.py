@@ -35,24 +35,31 @@ FINAL = "final"
 QUEUED_BATCHES = 16
 
 
+def final_format(path: Path, plan: Plan) -> Format:
+    """Return the format of a file of final rows, by its suffix.
+
+    Raises InputError for another suffix, and for a query without changes.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"--final-to {path}: expected a name with one of {', '.join(SUFFIXES)}")
+    if not plan.has_changes:
+        raise InputError(f"--final-to {path}: got a query without changes, expected EMIT CHANGES at its end")
+    return SUFFIXES[path.suffix.lower()]
+
+
 class FinalRows:
-    """The file of the final rows of a query with changes."""
+    """The file of the final rows of a query with changes over captures."""
 
     def __init__(self, path: Path, plan: Plan, times: Times | None, *, live: bool) -> None:
-        """Write into `path`, whose suffix selects the format. `times`: the form of times in text formats.
+        """Write into `path`. `times`: the form of times in text formats. Raises InputError as `final_format`.
 
-        `live`: the query reads live inputs, so users read the file while it grows. Raises InputError for another
-        suffix, and for a query without changes.
+        `live`: the query reads live inputs, so users read the file while it grows.
         """
-        if path.suffix.lower() not in SUFFIXES:
-            raise InputError(f"--final-to {path}: expected a name with one of {', '.join(SUFFIXES)}")
-        if not plan.has_changes:
-            raise InputError(f"--final-to {path}: got a query without changes, expected EMIT CHANGES at its end")
+        self._format = final_format(path, plan)
         self._path, self._times, self._live = path, times, live
-        self._format = SUFFIXES[path.suffix.lower()]
         self._plans = [plan, replace(plan.with_final_rows(), name=FINAL)]
         self._queue: Queue[pa.RecordBatch | None] = Queue(QUEUED_BATCHES)
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
 
     @contextlib.contextmanager
     def answer(
@@ -99,7 +106,7 @@ class FinalRows:
         batches = iter(self._queue.get, None)
         try:
             write_answer(self._plans[1], batches, self._format, sink, live=self._live, style=self._times)
-        except (OSError, ValueError, InputError) as error:
+        except Exception as error:  # the main thread raises it again
             self._error = error
             for _ in batches:  # the query must not wait for room in the queue
                 pass

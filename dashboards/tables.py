@@ -145,17 +145,18 @@ class Tables:
             query = with_values(query, compute)
         plan = self._compile(query)
 
-        @contextlib.contextmanager
-        def start() -> Iterator[Answer[pa.RecordBatch]]:
-            if self._engine.on != INLINE:
-                with self._start_on_spark(plan) as result:
-                    yield result
-                return
-            counters: list[Samples] = []
-            with contextlib.closing(run_tables(plan, self._tables, counters.append)) as rows:
-                yield Answer(rows, lambda: counters[0] if counters else Samples(), list, remedy=REMEDY)
+        return plan, lambda: self.run(plan)
 
-        return plan, start
+    @contextlib.contextmanager
+    def run(self, plan: Plan) -> Iterator[Answer[pa.RecordBatch]]:
+        """Open the tables and start a plan over them."""
+        if self._engine.on != INLINE:
+            with self._start_on_spark(plan) as result:
+                yield result
+            return
+        counters: list[Samples] = []
+        with contextlib.closing(run_tables(plan, self._tables, counters.append)) as rows:
+            yield Answer(rows, lambda: counters[0] if counters else Samples(), list, remedy=REMEDY)
 
     @contextlib.contextmanager
     def _start_on_spark(self, plan: Plan) -> Iterator[Answer[pa.RecordBatch]]:

@@ -356,7 +356,6 @@ def query(
         }
         given |= {"--on": on != INLINE and schema is None, "--sampling": sampling, "--layer": layer != Layer.OUTER}
         given |= {"several queries": several, "--describe": describe, "--packets-to": packets_to}
-        given |= {"--final-to": final_to}
         given |= {"--partial-matches": partial_matches}
         source = "--schema" if schema is not None else f"{results[0]}, the results of a run,"
         if wrong := next((name for name, value in given.items() if value), None):
@@ -366,7 +365,8 @@ def query(
             raise UsageError(f"{source} and {wrong}: expected {expected}")
         tables = _tables_of(schema, files, bindings, (on, settings))
         drawing = (plot, output is not None or format is not None)
-        _answer_tables(tables, queries[0], params, (kind, output, times, raw_csv, stats), changes, drawing)
+        _check_final_to(final_to, output, plot)
+        _answer_tables(tables, queries[0], params, (kind, output, times, raw_csv, stats), changes, drawing, final_to)
         return
     inline_options = {"--follow": follow, "--slack": slack, "--lull": lull, "--threads": threads}
     if describe:
@@ -392,10 +392,10 @@ def query(
         if file is not None and (several or on != INLINE):
             problem = "several queries" if several else f"--on {on}"
             raise UsageError(f"{name} {file}: got {problem}, expected one query and the inline engine")
-    if final_to is not None and final_to in (output, packets_to, plot):
-        raise UsageError(f"--final-to {final_to}: got the file of another option, expected another name")
-    if final_to is not None and packets_to is not None:
-        raise UsageError(f"--final-to {final_to}: got --packets-to {packets_to} too, expected one of them")
+    _check_final_to(final_to, output, plot)
+    for name, file in (("--packets-to", packets_to), ("--partial-matches", partial_matches)):
+        if file is not None and final_to is not None:
+            raise UsageError(f"--final-to {final_to}: got {name} {file} too, expected one of them")
     if partial_matches is not None:
         if packets_to is not None:
             raise UsageError(f"--packets-to and --partial-matches {partial_matches}: expected one of them")
@@ -542,14 +542,20 @@ def _answer_tables(
     style: tuple[Format, Path | None, Times | None, bool, bool],
     changes: ChangeForm | None,
     drawing: tuple[Path | None, bool],
+    final_to: Path | None,
 ) -> None:
-    """Answer a query over tables."""
+    """Answer a query over tables. Its final rows are computed in a second pass, because tables can be read again."""
     from dashboards.output.console import BelowBar, progress_bar, report, warn
     from dashboards.output.writers import open_output, write_answer
     from dashboards.stop_signals import interrupt_at_sigterm
 
     kind, output, times, raw_csv, stats = style
     plan, start = tables.bind(sql, params)
+    final_kind = None
+    if final_to is not None:
+        from dashboards.final_rows import final_format
+
+        final_kind = final_format(final_to, plan)
     drawn, form = _Drawing(plan, *drawing), _change_writer(plan, changes)
     with interrupt_at_sigterm(), start() as result:
         with progress_bar() as bar, open_output(output) as sink:
@@ -568,6 +574,17 @@ def _answer_tables(
             for warning in result.warnings():
                 warn(warning)
     drawn.write()
+    if final_kind is not None:
+        tables.progress.clear()  # the bar has ended
+        final_plan = plan.with_final_rows()
+        with interrupt_at_sigterm(), tables.run(final_plan) as final, open_output(final_to) as sink:
+            write_answer(final_plan, final.batches, final_kind, sink, style=times)
+
+
+def _check_final_to(final_to: Path | None, output: Path | None, plot: Path | None) -> None:
+    """Raise UsageError if two options name the same file."""
+    if final_to is not None and final_to in (output, plot):
+        raise UsageError(f"--final-to {final_to}: got the file of another option, expected another name")
 
 
 def _check_changes(form: ChangeForm, kind: Format, several: bool, plot: Path | None) -> None:

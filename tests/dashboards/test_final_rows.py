@@ -86,6 +86,30 @@ def test_what_has_no_final_rows_is_refused(capture: Path, sql: str, name: str, m
     assert list(tmp_path.iterdir()) == []
 
 
+LOG = """{"ts": "2024-05-01T10:00:01Z", "n": 1}
+{"ts": "2024-05-01T10:01:40Z", "n": 2}
+{"ts": "2024-05-01T10:00:09Z", "n": 4}
+"""
+
+
+def test_a_table_has_a_file_of_final_rows_too(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text(LOG)
+    (tmp_path / "schema").write_text("PROTOCOL log { TIME ts (banded_increasing(5 minutes)); UINT n; }")
+    sql = "SELECT sum(n) AS total FROM log [RANGE 1 minute]"
+    arguments = ("--schema", "schema", "--format", "csv", "--final-to", "final.csv")
+    status, changes, errors = run("query", "log.jsonl", f"{sql} EMIT CHANGES", *arguments, cwd=tmp_path)
+    assert (status, errors) == (0, "")
+    assert changes.splitlines()[0] == "window_start,window_end,total,weight,final"
+    _, final, _ = run("query", "log.jsonl", sql, "--schema", "schema", "--format", "csv", cwd=tmp_path)
+    assert (tmp_path / "final.csv").read_text() == final
+    assert [line.split(",")[-1] for line in final.splitlines()] == ["total", "5", "2"]
+    for query, file in ((sql, "other.csv"), (f"{sql} EMIT CHANGES", "answer.csv")):
+        options = ("--schema", "schema", "-o", "answer.csv", "--final-to", file)
+        status, _, errors = run("query", "log.jsonl", query, *options, cwd=tmp_path)
+        assert status != 0, errors
+        assert not (tmp_path / file).exists()
+
+
 def test_an_error_of_the_file_ends_the_query(capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise InputError("the disk is full")
