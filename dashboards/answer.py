@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -118,14 +118,16 @@ def answer(
     slack: Slack | None = None,
     lull: IdleRule | None = None,
     spark_settings: Mapping[str, str] | None = None,
+    frames: Mapping[str, Any] | None = None,
 ) -> Iterator[Answer[pa.RecordBatch]]:
     """Open the inputs and start the query. Raises InputError for an input that cannot be read.
 
     `on`: the engine. `slots`: slots of each low-level table. `slack`: allowed disorder.
-    `spark_settings`: settings of Spark that the user gave, for other engines than inline.
+    `spark_settings`: settings of Spark that the user gave, for other engines than inline. `frames`: for them, the
+    DataFrames of inputs by link.
     Raises ValueError if `threads`, `slack`, `lull` or a followed input is given and the engine is not inline.
     """
-    with answer_all([plan], inputs, slots, threads, slack, lull, on, spark_settings) as all_:
+    with answer_all([plan], inputs, slots, threads, slack, lull, on, spark_settings, frames) as all_:
         yield Answer((batch for _, batch in all_.batches), all_.samples, all_.readings, all_.run, all_.remedy)
 
 
@@ -151,6 +153,7 @@ def answer_all(
     lull: IdleRule | None = None,
     on: str = INLINE,
     spark_settings: Mapping[str, str] | None = None,
+    frames: Mapping[str, Any] | None = None,
 ) -> Iterator[Answer[tuple[int, pa.RecordBatch]]]:
     """Open the inputs and start the queries in one pass, on Spark in one job. Arguments and errors as for `answer`."""
     if on == INLINE:
@@ -166,7 +169,7 @@ def answer_all(
 
     captures = [source.path for source in inputs if source.is_capture]
     with open_finite_session(on, captures, spark_settings or {}) as spark:
-        batch = BatchRun(spark, plans, list(inputs), slots or TABLE_SLOTS)
+        batch = BatchRun(spark, plans, list(inputs), slots or TABLE_SLOTS, frames=frames or {})
         answers = zip(plans, batch.run(), strict=True)
         batches = (
             (number, rows)

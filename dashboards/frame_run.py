@@ -92,7 +92,7 @@ def start_frames(
         protocol = protocols[name.lower()]
         stream = FileStream.make(protocol.name, (), protocol.columns, protocol.times, [])
         streams[name.lower()] = stream
-        checked[stream.name] = check_frame(frame, stream)
+        checked[stream.name] = check_frame(frame, stream, is_streaming=True)
     plans = _compile({"query": queries} if isinstance(queries, str) else queries, streams)
     for plan in plans:
         for stream in streams.values():

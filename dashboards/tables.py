@@ -9,8 +9,9 @@ import tempfile
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import field
+from functools import reduce
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 
@@ -87,6 +88,8 @@ class Tables:
         self._check = check
         self._groups = groups
         self.progress = progress if progress is not None else []
+        self.frames: dict[str, list[Any]] = {}
+        """The DataFrames that Spark reads, by the name of their stream."""
 
     @classmethod
     def of_frames(cls, frames: Mapping[str, Frame]) -> Tables:
@@ -111,8 +114,8 @@ class Tables:
     ) -> Tables:
         """Read files or tables as the protocols of a schema: `files` for all of them, `streams` for single ones.
 
-        Spark reads tables from Parquet files, which are deleted with the returned object. Raises InputError for a file
-        that cannot be read, QueryError for a wrong schema.
+        Spark reads its own DataFrames where they are, and other tables from Parquet files, which are deleted with the
+        returned object. Raises InputError for a file that cannot be read, QueryError for a wrong schema.
         """
         protocols = parse_schema(read_schema(schema))
         given = dict(streams)
@@ -133,7 +136,11 @@ class Tables:
         if folder is not None:
             weakref.finalize(opened, shutil.rmtree, folder, ignore_errors=True)
         for name, value in named.items():
-            protocol, sources = protocols[name], _sources(value, folder)
+            protocol = protocols[name]
+            frames = [] if folder is None else _frames_of_spark(value)
+            if frames:
+                opened.frames[protocol.name] = frames
+            sources = [] if frames else _sources(value, folder)
             tables[name] = FileStream.make(protocol.name, sources, protocol.columns, protocol.times, progress)
         return opened
 
@@ -161,8 +168,20 @@ class Tables:
     @contextlib.contextmanager
     def _start_on_spark(self, plan: Plan) -> Iterator[Answer[pa.RecordBatch]]:
         streams = (self._tables[name.lower()] for name in dict.fromkeys(leaf.streams[0] for leaf in plan.leaves))
-        inputs = [table_input(stream) for stream in streams if isinstance(stream, FileStream)]
-        with answer(plan, inputs, self._engine.on, spark_settings=self._engine.settings) as result:
+        inputs, frames = [], {}
+        for stream in streams:
+            if not isinstance(stream, FileStream):
+                continue
+            if stream.name in self.frames:
+                from highlevel.spark.frame_reading import check_frame, frame_input
+
+                checked = [check_frame(frame, stream, is_streaming=False) for frame in self.frames[stream.name]]
+                frames[stream.name] = reduce(type(checked[0]).unionAll, checked)
+                inputs.append(frame_input(stream))
+            else:
+                inputs.append(table_input(stream))
+        settings = self._engine.settings
+        with answer(plan, inputs, self._engine.on, spark_settings=settings, frames=frames) as result:
             yield Answer(result.batches, result.samples, result.readings, remedy=REMEDY)
 
     def bind_all(self, texts: Mapping[str, str]) -> tuple[list[tuple[Plan, StartRun]], None]:
@@ -209,17 +228,23 @@ def _sources(value: Any, folder: Path | None) -> list[Source]:
     return sources
 
 
+def _frames_of_spark(value: Any) -> list[Any]:
+    """Return DataFrames of Spark, or none for other inputs. Raises InputError for both together."""
+    items = value if isinstance(value, list | tuple) else [value]
+    frames = [item for item in items if hasattr(item, "toArrow")]
+    if frames and len(frames) < len(items):
+        raise InputError("got DataFrames of Spark and other inputs for one name of a schema, expected one kind")
+    return frames
+
+
 def _write_frame(frame: Frame, folder: Path) -> list[Path]:
-    """Write a table as Parquet. Spark writes its own DataFrames, whose rows may not fit into this process."""
+    """Write a table as Parquet."""
     while folder.exists():
         folder = folder.with_name(f"{folder.name}-")
-    if hasattr(frame, "toArrow"):
-        cast(Any, frame).write.parquet(folder.as_uri())
-    else:
-        from pyarrow import parquet
+    from pyarrow import parquet
 
-        folder.mkdir()
-        parquet.write_table(arrow_table(frame), folder / "part.parquet")
+    folder.mkdir()
+    parquet.write_table(arrow_table(frame), folder / "part.parquet")
     return sorted(folder.glob("*.parquet"))
 
 

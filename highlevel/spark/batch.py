@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -50,6 +50,7 @@ from highlevel.spark.counters import Counts, add_counts
 from highlevel.spark.errors import make_report
 from highlevel.spark.executors import has_executors
 from highlevel.spark.finite_host import FiniteLevelTask
+from highlevel.spark.frame_reading import FrameTask
 from highlevel.spark.host import ARROW_SCHEMA
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.kernel_compilation import compile_kernels
@@ -69,7 +70,7 @@ NO_OUTPUT = ARROW_SCHEMA.empty_table()
 class BatchRun:
     """The answers of one or several queries with different names over finite inputs, in one job.
 
-    `say` receives warnings.
+    `say` receives warnings. `frames`: the DataFrames of inputs, by link (`highlevel.spark.frame_reading`).
 
     The answer of a query with changes consists of its final rows, with weights: a finite input has no results before
     its end. Call `run` once. Afterwards `samples` contains the counters, and `readings` describes how each input was
@@ -89,6 +90,7 @@ class BatchRun:
     measure: bool = False
     measurements: list[Measurement] = field(default_factory=list)
     task_seconds: list[float] = field(default_factory=list)
+    frames: Mapping[str, DataFrame] = field(default_factory=dict)
     say: Callable[[str], None] = lambda line: print(f"wiretide: {line}", file=sys.stderr)
 
     def __post_init__(self) -> None:
@@ -104,7 +106,7 @@ class BatchRun:
         check_one_input(self._leaves, used_inputs)
         allow_open_files(len(used_inputs))
         self.inputs = [input_.absolute() for input_ in used_inputs]
-        self.files = [input_.table or open_finite(input_.path, "the batch engine") for input_ in used_inputs]
+        self.files = [input_.rows or open_finite(input_.path, "the batch engine") for input_ in used_inputs]
         for kind in self._kinds - {TABLE}:
             compile_kernels(kind)
 
@@ -159,6 +161,10 @@ class BatchRun:
         sizes = tuple(input_size(file) for file in self.files)
         reader = RangeReader(assignment, sizes, tuple(tasks), self.slots, self.measure)
         rows = self.spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(reader, BETWEEN_LEVELS)
+        for number, input_ in enumerate(assignment.inputs):
+            if input_.frame is not None:  # a task of `reader` sends its end
+                frame_task = FrameTask(assignment, number, is_finite=True)
+                rows = rows.unionAll(self.frames[input_.link].mapInArrow(frame_task, BETWEEN_LEVELS))
         for level in range(assignment.levels):
             host = FiniteLevelTask(assignment, level, self.measure)
             rows = rows.repartitionById(assignment.partitions, "part").mapInArrow(host, host.schema)

@@ -1,11 +1,12 @@
-"""Streaming DataFrames of Spark as inputs of the stream engine, in the micro-batches into which Spark divides them.
+"""DataFrames of Spark as inputs of both engines; streaming DataFrames in the micro-batches of Spark.
 
-    streaming DataFrame ──► tasks: declared columns and types ──► packed rows ──► operators, as for other inputs
+    DataFrame ──► tasks: declared columns and types ──► packed rows ──► operators, as for other inputs
 
-The rows of a micro-batch have no order, so the tasks send no watermarks. The schema states how much older than the
-newest row a row may be. The totals contain the newest time of all micro-batches so far. The next micro-batch processes
-its own rows, and then the watermark that follows from this time. So a row is late only if it is too old in comparison
-with the rows of earlier micro-batches, and a repeated micro-batch has the same late rows.
+The rows of a DataFrame have no order, so the tasks send no watermarks. The batch engine processes all rows before the
+end of the input, so no row is late. For streams, the schema states how much older than the newest row a row may be. The
+totals contain the newest time of all micro-batches so far. The next micro-batch processes its own rows, and then the
+watermark that follows from this time. So a row is late only if it is too old in comparison with the rows of earlier
+micro-batches, and a repeated micro-batch has the same late rows.
 """
 
 from __future__ import annotations
@@ -40,22 +41,25 @@ def frame_input(stream: FileStream) -> Input:
     return Input(stream.name, Path("/dataframe", stream.name), stream.name, frame=stream)
 
 
-def check_frame(frame: object, stream: FileStream) -> DataFrame:
-    """Return a streaming DataFrame with the declared columns only.
+def check_frame(frame: object, stream: FileStream, *, is_streaming: bool) -> DataFrame:
+    """Return a DataFrame with the declared columns only.
 
     Raises ValueError for another object, and InputError for a missing column, for a column of another type, and for a
-    schema without watermarks.
+    stream whose schema has no watermarks.
     """
     got = f"{type(frame).__module__}.{type(frame).__qualname__}"
+    kind = "a streaming DataFrame" if is_streaming else "a DataFrame"
     if not isinstance(frame, DataFrame) or got.startswith("pyspark.sql.connect."):
-        raise ValueError(f"{stream.name}: got {got}, expected a streaming DataFrame of a classic session of Spark")
-    if not frame.isStreaming:
+        raise ValueError(f"{stream.name}: got {got}, expected {kind} of a classic session of Spark")
+    if is_streaming and not frame.isStreaming:
         raise ValueError(
             f"{stream.name}: got a DataFrame that does not stream, expected one of spark.readStream; wiretide.query "
             "reads other DataFrames"
         )
+    if frame.isStreaming and not is_streaming:
+        raise ValueError(f"{stream.name}: got a streaming DataFrame, expected another one; wiretide.stream reads it")
     time = next(iter(stream.times), None)
-    if time is None or stream.band(time) is None:
+    if is_streaming and (time is None or stream.band(time) is None):
         raise InputError(
             f"{stream.name}: got a schema without watermarks, expected a TIME with increasing or banded_increasing"
         )
@@ -77,24 +81,29 @@ def check_plan(plan: Plan, stream: FileStream) -> None:
 
 @dataclass(frozen=True)
 class FrameTask:
-    """The function of the tasks that read input `input_number`. Picklable."""
+    """The function of the tasks that read input `input_number`. Picklable. `is_finite`: for the batch engine."""
 
     assignment: InputAssignment
     input_number: int
+    is_finite: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one task for each leaf, and then the newest time. Raises InputError for a wrong value."""
+        """Yield the rows of one task for each leaf. For the stream engine, then yield the newest time.
+
+        Raises InputError for a wrong value.
+        """
         return run_task(self._read(batches))
 
     def _read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         stream = self.assignment.inputs[self.input_number].frame
         assert stream is not None, "the input is a DataFrame"
         context = TaskContext.get()
-        sequence = 0 if context is None else context.partitionId()
+        sequence = -1 if context is None else -1 - context.partitionId()  # the end of a finite input has 0
         newest = BEGINNING
         for table in _collect(batches):
             for _, rows, _ in replace(stream, sources=(table,)).rows():
-                newest = max(newest, pc.max(rows[stream.times[0]]).as_py())
+                if not self.is_finite:
+                    newest = max(newest, pc.max(rows[stream.times[0]]).as_py())
                 for reader in self.assignment.readers(self.input_number):
                     leaf_output = LeafOutput(BEGINNING, [rows_of_leaf(self.assignment.leaf(reader), rows)])
                     yield make_batch([*leaf_rows(self.assignment, reader, self.input_number, sequence, leaf_output)])

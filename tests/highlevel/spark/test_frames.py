@@ -1,4 +1,4 @@
-"""Streaming DataFrames as inputs of queries.
+"""DataFrames of Spark as inputs of queries, streaming ones and others.
 
 The tests find a window that is final before the schema allows it, a row that is lost or counted twice, also after a
 restart and in an empty micro-batch; a wrong DataFrame that is accepted; and results that depend on the order of rows.
@@ -171,6 +171,27 @@ def test_a_run_continues_and_its_results_are_those_of_one_pass(folder_of_rows: A
         schema=SCHEMA.replace("5 seconds", "1 hour"),
     )
     assert found.items() <= found_in(in_one_pass).items()
+
+
+@pytest.mark.spark
+def test_the_tasks_read_dataframes_that_do_not_stream(folder_of_rows: Any, spark: Any, tmp_path: Path) -> None:
+    _, stream = folder_of_rows
+    rows = draw_rows(Random(9), 200, 100)
+    Random(10).shuffle(rows)  # many rows would be late in this order
+    frame = spark.createDataFrame(table_of(rows)).withColumnRenamed("user", "USER")
+    assert found_in(wiretide.query(SQL, frame, schema=SCHEMA, on="local")) == windows_of(rows)
+    parts = [spark.createDataFrame(table_of(part)).repartition(3) for part in (rows[:50], rows[50:])]
+    both = {"logins": parts}
+    assert found_in(wiretide.query(SQL, streams=both, schema=SCHEMA, on="local")) == windows_of(rows)
+    count = "SELECT count(*) AS n FROM logins"
+    empty = wiretide.query(count, frame.limit(0), schema=SCHEMA, on="local")
+    assert empty.equals(wiretide.query(count, table_of([]), schema=SCHEMA))
+    with pytest.raises(ValueError, match=r"got a streaming DataFrame, expected another one; wiretide\.stream"):
+        wiretide.query(SQL, stream, schema=SCHEMA, on="local")
+    with pytest.raises(InputError, match="no column bytes of logins; the columns are: ts, USER, src"):
+        wiretide.query(SQL, frame.drop("bytes"), schema=SCHEMA, on="local")
+    with pytest.raises(InputError, match="got DataFrames of Spark and other inputs for one name of a schema"):
+        wiretide.query(SQL, streams={"logins": [frame, table_of([])]}, schema=SCHEMA, on="local")
 
 
 @pytest.mark.spark
