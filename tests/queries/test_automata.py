@@ -165,6 +165,27 @@ def test_changes_add_up_to_the_answer_in_every_order(name: str, wait: str) -> No
     assert not -total
 
 
+def test_A18_the_rows_of_a_match_are_those_whose_lifetimes_contain_the_result() -> None:
+    rows = ticks("".join(random.Random(18).choices("ab", k=60)))
+    query = (
+        "SELECT {0} FROM ticks MATCH_RECOGNIZE (ORDER BY ts {1} PATTERN (A B+) DEFINE A AS kind = 'a', B AS kind = 'b')"
+    )
+    every = wiretide.query(
+        query.format("number, ts", "MEASURES match_number() AS number ALL ROWS PER MATCH"), frame(rows), schema=SCHEMA
+    ).to_pylist()
+    one = wiretide.query(
+        query.format("*", "MEASURES match_number() AS number, first(ts) AS begun, last(ts) AS ended ONE ROW PER MATCH"),
+        frame(rows),
+        schema=SCHEMA,
+    ).to_pylist()
+    times = [row[0] for row in rows]
+    assert len(one) > 8
+    for match in one:
+        begin, end = (match[name].value // 10**9 for name in ("begun", "ended"))
+        found = [row["ts"].value // 10**9 for row in every if row["number"] == match["number"]]
+        assert found == [time for time in times if begin <= time <= end]
+
+
 def test_a_withdrawn_row_withdraws_the_results_over_its_place() -> None:
     rows = ticks("aab")
     schema = SCHEMA.replace("ULLONG seq", "LLONG seq")

@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 import pytest
 
 from highlevel.patterns import arc_kernels, entry_kernels
-from highlevel.patterns.automaton import Arc, Automaton
+from highlevel.patterns.automaton import Arc, Automaton, Field
 from highlevel.patterns.operator import PatternOperator
 from highlevel.speculation.lifetimes.model import change_schema, weighted
+from lowlevel.expressions.tree import Column, Expression, transform
 from lowlevel.punctuation import BEGINNING, END
 from tests.harness.plain_kernels import plain
 from tests.references.automata import Row, Run, random_arc, random_automaton, random_row, results, runs_by_row, tie_of
@@ -215,3 +216,110 @@ def test_A08_random_changes_of_arcs_give_the_results_and_runs_of_the_definition(
                 comparison.step()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {comparison.automaton}") from error
+
+
+def inserts(rows: list[Row], **more: list[int]) -> pa.RecordBatch:
+    """Return rows of one partition as changes. `more`: values of further columns."""
+    changes = [
+        {"type": 0, "vs": row.start, "ve": row.stop, "part": "x", **row.values}
+        | {name: values[index] for name, values in more.items()}
+        for index, row in enumerate(rows)
+    ]
+    return pa.RecordBatch.from_pylist(
+        changes, change_schema(pa.schema([*PAYLOAD, *((name, pa.int64()) for name in more)]))
+    )
+
+
+def totals(changes: pa.RecordBatch, names: list[str]) -> Counter[tuple[Any, ...]]:
+    """Return the sum of the weights of each result: the times of its first and last row, its end, and `names`."""
+    total: Counter[tuple[Any, ...]] = Counter()
+    for row in weighted(changes).to_pylist():
+        total[row["match_start"], row["vs"], row["ve"], *(row[name] for name in names)] += row["weight"]
+    return total
+
+
+def rows_in_order(draw: random.Random, count: int) -> list[Row]:
+    return [random_row(draw, time, 0) for time in sorted(draw.sample(range(40), count))]
+
+
+def test_A11_random_numbered_rows_give_the_results_of_the_definition_and_withdraw_nothing() -> None:
+    for seed in range(100):
+        draw = random.Random(seed)
+        automaton = random_automaton(draw)
+        rows = [replace(row, tie=number) for number, row in enumerate(rows_in_order(draw, 9))]
+        operator = PatternOperator(inserts([], number=[]).schema, automaton, number="number")
+        total: Counter[tuple[Any, ...]] = Counter()
+        arrived: list[Row] = []
+        for row in draw.sample(rows, 8):  # one number is missing
+            arrived.append(row)
+            changes = operator.process(inserts([row], number=[row.tie]))
+            assert 1 not in changes.column("type").to_pylist(), f"seed {seed}"
+            total += totals(changes, [field.name for field in automaton.register])
+            expected = results(automaton, arrived, is_numbered=True)
+            assert total == Counter((*times, *register) for *times, register, _ in expected), f"seed {seed}"
+
+
+def test_A17_a_change_of_arcs_gives_the_results_of_a_restart_that_reads_all_rows_again() -> None:
+    for seed in range(100):
+        draw = random.Random(seed)
+        automaton = random_automaton(draw)
+        states = [name for name in automaton.states if name != "last"]
+        added = [replace(random_arc(draw, states, automaton.register), begin=draw.randint(0, 40)) for _ in range(3)]
+        kept = [arc for arc in automaton.arcs if arc.is_silent or draw.random() < 0.7]
+        rows = inserts(rows_in_order(draw, 12))
+        operator = PatternOperator(CHANGES, automaton)
+        names = [field.name for field in automaton.register]
+        total = totals(operator.process(rows), names)
+        total.update(totals(operator.change_arcs([*kept, *added]), names))
+        restarted = replace(automaton, arcs=(*kept, *added), other_states=automaton.finals)
+        assert +total == totals(PatternOperator(CHANGES, restarted).process(rows), names), f"seed {seed}"
+        assert not -total, f"seed {seed}"
+
+
+def with_prefix(automaton: Automaton, prefix: str) -> Automaton:
+    """Return an automaton whose states and fields have a prefix."""
+    fields = {field.name for field in automaton.register}
+
+    def rename(part: Expression) -> Expression | None:
+        return replace(part, name=prefix + part.name) if isinstance(part, Column) and part.name in fields else None
+
+    arcs = tuple(
+        replace(
+            arc,
+            source=prefix + arc.source,
+            target=prefix + arc.target,
+            fence=transform(arc.fence, rename),
+            transfer=tuple((prefix + name, transform(value, rename)) for name, value in arc.transfer),
+        )
+        for arc in automaton.arcs
+    )
+    register = tuple(Field(prefix + field.name, field.initial) for field in automaton.register)
+    return Automaton(prefix + automaton.start, tuple(prefix + name for name in automaton.finals), arcs, register, 8)
+
+
+def test_A19_a_merged_automaton_has_the_results_of_its_parts() -> None:
+    for seed in range(40):
+        draw = random.Random(seed)
+        parts = [with_prefix(random_automaton(draw), prefix) for prefix in ("one.", "two.")]
+        register = tuple(field for part in parts for field in part.register)
+        branches = [Arc("start", part.start, is_silent=True) for part in parts]
+        arcs = (*branches, *(arc for part in parts for arc in part.arcs))
+        merged = Automaton("start", tuple(name for part in parts for name in part.finals), arcs, register, 8)
+        rows = inserts(draw.sample(rows_in_order(draw, 12), 12))
+        names = [field.name for field in register]
+        expected: set[tuple[Any, ...]] = set()
+        for part in parts:
+            own = [field.name for field in part.register]
+            for (*times, fields), weight in _with_fields(PatternOperator(CHANGES, part).process(rows), own):
+                values = {field.name: field.initial.value for field in register} | fields
+                expected |= {(*times, *(values[name] for name in names))} if weight else set()
+        found = totals(PatternOperator(CHANGES, merged).process(rows), names)
+        assert {result for result, weight in found.items() if weight} == expected, f"seed {seed}"
+
+
+def _with_fields(changes: pa.RecordBatch, names: list[str]) -> list[tuple[tuple[Any, ...], int]]:
+    """Return each result with its register as a dictionary, and its weight."""
+    return [
+        ((*result[:3], dict(zip(names, result[3:], strict=True))), weight)
+        for result, weight in totals(changes, names).items()
+    ]

@@ -68,9 +68,9 @@ def vs_after_a_drop(last_arcs: Iterable[Arc], window: int | None) -> Automaton:
 class Stream:
     """An operator over rows of one partition, and the changes that it has returned."""
 
-    def __init__(self, automaton: Automaton, types: Mapping[str, pa.DataType]) -> None:
+    def __init__(self, automaton: Automaton, types: Mapping[str, pa.DataType], number: str | None = None) -> None:
         self.schema = change_schema(pa.schema(list(types.items())))
-        self.operator = PatternOperator(self.schema, automaton)
+        self.operator = PatternOperator(self.schema, automaton, number=number)
         self.fields = [field.name for field in automaton.register]
         self.returned: list[pa.RecordBatch] = []
 
@@ -150,7 +150,7 @@ def test_A01_an_arc_survives_pickling_and_its_compiled_form_has_the_types_of_the
     assert compiled.row_integers == compiled.row_floats == ()
 
 
-def test_EX2_A02_an_ordered_run_accepts_once_with_the_register_of_the_digest() -> None:
+def test_EX1_EX2_A02_an_ordered_run_accepts_once_with_the_register_of_the_digest() -> None:
     stream = ticks()
     accepted = [change for time, change in TICKS.items() for change in stream.add(time, change=change)]
     assert accepted == [("insert", 7, 8, (0, 2))]
@@ -217,6 +217,16 @@ def test_A09_memory_is_bounded_while_watermarks_follow_the_rows() -> None:
         stream.add(time, change=[BIG_DROP, DOWN, UP][time % 3])
         stream.punctuate(time - 5)
     assert stream.operator.matches.entry_count <= 7
+
+
+def test_EX3_A11_with_numbers_a_late_row_fills_its_gap_and_nothing_is_removed() -> None:
+    stream = Stream(vs_after_a_drop(last_v(2), 7), {"change": pa.float64(), "number": pa.int64()}, "number")
+    for number, time in enumerate((1, 2, 3, 4, 5, 7), 1):
+        stream.add(time, change=TICKS[time], number=number + (time == 7))
+    assert 7 not in stream.runs()  # the row waits for number 6
+    before = stream.counters()
+    assert stream.add(6, change=DOWN, number=6) == [("insert", 7, 8, (0, 2))]
+    assert [after - count for after, count in zip(stream.counters(), before, strict=True)] == [2, 1, 0]
 
 
 @pytest.mark.parametrize("k_changes", [True, False])
@@ -363,7 +373,7 @@ def test_EX10_A16_a_pattern_with_a_hole_gives_the_missing_row() -> None:
     assert stream.add(15, kind="middle", ts=15) == [("retract", 30, END, (20,))]
 
 
-def test_the_counter_example_of_section_3_9_keeps_the_run_that_a_row_between_needs() -> None:
+def test_A13_the_counter_example_of_section_3_9_keeps_the_run_that_a_row_between_needs() -> None:
     arcs = tuple(
         Arc(source, target, is_kind(kind))
         for source, target, kind in [("q0", "q", "0"), ("q", "q2", "1"), ("q2", "q3", "2"), ("q3", "q4", "3")]

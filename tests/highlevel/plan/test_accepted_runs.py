@@ -1,4 +1,4 @@
-"""Arcs of an automaton in a file that changes while rows arrive (ARCS FROM): hand-checked changes, and restarts.
+"""The operator of AUTOMATON: a file of arcs that changes while rows arrive (ARCS FROM), restarts, and its meters.
 
 Finds: an arc that applies to rows before it was added, an arc with FROM that misses the rows in memory, a removed arc
 whose results stay, an arc that a restart applies to other rows, and a wrong file that ends the query.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -184,3 +185,40 @@ def test_A08_a_wrong_file_leaves_the_arcs_as_they_were(tmp_path: Path) -> None:
         assert stream.add((1, 7)) == [(1, 1, 7)]
     stream.write("")
     assert stream.add((2, 7)) == []
+
+
+def test_A20_the_meters_count_rows_changes_late_rows_and_memory(tmp_path: Path) -> None:
+    stream = Stream(HITS.replace("ARCS FROM", "ARC idle TO seen ARCS FROM") + CHANGES, tmp_path / "r.arcs", SEVEN)
+    operator = stream.operator
+    stream.add((1, 0), (5, 7), (6, 0))
+    # A row begins a run in `seen`, and the row with port 7 also one in `hit`.
+    assert (operator.received, operator.results, operator.late, operator.rows_held) == (3, 1, 0, 4)
+    memory = operator.bytes
+    stream.punctuate(6)
+    stream.add((2, 7), (8, 7))
+    assert (operator.received, operator.results, operator.late) == (5, 2, 1)
+    stream.add(*((10 + second % 80, 0) for second in range(9_000)))
+    assert operator.rows_held > 9_000
+    assert operator.bytes > memory
+    stream.punctuate(END)
+    assert operator.rows_held == 0
+
+
+def test_A10_rows_that_wait_longer_cause_fewer_corrections_and_none_if_they_wait_for_the_watermark(
+    tmp_path: Path,
+) -> None:
+    draw = Random("sigma")
+    rows = [(time, draw.choice((1, 2, 3))) for time in range(200)]
+    late = sorted(rows, key=lambda row: row[0] + draw.choice((0, 0, 0, 5, 30)))
+    arcs = "ARC idle TO seen WHEN srcPort = 1 SET rule = len; ARC seen TO hit WHEN srcPort = 2"
+    withdrawn, totals = [], []
+    for wait in ("0", "10 seconds", "FOREVER"):
+        stream = Stream(
+            f"{HITS} WITH CONSISTENCY (WAIT {wait}, REMEMBER FOREVER) EMIT CHANGES", tmp_path / "r.arcs", arcs
+        )
+        changes = [change for row in late for change in stream.add(row)] + stream.punctuate(END)
+        withdrawn.append(sum(weight < 0 for weight, *_ in changes))
+        totals.append(+stream.total)
+    expected = Counter((time, 0) for (_, one), (time, two) in pairwise(rows) if (one, two) == (1, 2))
+    assert totals == [expected] * 3
+    assert withdrawn[0] > withdrawn[1] > withdrawn[2] == 0
