@@ -53,11 +53,15 @@ KEYS = 10_000
 JOIN_LIFETIME = 20_000
 """Keys of the join, and how long its rows are true: two rows of a key at a time."""
 
+ONE_KEY = (10_000, 100_000)
+"""Rows of the joins of one key. Each row ends when the next row of its side begins. No CTI forgets them."""
+
 
 def run(setting: Setting) -> Report:
     """Measure rows per second of every operator."""
     rows = setting.packets(MILLION)
     found, waiting, recomputing = on_one_core(measure, rows, setting.runs(3), LATE)
+    of_one_key = on_one_core(measure_one_key, setting.runs(3))
     report = Report("C2")
     report.table(
         f"{rows:,} rows in micro-batches of {BATCH:,}, M rows/s",
@@ -74,6 +78,11 @@ def run(setting: Setting) -> Report:
             for late in LATE
         ],
     )
+    report.table(
+        "A join of rows with one key, which follow each other",
+        ("rows", "M rows/s"),
+        [(f"{count:,}", f"{rate / 1e6:.2f}") for count, rate in of_one_key.items()],
+    )
     judged = not setting.quick
     for name, target in ((COUNT_SUM, ">= 1000000"), (MEDIAN, ">= 200000"), (LARGEST, ">= 200000"), (JOIN, ">= 300000")):
         slowest = min(found[name, late] for late in LATE)
@@ -81,6 +90,8 @@ def run(setting: Setting) -> Report:
     quotients = [min(found[name, late] / recomputing[name, late] for name in (*RECOMPUTE, JOIN)) for late in LATE]
     report.require("rows/s, each operator / recomputing the window, in order", quotients[0], ">= 2", judged)
     report.require("rows/s, each operator / recomputing the window, late rows", min(quotients[1:]), ">= 1.5", judged)
+    fewer, more = of_one_key.values()
+    report.require("rows/s, join of one key, 100 000 rows / 10 000 rows", more / fewer, ">= 0.5", judged)
     cost = min(found[name, LATE[1]] / waiting[name, LATE[1]] for name in (*AGGREGATES, JOIN))
     report.require("rows/s, each operator / waiting for a CTI, 5 % late", cost, ">= 0.5", judged)
     return report
@@ -110,6 +121,16 @@ def measure(rows: int, runs: int, parts_late: tuple[float, ...]) -> tuple[Rates,
         keys = random.integers(0, KEYS, (2, RECOMPUTED + JOIN_LIFETIME))
         recomputing[JOIN, late] = 2 * RECOMPUTED / least(partial(recompute_pairs, keys), runs)
     return found, waiting, recomputing
+
+
+def measure_one_key(runs: int) -> dict[int, float]:
+    """Return rows per second of a join of one key, by the number of rows."""
+    rates = {}
+    for rows in ONE_KEY:
+        work = Workload(rows // 2, 1)
+        left, right = (list(batches(work, BATCH, seed, cti_every=rows)) for seed in (1, 2))
+        rates[rows] = rows / least(partial(join, left, right), runs)
+    return rates
 
 
 def least(work: Callable[[], object], runs: int) -> float:

@@ -1,7 +1,8 @@
 """LifetimeJoin: pairs of rows with equal keys, true while both rows are true (Goldstein et al., CEDR, §3.4).
 
-Each side stores its rows by key. A change of one side is compared with the stored rows of the other side. An insert
-gives a pair for each row whose lifetime overlaps, and a retraction shortens the pairs of its row. A pair whose other
+Each side stores its rows by key, by start and end (`kernels.interval_tree`). A change of one side is compared
+with the stored rows of the other side whose lifetimes overlap. So its cost does not depend on the other rows of a key.
+An insert gives a pair for each row that overlaps, and a retraction shortens the pairs of its row. A pair whose other
 row begins after the new end is retracted completely. Lifetimes are half-open: if one row ends when the other begins,
 there is no pair.
 
@@ -19,17 +20,36 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
-from capture.native import Integer, Integers, helper, kernel
+from capture.native import Integer, Integers, kernel
 from highlevel.groups.keys import Keys
 from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT
+from highlevel.speculation.lifetimes.kernels.interval_tree import (
+    HIGH,
+    IN_LIST,
+    KEY,
+    KEY_WORDS,
+    LATEST,
+    LINK,
+    LIST,
+    LOW,
+    PATH_WORDS,
+    ROOT,
+    ROW,
+    ROW_WORDS,
+    VE,
+    VS,
+    Store,
+    high_start,
+    remove_ended,
+    shorten_row,
+    store_row,
+)
 from highlevel.speculation.lifetimes.kernels.records import (
     FREE_RECORD,
     LIST_WORDS,
     LIVE_RECORDS,
     NONE,
     USED_RECORDS,
-    free_record,
-    take_record,
 )
 from highlevel.speculation.lifetimes.model import (
     LifetimeError,
@@ -43,24 +63,21 @@ from highlevel.speculation.lifetimes.model import (
 )
 from lowlevel.punctuation import BEGINNING, END
 
-VS, VE, ROW, KEY, LINK, ROW_WORDS = range(6)
-"""Words of a stored row: its lifetime, the number of its values, the number of its key, and the next row of the key."""
-
 CHANGE, OTHER, PAIR_START, PAIR_END, PAIR_NEW_END, PAIR_WORDS = range(6)
 """Words of a pair: its change, the stored row of the other side, and its times."""
+
+COUNT, NODE, DEPTH, NEXT_ROW, SUBTREES = range(5)
+"""Words of the state of the pairs: their number, and where the search of an interrupted change continues: the node and
+its depth, or NONE, the next row with the start of the node, and the number of subtrees that follow.
+"""
+
+STACK_WORDS = 2 * PATH_WORDS
+"""A subtree and its depth for each step of a path."""
 
 MIN_ROOM = 4_096
 
 SIDES, CTIS = ("left", "right"), "ctis"
 """Tables of a snapshot: the stored rows of each side, and the CTIs of the sides and of the pairs."""
-
-
-class Store(NamedTuple):
-    """The rows of a side, for kernels. `heads`: the first row of each key. `state`: the list of rows (`records`)."""
-
-    rows: Integers
-    heads: Integers
-    state: Integers
 
 
 class JoinChanges(NamedTuple):
@@ -75,51 +92,15 @@ class JoinChanges(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """The output of the kernel: `count[0]` pairs, at most `room`.
+    """The output of the kernel: at most `room` pairs.
 
-    `at`: the stored row with which a change continues that was interrupted because there was no room, or NONE.
+    A change is interrupted if there is no room. Then `state` and `stack` contain where its search continues.
     """
 
     words: Integers
     room: Integer
-    count: Integers
-    at: Integers
-
-
-@helper
-def store_row(store: Store, start, stop, row, key):  # type: ignore[no-untyped-def]
-    """Store a row."""
-    rows, state = store.rows, store.state
-    added = take_record(rows, state, 0, ROW_WORDS, LINK)
-    base = added * ROW_WORDS
-    rows[base + VS] = start
-    rows[base + VE] = stop
-    rows[base + ROW] = row
-    rows[base + KEY] = key
-    rows[base + LINK] = store.heads[key]
-    store.heads[key] = added
-
-
-@helper
-def shorten_row(store: Store, start, stop, new_stop, row, key, other_cti):  # type: ignore[no-untyped-def]
-    """Shorten or remove a stored row. Return 0 if it is not stored."""
-    rows, before, at = store.rows, NONE, store.heads[key]
-    while at != NONE:
-        base = at * ROW_WORDS
-        if rows[base + ROW] == row and rows[base + VS] == start and rows[base + VE] == stop:
-            if new_stop > start and new_stop > other_cti:
-                rows[base + VE] = new_stop
-                return 1
-            following = rows[base + LINK]
-            if before == NONE:
-                store.heads[key] = following
-            else:
-                rows[before * ROW_WORDS + LINK] = following
-            rows[base + KEY] = NONE
-            free_record(rows, store.state, 0, ROW_WORDS, LINK, at)
-            return 1
-        before, at = at, rows[base + LINK]
-    return 0
+    state: Integers
+    stack: Integers
 
 
 @kernel("i64(Store, Store, JoinChanges, i64, i64, i64, Pairs)")
@@ -129,34 +110,62 @@ def join_changes(own: Store, other: Store, changes: JoinChanges, begin, end, oth
     `other_cti` is the CTI of the other side. CTIs among the changes are skipped. Return the number of the next change:
     `end`, or less if there is no room for more pairs. The store needs room for one row per change.
     """
+    rows, stack, count = other.rows, pairs.stack, pairs.state[COUNT]
     for change in range(begin, end):
         kind = changes.kind[change]
         if kind == CTI:
             continue
         start, stop, new_stop = changes.start[change], changes.stop[change], changes.new_stop[change]
         key = changes.key[change]
-        at = pairs.at[0] if pairs.at[0] != NONE else other.heads[key]
-        pairs.at[0] = NONE
-        while at != NONE:
-            if pairs.count[0] == pairs.room:
-                pairs.at[0] = at
-                return change
-            base = at * ROW_WORDS
-            first, last = max(start, other.rows[base + VS]), min(stop, other.rows[base + VE])
-            if first < last and (kind == INSERT or new_stop < last):
-                to = pairs.count[0] * PAIR_WORDS
-                pairs.words[to + CHANGE] = change
-                pairs.words[to + OTHER] = other.rows[base + ROW]
-                pairs.words[to + PAIR_START] = first
-                pairs.words[to + PAIR_END] = last
-                pairs.words[to + PAIR_NEW_END] = max(new_stop, first)
-                pairs.count[0] += 1
-            at = other.rows[base + LINK]
+        # A retraction changes the pairs with rows that end after the new end.
+        first = start if kind == INSERT else max(start, new_stop)
+        node, depth, at, subtrees = pairs.state[NODE], pairs.state[DEPTH], pairs.state[NEXT_ROW], pairs.state[SUBTREES]
+        if node == NONE:
+            node, at = IN_LIST, other.keys[key * KEY_WORDS + LIST]
+            depth, subtrees = NONE, 0
+        while node != NONE:
+            while at != NONE:
+                to = at * ROW_WORDS
+                if rows[to + VE] > first and rows[to + VS] < stop:
+                    if count == pairs.room:
+                        pairs.state[COUNT], pairs.state[SUBTREES] = count, subtrees
+                        pairs.state[NODE], pairs.state[DEPTH], pairs.state[NEXT_ROW] = node, depth, at
+                        return change
+                    pair, pair_start = count * PAIR_WORDS, max(start, rows[to + VS])
+                    pairs.words[pair + CHANGE] = change
+                    pairs.words[pair + OTHER] = rows[to + ROW]
+                    pairs.words[pair + PAIR_START] = pair_start
+                    pairs.words[pair + PAIR_END] = min(stop, rows[to + VE])
+                    pairs.words[pair + PAIR_NEW_END] = max(new_stop, pair_start)
+                    count += 1
+                at = rows[to + LINK]
+            if node == IN_LIST:
+                low, high, least_high = other.keys[key * KEY_WORDS + ROOT], NONE, 0
+            else:
+                low, high = rows[node * ROW_WORDS + LOW], rows[node * ROW_WORDS + HIGH]
+                least_high = high_start(rows[node * ROW_WORDS + VS], depth)
+            node = NONE
+            if high != NONE and rows[high * ROW_WORDS + LATEST] > first and least_high < stop:
+                node = high
+            if low != NONE and rows[low * ROW_WORDS + LATEST] > first:
+                if node != NONE:
+                    stack[2 * subtrees], stack[2 * subtrees + 1] = node, depth + 1
+                    subtrees += 1
+                node = low
+            depth += 1
+            if node == NONE and subtrees:
+                subtrees -= 1
+                node, depth = stack[2 * subtrees], stack[2 * subtrees + 1]
+            at = node
+            if node != NONE and (rows[node * ROW_WORDS + VE] <= first or rows[node * ROW_WORDS + VS] >= stop):
+                at = NONE
+        pairs.state[NODE] = NONE
         if kind == INSERT:
             if stop > other_cti:
                 store_row(own, start, stop, changes.row[change], key)
         else:
             shorten_row(own, start, stop, new_stop, changes.row[change], key, other_cti)
+    pairs.state[COUNT] = count
     return end
 
 
@@ -166,23 +175,8 @@ def forget_rows(store: Store, until):  # type: ignore[no-untyped-def]
     rows, state = store.rows, store.state
     for row in range(state[USED_RECORDS]):
         base = row * ROW_WORDS
-        key = rows[base + KEY]
-        if key == NONE or rows[base + VE] > until:
-            continue
-        # This removes all old rows of the key at once: afterwards all its rows end after `until`.
-        before, at = NONE, store.heads[key]
-        while at != NONE:
-            following = rows[at * ROW_WORDS + LINK]
-            if rows[at * ROW_WORDS + VE] <= until:
-                if before == NONE:
-                    store.heads[key] = following
-                else:
-                    rows[before * ROW_WORDS + LINK] = following
-                rows[at * ROW_WORDS + KEY] = NONE
-                free_record(rows, state, 0, ROW_WORDS, LINK, at)
-            else:
-                before = at
-            at = following
+        if rows[base + KEY] != NONE and rows[base + VE] <= until:
+            remove_ended(store, row, until)
     return state[LIVE_RECORDS]
 
 
@@ -194,7 +188,8 @@ class Side:
         self.on = list(on)
         self.values = Keys([storable(field) for field in self.payload])
         self.rows: Words = np.empty((0, ROW_WORDS), np.int64)
-        self.heads: Words = np.empty(0, np.int64)
+        self.keys: Words = np.empty((0, KEY_WORDS), np.int64)
+        self.path: Words = np.empty(PATH_WORDS, np.int64)
         self.state = np.zeros(LIST_WORDS, np.int64)
         self.state[FREE_RECORD] = NONE
         self.cti = BEGINNING
@@ -203,7 +198,7 @@ class Side:
 
     def store(self) -> Store:
         """Return the memory for kernels."""
-        return Store(self.rows.reshape(-1), self.heads, self.state)
+        return Store(self.rows.reshape(-1), self.keys.reshape(-1), self.state, self.path)
 
     def numbers(self, changes: pa.RecordBatch, is_row: np.ndarray) -> Words:
         """Return the numbers of the values of changes; 0 for CTIs."""
@@ -229,15 +224,19 @@ class Side:
             rows = np.empty((max(MIN_ROOM, needed, 2 * len(self.rows)), ROW_WORDS), np.int64)
             rows[: len(self.rows)] = self.rows
             self.rows = rows
-        if keys > len(self.heads):
-            heads = np.full(max(MIN_ROOM, 2 * keys), NONE, np.int64)
-            heads[: len(self.heads)] = self.heads
-            self.heads = heads
+        if keys > len(self.keys):
+            self.keep_keys(np.arange(len(self.keys)), 2 * keys)
+
+    def keep_keys(self, kept: np.ndarray, room: int) -> None:
+        """Keep the rows of some keys, under the numbers from 0 on, and make room for `room` keys."""
+        keys = np.full((max(MIN_ROOM, room), KEY_WORDS), [NONE, NONE, 0], np.int64)
+        keys[: len(kept)] = self.keys[kept]
+        self.keys = keys
 
     @property
     def bytes(self) -> int:
         """Memory of the rows and their values."""
-        return self.values.bytes + int(self.rows.nbytes + self.heads.nbytes)
+        return self.values.bytes + int(self.rows.nbytes + self.keys.nbytes)
 
 
 class LifetimeJoin:
@@ -317,11 +316,10 @@ class LifetimeJoin:
     def _pairs(self, port: int, changes: JoinChanges, begin: int, end: int) -> list[pa.RecordBatch]:
         own, other = self._sides[port], self._sides[1 - port]
         parts = []
-        count, at = np.zeros(1, np.int64), np.full(1, NONE, np.int64)
+        out = self._no_pairs(len(self._out))
         while begin < end:
-            out = Pairs(self._out.reshape(-1), len(self._out), count, at)
             begin = join_changes(own.store(), other.store(), changes, begin, end, other.cti, out)
-            pairs = self._out[: count[0]]
+            pairs = self._out[: out.state[COUNT]]
             of = pairs[:, CHANGE]
             numbers = (changes.row[of], pairs[:, OTHER])
             left, right = numbers if port == 0 else numbers[::-1]
@@ -334,10 +332,15 @@ class LifetimeJoin:
             payload = pa.RecordBatch.from_arrays(columns, schema=self._payload)
             times = (pairs[:, PAIR_START].copy(), pairs[:, PAIR_END].copy(), pairs[:, PAIR_NEW_END].copy())
             parts.append(make_changes(changes.kind[of], *times, payload))
-            count[0] = 0
+            out.state[COUNT] = 0
             if begin < end and len(self._out) < 16 * MIN_ROOM:
                 self._out = np.empty((2 * len(self._out), PAIR_WORDS), np.int64)
+                out = out._replace(words=self._out.reshape(-1), room=len(self._out))
         return parts
+
+    def _no_pairs(self, room: int) -> Pairs:
+        state, stack = np.array([0, NONE, 0, NONE, 0], np.int64), np.empty(STACK_WORDS, np.int64)
+        return Pairs(self._out.reshape(-1), room, state, stack)
 
     def _advance(self) -> list[pa.RecordBatch]:
         cti = min(side.cti for side in self._sides)
@@ -370,8 +373,7 @@ class LifetimeJoin:
                 # The other side is hidden, so no pair is returned a second time.
                 hidden = Side(side.payload, side.on)
                 hidden.reserve(0, self._keys.count)
-                nothing = Pairs(self._out.reshape(-1), 0, np.zeros(1, np.int64), np.full(1, NONE, np.int64))
-                join_changes(side.store(), hidden.store(), changes, 0, batch.num_rows, BEGINNING, nothing)
+                join_changes(side.store(), hidden.store(), changes, 0, batch.num_rows, BEGINNING, self._no_pairs(0))
         one, other = self._sides
         one.cti, other.cti, self._cti = tables[CTIS][CTIS].to_pylist()
 
@@ -407,6 +409,4 @@ class LifetimeJoin:
         for side, rows in zip(self._sides, stored, strict=True):
             present = rows[:, KEY] != NONE
             rows[present, KEY] = np.searchsorted(kept, rows[present, KEY])
-            heads = np.full(max(MIN_ROOM, len(kept)), NONE, np.int64)
-            heads[: len(kept)] = side.heads[kept]
-            side.heads = heads
+            side.keep_keys(kept, len(kept))

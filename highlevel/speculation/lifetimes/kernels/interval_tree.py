@@ -1,0 +1,306 @@
+"""The rows of a key by their lifetimes, for kernels: a list of the newest rows, and a tree of the others.
+
+    list ─► row ─► row        at most LIST_ROWS rows: most keys have few rows, and no tree
+    root                      any row of the key
+    ├─ LOW   …                the rows whose start has the bit 0 at this depth, counted from the highest bit
+    ├─ HIGH  …                the rows whose start has the bit 1
+    └─ LINK ─► row ─► row     rows with the same start
+
+The tree is a digital search tree with the latest ends. A node of depth d has the same d highest bits as all rows below
+it. So the depth is at most 64, without rotations, and any leaf may take the place of a removed node above it. All rows
+below LOW begin before those below HIGH. Each node stores the latest end of its subtree (LATEST). So a search for the
+rows that overlap `[first, stop)` skips a subtree whose rows have ended by `first`, or begin at `stop` or later. Each
+other subtree contains a row that overlaps, except those on the path to `stop`. The cost is at most 64 steps for each
+row found, and does not depend on the other rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from capture.native import Integers, helper, outlined
+from highlevel.speculation.lifetimes.kernels.records import NONE, free_record, take_record
+
+VS, VE, ROW, KEY, LINK, LOW, HIGH, LATEST, ROW_WORDS = range(9)
+"""Words of a stored row: its lifetime, the number of its values, the number of its key, the next row with the same
+start or of the list, the subtrees, and the latest end of the subtree. Only the first row of a start has a subtree, and
+no row with this start ends later. KEY of a free row is NONE. LOW of a row in the list is IN_LIST.
+"""
+
+IN_LIST = -2
+
+LIST, ROOT, LISTED, KEY_WORDS = range(4)
+"""Words of a key: the first row of its list, the root of its tree, and the number of rows in its list."""
+
+LIST_ROWS = 16
+
+BITS = 64
+PATH_WORDS = BITS + 1
+"""Words of the path from the root to a node."""
+
+LOWEST = np.iinfo(np.int64).min
+
+
+class Store(NamedTuple):
+    """The rows of a side, for kernels. `keys` are the words of each key, `state` is the list of records (`records`).
+
+    `path` is memory for a path: `PATH_WORDS` words.
+    """
+
+    rows: Integers
+    keys: Integers
+    state: Integers
+    path: Integers
+
+
+@helper
+def child_word(start, depth):  # type: ignore[no-untyped-def]
+    """Return LOW or HIGH: the subtree of a node of this depth that contains a start. Negative starts are low."""
+    return LOW + (((start ^ LOWEST) >> (BITS - 1 - depth)) & 1)
+
+
+@helper
+def high_start(start, depth):  # type: ignore[no-untyped-def]
+    """Return the smallest start that the subtree HIGH of a node can contain. `start` is the start of the node."""
+    shift = BITS - 1 - depth
+    return ((((start ^ LOWEST) >> shift) | 1) << shift) ^ LOWEST
+
+
+@helper
+def exchange_rows(rows, one, other):  # type: ignore[no-untyped-def]
+    """Exchange two rows with the same start."""
+    for word in (VE, ROW):
+        kept = rows[one * ROW_WORDS + word]
+        rows[one * ROW_WORDS + word] = rows[other * ROW_WORDS + word]
+        rows[other * ROW_WORDS + word] = kept
+
+
+@helper
+def store_row(store: Store, start, stop, row, key):  # type: ignore[no-untyped-def]
+    """Store a row. The store must have room."""
+    rows, words = store.rows, key * KEY_WORDS
+    added = take_record(rows, store.state, 0, ROW_WORDS, LINK)
+    base = added * ROW_WORDS
+    rows[base + VS] = start
+    rows[base + VE] = stop
+    rows[base + ROW] = row
+    rows[base + KEY] = key
+    rows[base + LINK] = store.keys[words + LIST]
+    rows[base + LOW] = IN_LIST
+    store.keys[words + LIST] = added
+    store.keys[words + LISTED] += 1
+    if store.keys[words + LISTED] > LIST_ROWS:
+        insert_listed(store, key)
+
+
+@outlined
+def insert_listed(store: Store, key):  # type: ignore[no-untyped-def]
+    """Move all rows of the list into the tree."""
+    rows, words = store.rows, key * KEY_WORDS
+    added = store.keys[words + LIST]
+    while added != NONE:
+        following = rows[added * ROW_WORDS + LINK]
+        insert_row(store, key, added)
+        added = following
+    store.keys[words + LIST] = NONE
+    store.keys[words + LISTED] = 0
+    return 0
+
+
+@helper
+def insert_row(store: Store, key, added):  # type: ignore[no-untyped-def]
+    """Insert a row into the tree."""
+    rows, base = store.rows, added * ROW_WORDS
+    start, stop = rows[base + VS], rows[base + VE]
+    rows[base + LATEST] = stop
+    rows[base + LINK] = rows[base + LOW] = rows[base + HIGH] = NONE
+    at, depth = store.keys[key * KEY_WORDS + ROOT], 0
+    if at == NONE:
+        store.keys[key * KEY_WORDS + ROOT] = added
+    while at != NONE:
+        node = at * ROW_WORDS
+        rows[node + LATEST] = max(rows[node + LATEST], stop)
+        if rows[node + VS] == start:
+            rows[base + LINK] = rows[node + LINK]
+            rows[node + LINK] = added
+            if stop > rows[node + VE]:
+                exchange_rows(rows, at, added)
+            return
+        word = node + child_word(start, depth)
+        at = rows[word]
+        if at == NONE:
+            rows[word] = added
+        depth += 1
+
+
+@helper
+def find_start(store: Store, start, key):  # type: ignore[no-untyped-def]
+    """Write the path to the first row of a start. Return its depth, or NONE if no row of the tree has this start."""
+    rows, at, depth = store.rows, store.keys[key * KEY_WORDS + ROOT], 0
+    while at != NONE:
+        store.path[depth] = at
+        if rows[at * ROW_WORDS + VS] == start:
+            return depth
+        at = rows[at * ROW_WORDS + child_word(start, depth)]
+        depth += 1
+    return NONE
+
+
+@helper
+def replace_child(store: Store, key, depth, child):  # type: ignore[no-untyped-def]
+    """Put `child` in the place of the node at a depth of the path, and into the path. NONE removes the node."""
+    if depth == 0:
+        store.keys[key * KEY_WORDS + ROOT] = child
+    else:
+        parent = store.path[depth - 1] * ROW_WORDS
+        store.rows[parent + (LOW if store.rows[parent + LOW] == store.path[depth] else HIGH)] = child
+    store.path[depth] = child
+
+
+@helper
+def update_latest(store: Store, depth):  # type: ignore[no-untyped-def]
+    """Compute the latest ends of the subtrees of the path again, from a depth to the root."""
+    rows = store.rows
+    while depth >= 0:
+        base = store.path[depth] * ROW_WORDS
+        latest = rows[base + VE]
+        for word in (LOW, HIGH):
+            if rows[base + word] != NONE:
+                latest = max(latest, rows[rows[base + word] * ROW_WORDS + LATEST])
+        rows[base + LATEST] = latest
+        depth -= 1
+
+
+@helper
+def remove_node(store: Store, key, depth):  # type: ignore[no-untyped-def]
+    """Remove the node at a depth of the path. A leaf below it takes its place."""
+    rows, node, leaf, leaf_depth = store.rows, store.path[depth], store.path[depth], depth
+    while rows[leaf * ROW_WORDS + LOW] != NONE or rows[leaf * ROW_WORDS + HIGH] != NONE:
+        low = rows[leaf * ROW_WORDS + LOW]
+        leaf = low if low != NONE else rows[leaf * ROW_WORDS + HIGH]
+        leaf_depth += 1
+        store.path[leaf_depth] = leaf
+    replace_child(store, key, leaf_depth, NONE)
+    if leaf != node:
+        for word in (LOW, HIGH):
+            rows[leaf * ROW_WORDS + word] = rows[node * ROW_WORDS + word]
+        replace_child(store, key, depth, leaf)
+    update_latest(store, leaf_depth - 1)
+
+
+@helper
+def release_row(store: Store, at):  # type: ignore[no-untyped-def]
+    """Free the record of a removed row."""
+    store.rows[at * ROW_WORDS + KEY] = NONE
+    free_record(store.rows, store.state, 0, ROW_WORDS, LINK, at)
+
+
+@helper
+def remove_listed(store: Store, key, before, at):  # type: ignore[no-untyped-def]
+    """Remove the row `at` from the list of a key. `before`: the row before it, or NONE."""
+    following = store.rows[at * ROW_WORDS + LINK]
+    if before == NONE:
+        store.keys[key * KEY_WORDS + LIST] = following
+    else:
+        store.rows[before * ROW_WORDS + LINK] = following
+    store.keys[key * KEY_WORDS + LISTED] -= 1
+    release_row(store, at)
+
+
+@helper
+def remove_row(store: Store, key, depth, before, at):  # type: ignore[no-untyped-def]
+    """Remove the row `at` of the tree from those with the start at a depth of the path.
+
+    `before` is the row before it, or NONE. Return 0 if no row has this start any more. Otherwise call `update_first`
+    after the last change.
+    """
+    rows = store.rows
+    following, remain = rows[at * ROW_WORDS + LINK], 1
+    if before == NONE and following == NONE:
+        remove_node(store, key, depth)
+        remain = 0
+    elif before == NONE:
+        # The first row has the subtrees, so it stays and the second record is removed.
+        exchange_rows(rows, at, following)
+        before, at = at, following
+        rows[before * ROW_WORDS + LINK] = rows[at * ROW_WORDS + LINK]
+    else:
+        rows[before * ROW_WORDS + LINK] = following
+    release_row(store, at)
+    return remain
+
+
+@helper
+def update_first(store: Store, depth):  # type: ignore[no-untyped-def]
+    """Move the row that ends last to the first place, after a change of the rows with the start at a depth."""
+    rows, first = store.rows, store.path[depth]
+    at = rows[first * ROW_WORDS + LINK]
+    while at != NONE:
+        if rows[at * ROW_WORDS + VE] > rows[first * ROW_WORDS + VE]:
+            exchange_rows(rows, first, at)
+        at = rows[at * ROW_WORDS + LINK]
+    update_latest(store, depth)
+
+
+@outlined
+def shorten_row(store: Store, start, stop, new_stop, row, key, other_cti):  # type: ignore[no-untyped-def]
+    """Shorten a stored row, or remove it if it ends by its start or by `other_cti`. Return 0 if it is not stored."""
+    rows = store.rows
+    before, at = NONE, store.keys[key * KEY_WORDS + LIST]
+    while at != NONE:
+        base = at * ROW_WORDS
+        if rows[base + ROW] == row and rows[base + VS] == start and rows[base + VE] == stop:
+            if new_stop > start and new_stop > other_cti:
+                rows[base + VE] = new_stop
+            else:
+                remove_listed(store, key, before, at)
+            return 1
+        before, at = at, rows[base + LINK]
+    depth = find_start(store, start, key)
+    before, at = NONE, NONE if depth == NONE else store.path[depth]
+    while at != NONE:
+        base = at * ROW_WORDS
+        if rows[base + ROW] == row and rows[base + VE] == stop:
+            remain = 1
+            if new_stop > start and new_stop > other_cti:
+                rows[base + VE] = new_stop
+            else:
+                remain = remove_row(store, key, depth, before, at)
+            if remain:
+                update_first(store, depth)
+            return 1
+        before, at = at, rows[base + LINK]
+    return 0
+
+
+@outlined
+def remove_ended(store: Store, row, until):  # type: ignore[no-untyped-def]
+    """Remove a row that has ended, and the others of its list, or with its start, that end at or before `until`."""
+    rows, key = store.rows, store.rows[row * ROW_WORDS + KEY]
+    if rows[row * ROW_WORDS + LOW] == IN_LIST:
+        before, at = NONE, store.keys[key * KEY_WORDS + LIST]
+        while at != NONE:
+            following = rows[at * ROW_WORDS + LINK]
+            if rows[at * ROW_WORDS + VE] <= until:
+                remove_listed(store, key, before, at)
+            else:
+                before = at
+            at = following
+        return 0
+    depth, remain = find_start(store, rows[row * ROW_WORDS + VS], key), 1
+    first = store.path[depth]
+    before, at = first, rows[first * ROW_WORDS + LINK]
+    while at != NONE:
+        following = rows[at * ROW_WORDS + LINK]
+        if rows[at * ROW_WORDS + VE] <= until:
+            remove_row(store, key, depth, before, at)
+        else:
+            before = at
+        at = following
+    if rows[first * ROW_WORDS + VE] <= until:
+        remain = remove_row(store, key, depth, NONE, first)
+    if remain:
+        update_first(store, depth)
+    return 0
