@@ -77,8 +77,12 @@ def serve() -> None:
     """Answer requests until standard input ends."""
     import traceback
 
+    import pyarrow as pa
+
     import wiretide
 
+    # Arrow looks for pandas once, and `wiretide query` hides pandas: blocks of Python would depend on commands.
+    pa.scalar(0, pa.timestamp("ns")).as_py()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     namespace: dict[str, Any] = {"__name__": "__main__"}
     finders = list(sys.meta_path)
