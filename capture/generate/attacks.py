@@ -36,6 +36,7 @@ STAGED_KINDS = {
     "exfiltration": "a host reads from a database, then sends as much to an outside server",
     "pulses": "one source sends full load, less load, and then pulses of two seconds",
     "silent-server": "a host opens connections to a server that stops answering",
+    "lost-contacts": "a host opens a connection to one server at equal intervals, and each fifth one is lost",
 }
 MIN_STEPS, MAX_STEPS = 8, 100_000
 """Smallest and largest number of steps of a staged attack: interval times rate."""

@@ -14,6 +14,7 @@ probed port, and takes `1 / rate` seconds. All packets are IPv4 TCP, in the orde
                         0                 1/4
     silent-server       | requests with answers ..... | requests without an answer |
                         0                            1/2
+    lost-contacts       | a connection for four of five steps
 """
 
 from __future__ import annotations
@@ -168,6 +169,14 @@ def _silent_server(attack: Attack, _: Random) -> Stages:
             yield Packet(time + 2 * MS, client, server, RST_ACK)
 
 
+def _lost_contacts(attack: Attack, _: Random) -> Stages:
+    for number, (time, _step) in enumerate(_steps(attack, 0, 1)):
+        if number % 5 != 4:
+            client, server = (HOST, 55_000 + number % 10_000), (SERVER, 514)
+            yield from _handshake(time, client, server)
+            yield from _close(time + 4 * MS, client, server)
+
+
 _STAGES: dict[str, Callable[[Attack, Random], Stages]] = {
     "scan-and-call-back": _scan_and_call_back,
     "beacon": _beacon,
@@ -175,4 +184,5 @@ _STAGES: dict[str, Callable[[Attack, Random], Stages]] = {
     "exfiltration": _exfiltration,
     "pulses": _pulses,
     "silent-server": _silent_server,
+    "lost-contacts": _lost_contacts,
 }

@@ -56,7 +56,8 @@ def generate(
         Option(
             metavar="KIND:FROM-TO:RATE",
             help="Add an attack: its seconds, and packets/s (syn-flood, port-scan, dns-amplification) or steps/s "
-            "(scan-and-call-back, beacon, password-guessing, exfiltration, pulses, silent-server). Repeatable.",
+            "(scan-and-call-back, beacon, password-guessing, exfiltration, pulses, silent-server, "
+            "lost-contacts). Repeatable.",
         ),
     ] = None,
     traffic: Annotated[

@@ -134,6 +134,31 @@ MATCH_RECOGNIZE (
         ),
     ),
     ReadyQuery(
+        "lost-contacts",
+        "patterns",
+        "packets",
+        "The missing contacts in sequences at equal intervals, and the times at which they were expected.",
+        """\
+SELECT srcIP, destIP, destPort, contacts, seconds, before + silence / 2 AS expected_at
+FROM (SELECT ts, srcIP, destIP, destPort FROM packets WHERE flag = SYN)
+MATCH_RECOGNIZE (
+    PARTITION BY srcIP, destIP, destPort ORDER BY ts
+    MEASURES count(*) - 1 AS contacts, prev(ts) AS before, ts - prev(ts) AS silence,
+             (prev(ts) - A.ts) / 1000000000.0 / (count(*) - 2) AS seconds
+    AFTER MATCH SKIP TO LAST M
+    PATTERN (A B C{$contacts,} M)
+    DEFINE B AS ts - A.ts >= $shortest * 1000000000,
+           C AS abs((ts - prev(ts)) * (count(*) - 2) - (prev(ts) - A.ts))
+                <= $jitter * (prev(ts) - A.ts),
+           M AS abs((ts - prev(ts)) * (count(*) - 2) - 2 * (prev(ts) - A.ts))
+                <= $jitter * (prev(ts) - A.ts))""",
+        (
+            Parameter("contacts", ParameterType.INTEGER, 2, "smallest number of contacts after the second", 1, 1000),
+            Parameter("shortest", ParameterType.FLOAT, 5, "shortest interval in seconds", 0),
+            Parameter("jitter", ParameterType.FLOAT, 0.2, "largest deviation, as share of the mean interval", 0),
+        ),
+    ),
+    ReadyQuery(
         "silent-servers",
         "patterns",
         "packets",

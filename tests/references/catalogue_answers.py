@@ -711,6 +711,32 @@ def beaconing(rows: list[Row]) -> Answer:
     ]
 
 
+def lost_contacts(rows: list[Row]) -> Answer:
+    answer = []
+    for key, group in partitions(syns(rows), "srcIP", "destIP", "destPort"):
+        times, first = [row["ts"] for row in group], 0
+        while first < len(times):
+            end = first + 1
+            if end < len(times) and times[end] - times[first] >= 0.5 * NS:
+                end += 1
+                while end < len(times) and is_near(times, first, end, 1):
+                    end += 1
+                if end - first >= 4 and end < len(times) and is_near(times, first, end, 2):
+                    silence = times[end] - times[end - 1]
+                    mean = (times[end - 1] - times[first]) / NS / (end - 1 - first)
+                    answer.append((*key, end - first, mean, times[end - 1] + silence // 2))
+                    first = end
+                    continue
+            first += 1
+    return answer
+
+
+def is_near(times: list[int], first: int, at: int, intervals: int) -> bool:
+    """Return whether the time before a contact is that of some mean intervals of the contacts since the first."""
+    passed = times[at - 1] - times[first]
+    return abs((times[at] - times[at - 1]) * (at - 1 - first) - intervals * passed) <= 0.5 * passed
+
+
 def silent_servers(rows: list[Row]) -> Answer:
     def end(group: list[Row]) -> int:
         requests = next((at for at, row in enumerate(group) if at and not is_syn(row)), len(group))
@@ -793,6 +819,7 @@ CASES = {
         least=10,
     ),
     "beaconing": Case("syslog.pcap", beaconing, {"shortest": 0.5, "contacts": 3}),
+    "lost-contacts": Case("syslog.pcap", lost_contacts, {"shortest": 0.5, "jitter": 0.5}),
     "silent-servers": Case("alexa-app.pcapng", silent_servers, {"requests": 3, "silence": 1}),
 }
 """The case of each ready query."""

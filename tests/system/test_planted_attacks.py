@@ -19,6 +19,7 @@ ATTACKS = {
     "exfiltration": 10.0,
     "pulses": 200.0,
     "silent-server": 1.0,
+    "lost-contacts": 0.2,
 }
 """Steps per second of each kind. Each attack lasts one minute, and another minute later the next one begins."""
 
@@ -29,6 +30,7 @@ FOUND: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
     "exfiltration": ({"network": "198.19.0.0/24"}, [("198.19.0.3", 420000)]),
     "pulses": ({}, [("planted", 0.4, 22)]),
     "silent-servers": ({}, [("198.19.0.4", 8080, 5)]),
+    "lost-contacts": ({}, [("198.19.0.3", "198.19.0.4", 514, 4, 5.0)] * 2),
 }
 """Parameters, and the first columns of the answer."""
 
@@ -41,7 +43,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Attack(kind, 2 * number * minute, (2 * number + 1) * minute, rate)
         for number, (kind, rate) in enumerate(ATTACKS.items())
     )
-    generate(Profile(duration=12 * minute, rate=0.05, groups=2, attacks=attacks), path)
+    generate(Profile(duration=14 * minute, rate=0.05, groups=2, attacks=attacks), path)
     return path
 
 

@@ -101,6 +101,11 @@ def test_a_server_stops_answering(tmp_path: Path) -> None:
     assert max(answers) < 30
 
 
+def test_each_fifth_contact_is_lost(tmp_path: Path) -> None:
+    times = syns(staged(tmp_path, "lost-contacts", 1.0), HOST, SERVER)
+    assert [round(each) for each in times] == [10 + second for second in range(40) if second % 5 != 4]
+
+
 @pytest.mark.parametrize("link_type", [0, 101, 113, 276])
 def test_other_link_types_have_the_same_attacks(tmp_path: Path, link_type: int) -> None:
     attacks = tuple(Attack(kind, 0, 20 * SECOND, 1.0) for kind in STAGED_KINDS)
