@@ -227,6 +227,46 @@ def test_outer_joins_have_conditions_chains_and_groups() -> None:
         assert rows_of(answer) == expected
 
 
+ANSWERS = """
+PROTOCOL requests { TIME ts (banded_increasing(20 seconds)); STRING ip; UINT number; }
+PROTOCOL replies { TIME ts (banded_increasing(20 seconds)); STRING ip; }
+"""
+
+
+def test_a_request_is_without_reply_only_when_no_reply_can_arrive_before_its_deadline(rounds: Rounds) -> None:
+    sql = (
+        "SELECT window_end, ip, number FROM requests [LIFETIME 30 seconds] q ANTI JOIN replies [LIFETIME 1 ns] r "
+        "ON q.ip = r.ip WHERE window_end - window_start = INTERVAL '30 seconds'"
+    )
+    for seed in rounds(3):
+        random = Random(f"replies {seed}")
+        sides = []
+        for rows in (60, 25):
+            arrivals = sorted((second + random.random() * 18, second) for second in random.choices(range(300), k=rows))
+            sides.append([(second, random.choice("abc")) for _, second in arrivals])
+        requests, replies = sides
+        expected = {
+            ((START + second + 30) * NS, ip, number)
+            for number, (second, ip) in enumerate(requests)
+            if not any(other == ip and second <= at < second + 30 for at, other in replies)
+        }
+        tables = {}
+        for name, rows in (("requests", requests), ("replies", replies)):
+            times = pa.array([(START + second) * NS for second, _ in rows], pa.timestamp("ns", "UTC"))
+            tables[name] = pa.table({"ts": times, "ip": [ip for _, ip in rows]})
+        tables["requests"] = tables["requests"].append_column("number", pa.array(range(len(requests))))
+        assert expected
+        for clauses in ("", *CLAUSES):
+            answer = wiretide.query(f"{sql} {clauses}", streams=tables, schema=ANSWERS)
+            assert rows_of(answer) == Counter(expected), (seed, clauses)
+            final = {
+                tuple(getattr(value, "value", value) for value in row.values())[:3]
+                for row in answer.to_pylist()
+                if row.get("final", True)
+            }
+            assert final <= expected, (seed, clauses)
+
+
 def test_no_pair_and_no_group_changes_after_it_is_final() -> None:
     random = Random("final pairs")
     tables = {"sessions": log(random, 90, [10, 20, 30]), "leases": log(random, 40, ["h1", "h2"])}
