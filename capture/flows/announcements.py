@@ -1,4 +1,4 @@
-"""What exporters announce (templates, sampling, start) in one file, and the interface to other files of a recording."""
+"""Announcements of exporters in one file (templates, sampling, start), and an interface to other files of the link."""
 
 from __future__ import annotations
 

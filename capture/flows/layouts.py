@@ -62,7 +62,7 @@ TIME_SOURCES: dict[str, str] = {"ts": "end_ts", "start_ts": "start_ts", "end_ts"
 """Time columns, and the computed time that each contains."""
 
 UNSCALED_COLUMNS: dict[str, str] = {"packets": "raw_packets", "bytes": "raw_bytes"}
-"""Columns that are multiplied by the sampling rate, and the columns that contain the values before."""
+"""Columns that are multiplied by the sampling rate, each with the column that contains the value before this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,10 @@ class StepCompiler:
                     self.add(code, values.RATE_NUMERATOR_ROW, element)
 
     def add_target(self, target: Target) -> None:
-        """Add the step for a column from its first source that records contain; for an address, from IPv4 and IPv6."""
+        """Add the step for a column from the first of its sources that records contain.
+
+        If this source is an IPv4 address, IPv6 is a second source: for records whose IPv4 address is zero.
+        """
         codes = [STEP_CODES.get(element_.type, values.UNSIGNED) for element_, _ in target.sources]
         existing = [
             (code, element_, source)

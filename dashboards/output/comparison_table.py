@@ -112,7 +112,10 @@ def _compare_costs(rows: Sequence[Row], slack: float | None, ordered_slack: floa
 
 
 def _winner(resource: str, free: float, ordered: dict[str, float]) -> str:
-    """Compare the cost out of order (`free`) with the smallest cost in order; less than a tenth is no difference."""
+    """Compare the cost out of order (`free`) with the smallest cost in order.
+
+    Costs that differ by less than a tenth are equal.
+    """
     name, smallest = min(ordered.items(), key=lambda pair: pair[1])
     if max(free, smallest) <= 1.1 * min(free, smallest):
         return f"{resource} is equal"

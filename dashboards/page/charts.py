@@ -37,9 +37,9 @@ class Line:
 class Chart:
     """One value of a query over the windows of a range, the oldest window first.
 
-    `ends`: the ends of the windows in ns, and one more after each gap of windows without rows. `lines`: the shown
-    groups, the largest sum first. A value is None if the group is not among the first rows of a window. `other`: the
-    sum of all other groups, or None if values of the column cannot be added.
+    `ends`: the ends of the windows in ns. For each gap of windows without rows, it also contains the end of the first
+    such window. `lines`: the shown groups, the largest sum first. A value is None if the group is not among the first
+    rows of a window. `other`: the sum of all other groups, or None if values of the column cannot be added.
     """
 
     column: str
@@ -84,7 +84,7 @@ def _other_line(
 
 
 def _with_gaps(ends: Sequence[int], window: AnyWindow) -> tuple[int, ...]:
-    """Return the ends with one more after each gap of windows without rows, so that lines are not drawn across it."""
+    """Add to `ends` the first window of each gap of windows without rows, so that lines are not drawn across gaps."""
     if not isinstance(window, SlidingWindow):
         return tuple(ends)
     gaps = {end + window.slide for end, next_end in pairwise(ends) if next_end - end > window.slide}

@@ -9,7 +9,8 @@ true in the intersection of the lifetimes of the rows. A row that fits no arc en
 has an arc from a state to itself.
 
 An arc with a deadline leads to a final state without a row: at the deadline, if no row has come since the last row of
-the run and before the deadline. So it is an end-of-window indicator of Appendix E: "a request without a reply".
+the run and before the deadline. So a pattern can contain an event that does not happen, such as "a request without a
+reply" (the end-of-window indicator of Appendix E).
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ class Automaton:
     """States, arcs and a register. Validated on construction (PatternError).
 
     `window`: a run spans less than this time, in ns; None for no limit. Arcs with one source are in the order of
-    preference. `last_finals`: states that are final after the last row of the input only. `empty_fence`: the condition
-    over the row at which a run without rows ends in the start, if the start is final. `other_states`: states without an
-    arc, because the arcs change (`highlevel.patterns.arc_table`).
+    preference. `last_finals`: states that are final after the last row of the input only. `empty_fence`: if the start
+    is final, a run without rows is a result at each row for which this condition is true. `other_states`: states
+    without an arc, because the arcs change (`highlevel.patterns.arc_table`).
     """
 
     start: str

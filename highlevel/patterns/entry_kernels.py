@@ -415,7 +415,10 @@ def write_result(automata: Automata, store: Store, node, partition, weight, star
 
 @outlined
 def attach_list(automata: Automata, store: Store, entry, partition):  # type: ignore[no-untyped-def]
-    """Put the list that was made before the nodes of an entry, and write its results. Return 0 without room."""
+    """Insert the list that was made at the head of the nodes of an entry, and write its results.
+
+    Return 0 without room.
+    """
     state, entries, at = store.state, store.entries, entry_at(automata, entry)
     if state[LIST_COUNT] == 0:
         return 1

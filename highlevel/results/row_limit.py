@@ -19,7 +19,8 @@ WINDOW_ROWS = 100
 """Number of rows of a window that are sent even if a micro-batch closes many windows."""
 
 MANY_WINDOWS = 4
-"""A task sends at most this number times `RowLimit.rows` if it closes many windows. Earlier windows send no rows."""
+"""If a task closes many windows, it sends at most this number times `RowLimit.rows`, and no rows of the earlier
+windows."""
 
 REST_ROWS = "rest_rows"
 """The column with the number of rows that were not sent."""
@@ -46,8 +47,8 @@ def select_rows(table: pa.Table, limit: RowLimit) -> tuple[pa.Table, pa.Table | 
 
     The second table has the columns `window_end`, REST_ROWS, and those of `folds`. Both tables have at most about
     MANY_WINDOWS times `limit.rows` rows, of the newest windows. The rows of earlier windows are one row of the second
-    table, whose `window_end` is NULL. Of rows without windows the last ones are needed, and the second table has only
-    the column REST_ROWS. A table of at most `limit.rows` is returned whole.
+    table, whose `window_end` is NULL. For rows without windows, the driver needs the last rows, and the second table
+    has only the column REST_ROWS. A table of at most `limit.rows` is returned whole.
     """
     if table.num_rows <= limit.rows:
         return table, None

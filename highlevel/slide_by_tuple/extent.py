@@ -47,7 +47,7 @@ MIN_ROWS = 1024
 class Extent:
     """Stored rows, sorted by time, as columns of a matrix: time, group ID, then the words of the values.
 
-    Group IDs are below the argument of the last call of `reserve`.
+    Group IDs are smaller than the argument of the last call of `reserve`.
     """
 
     def __init__(self, window_range: int, accumulated_columns: Sequence[tuple[MergeRule, Sequence[bool]]]) -> None:
@@ -174,7 +174,7 @@ class Extent:
     def relabel(self, ids: Words, new: Words) -> None:
         """Change the IDs of groups: the sorted `ids` become 0, 1, 2, …. `new` contains the new ID for each old ID.
 
-        No group that is not in `ids` has rows.
+        Groups that are not in `ids` must have no rows.
         """
         stored = slice(self._state[BEGIN], self._state[END])
         self._rows[GROUP, stored] = new[self._rows[GROUP, stored]]

@@ -79,7 +79,7 @@ class CaptureTable(DataSource):
         """
         parsed = self.parsed
         if parsed.max_files is not None:
-            raise ValueError("option maxFilesPerTrigger: got it with spark.read, expected spark.readStream")
+            raise ValueError("option maxFilesPerTrigger: got the option with spark.read, expected spark.readStream")
         bind_files = type(self).bind_files
         if parsed.sql is None:
             return TableReader(parsed, parsed.select(schema), bind_files, self.cores, self._condition(parsed))
@@ -148,7 +148,7 @@ def is_connected(spark: object) -> TypeGuard[ConnectSession]:
 
 
 def count_cores(spark: ConnectSession) -> int:
-    """Return the number of tasks that run at the same time on the server. A small job finds it."""
+    """Return the number of tasks that run at the same time on the server. A small job determines it."""
     parts = spark.range(1 << 16).select(spark_partition_id().alias("part")).distinct()
     return max(1, parts.count())
 

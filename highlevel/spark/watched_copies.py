@@ -111,7 +111,10 @@ class WatchedCopies:
             read_contents(data, watched.form)
 
     def _is_valid(self, path: str, data: bytes) -> bool:
-        """Return whether the queries accept a copy. They may have changed, and with them the bounds of settings."""
+        """Return whether the queries accept a copy.
+
+        The queries may have changed, and with them the allowed values of settings.
+        """
         try:
             self._check(path, data)
         except WatchlistError:

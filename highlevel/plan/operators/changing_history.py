@@ -5,17 +5,17 @@ These are FILL, CLOSING WHEN, MATCH_RECOGNIZE, and OVER that compares windows.
     final rows ────────► the body ──────────────► final results ──┬──► new results
     other rows ────────► a copy of the body ────► other results ──┘       changes to the results returned before
 
-The body receives only rows that are final, so it never has to withdraw anything. After each change a copy of it
-receives all other rows, and returns the results that they would have if the input ended now. So a change costs as
-much as all rows that can still change. REMEMBER limits their number.
+The body receives only rows that are final, so it never has to withdraw anything. After each change a copy of the body
+receives all other rows too, and then the end of the input. It returns the results that are not final. So a change costs
+as much as all rows that can still change. REMEMBER limits their number.
 
 If all functions of OVER have a common column in PARTITION BY, rows with another value of this column have no effect.
 Then only the partitions with changes, and those with rows that became final, are computed again. For this the body
-returns the columns of the partition too. The same holds for the partitions of MATCH_RECOGNIZE, also for those whose
-matches became final.
+returns the columns of the partition too. This is also true for the partitions of MATCH_RECOGNIZE, including partitions
+whose matches became final.
 
-If the functions of OVER have no common partition, but all frames are bounded, only the rows are computed again whose
-frames can contain a changed row (`bounded_frames`).
+If the functions of OVER have no common partition, but all frames are bounded, only some rows are computed again: those
+whose frames can contain a changed row (`bounded_frames`).
 
 The rows of a group of FILL depend on its own rows, and on the last window of all groups. So only the changed groups,
 and one group with the last window, are computed again, as long as the last window remains and no window becomes final.
@@ -87,7 +87,7 @@ class ChangingHistoryOperator:
         self._has_matches = isinstance(body, Matches)
         self._fill = body if isinstance(body, Fill) and body.keys else None
         self._frames = None if self._partition else bounded_frames(body)
-        self._last_end: int | None = None  # of the rows of FILL when its results were computed
+        self._last_end: int | None = None  # the last window of FILL at the last computation
         self._result_partition = [PARTITION + name if isinstance(body, Over) else name for name in self._partition]
         if isinstance(body, Fill):
             body = replace(body, hidden=())
@@ -167,7 +167,10 @@ class ChangingHistoryOperator:
         yield from progress
 
     def _revise(self, final: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Return the changes to the last results. `final`: the results of the body that have not been compared."""
+        """Return the changes to the last results.
+
+        `final`: the results that the body has returned since the last call.
+        """
         changed, self._changed = self._changed, []
         is_old, results = (
             self._compute_partitions(final, changed) if self._frames is None else self._compute_span(changed)
@@ -275,7 +278,10 @@ class Membership:
     """The rows of some partitions; all rows if there is one partition only."""
 
     def __init__(self, changed: Sequence[pa.Table], types: Sequence[pa.DataType]) -> None:
-        """Choose the partitions of the rows `changed`, tables with the columns of the partition, of these types."""
+        """Choose the partitions of the rows in `changed`.
+
+        `changed`: tables with the columns of the partition, whose types are `types`.
+        """
         self._keys = Keys(types) if types else None
         if self._keys is not None:
             for table in changed:

@@ -376,7 +376,7 @@ def test_a_query_over_a_damaged_capture_fails_or_uses_the_rows_before(tmp_path: 
         (
             {"maxfilespertrigger": "2"},
             "reader",
-            "option maxFilesPerTrigger: got it with spark.read",
+            "option maxFilesPerTrigger: got the option with spark.read",
         ),
     ],
 )
