@@ -73,7 +73,7 @@ def test_they_are_the_runs_that_end_with_the_last_row_of_their_partition(rounds:
         assert [row[1] for row in found] == sorted(row[1] for row in found), seed
         assert operator.partial_matches == PartialMatchCounts(0, END), seed
         listed += len(found)
-    assert listed > 100
+    assert listed > 10
 
 
 def test_the_oldest_of_all_partitions_of_spark_is_the_oldest() -> None:

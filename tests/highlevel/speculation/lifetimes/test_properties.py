@@ -361,7 +361,7 @@ def divide(random: Random, stream: list) -> list:
 def test_after_a_cti_the_rows_before_it_are_returned(rounds: Rounds, soak: bool, name: str) -> None:
     """Operators without snapshots return all rows at once. Others return the rows that end by the CTI."""
     operator, compared = OPERATORS[name], 0
-    for random, seeds in chunks(rounds, soak, "progress"):
+    for random, seeds in chunks(rounds, soak, "after a CTI"):
         t = random.randrange(1, 25)
         inputs = [
             [*closed_at(t, without_ctis(random, streams)), C(t)]
