@@ -78,6 +78,7 @@ def start_frames(
 ) -> FrameRun:
     """Check everything, and start the run. The arguments and errors are those of `wiretide.stream`."""
     from highlevel.spark.frame_reading import check_frame, check_plan, frame_input
+    from highlevel.spark.session import use_this_python
     from highlevel.spark.stream import StreamRun
 
     if not frames:
@@ -102,6 +103,7 @@ def start_frames(
     if len(sessions) > 1:
         raise ValueError(f"got DataFrames of {len(sessions)} sessions of Spark, expected one session")
     (spark,) = sessions.values()
+    use_this_python(spark.sparkContext)
 
     def on_batch(_: int, tables: dict[str, pa.Table], __: object) -> None:
         assert on_results is not None, "checked below"

@@ -8,13 +8,10 @@ spark.readStream.format("wiretide").load("archive")            rows of new captu
 from __future__ import annotations
 
 import glob
-import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.functions import spark_partition_id
@@ -27,6 +24,7 @@ from highlevel.spark.capture_stream import CaptureStreamReader
 from highlevel.spark.data_source_options import FORMAT, SourceOptions
 from highlevel.spark.query_reader import QueryReader
 from highlevel.spark.row_condition import compile_condition
+from highlevel.spark.session import use_this_python
 from lowlevel.expressions.tree import Expression
 
 if TYPE_CHECKING:
@@ -151,10 +149,3 @@ def count_cores(spark: ConnectSession) -> int:
     """Return the number of tasks that run at the same time on the server. A small job determines it."""
     parts = spark.range(1 << 16).select(spark_partition_id().alias("part")).distinct()
     return max(1, parts.count())
-
-
-def use_this_python(context: SparkContext) -> None:
-    """Let the workers on this machine run the Python of this process, if the user has not selected one."""
-    selected = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
-    if selected is None and str(context.master).startswith("local"):
-        context.pythonExec = sys.executable

@@ -84,6 +84,8 @@ def start_session(
     if active_context is not None:
         if active_context in _use_counts:
             _use_counts[active_context] += 1
+        else:
+            use_this_python(active_context)
         return SparkSession.builder.getOrCreate()
     java_home = require_java()
     check_master(master)
@@ -152,6 +154,13 @@ def start_session(
         close_session(spark)
         raise
     return spark
+
+
+def use_this_python(context: SparkContext) -> None:
+    """Let the workers on this machine run the Python of this process, if the user has not selected one."""
+    selected = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
+    if selected is None and str(context.master).startswith("local"):
+        context.pythonExec = sys.executable
 
 
 def start_jvm(conf: SparkConf, folder: Path | None) -> None:
