@@ -6,8 +6,10 @@ restart and in an empty micro-batch; a wrong DataFrame that is accepted; and res
 
 import datetime as dt
 import os
+import sys
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +24,7 @@ from highlevel.spark.host import LevelTask
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
+from highlevel.spark.session import use_this_python
 from highlevel.spark.topic_reading import find_newest_times
 from highlevel.spark.totals import Totals
 from queries.gsql import compile_query
@@ -114,6 +117,28 @@ def test_windows_are_final_once_and_complete_in_every_order_of_the_rows(seed: in
     before_last = max((time for _, time, *_ in sent[: len(sent) - len(rows)]), default=0)
     assert found == {key: values for key, values in expected.items() if key[0] <= before_last - 5}
     assert found
+
+
+@pytest.mark.parametrize(
+    ("master", "variable", "setting", "expected"),
+    [
+        ("local[2]", None, None, sys.executable),
+        ("local[2]", "/chosen/python", None, "python3"),
+        ("local[2]", None, "/chosen/python", "python3"),
+        ("spark://host:7077", None, None, "python3"),
+    ],
+)
+def test_workers_of_a_session_of_the_user_run_this_python_if_none_is_chosen(
+    master: str, variable: str | None, setting: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the tasks of `wiretide.stream` run python3 of PATH, which may lack Wiretide."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("PYSPARK_PYTHON", variable)
+    settings = {"spark.pyspark.python": setting}
+    context = SimpleNamespace(master=master, getConf=lambda: settings, pythonExec="python3")
+    use_this_python(context)  # type: ignore[arg-type]
+    assert context.pythonExec == expected
 
 
 @pytest.fixture
