@@ -321,6 +321,18 @@ class _Following(NamedTuple):
     may_end_last: bool
 
 
+class _Place(NamedTuple):
+    """A node that is reached without a row.
+
+    `is_last`: `$` is before it, so no row may follow. `begun`: the quantifiers whose repetition has begun, and has no
+    row so far.
+    """
+
+    node: int
+    is_last: bool
+    begun: frozenset[int]
+
+
 class _Positions:
     """The variables of a pattern as positions, and for each position what follows it in the order of preference."""
 
@@ -333,10 +345,12 @@ class _Positions:
         self._targets: list[list[int]] = [[]]
         """The nodes that follow each node without a row, first ones preferred. Node 0 is the end of the pattern."""
         self._position_of: dict[int, int] = {}
-        self._loops: dict[int, int] = {}
-        """The nodes of repetitions without limit, each with the node after it."""
         self._anchors: dict[int, tree.PatternAnchor] = {}
         """The nodes of `^` and `$`."""
+        self._repeats: dict[int, int] = {}
+        """The nodes at which a quantifier begins a repetition or ends, with the node after the quantifier."""
+        self._ends: dict[int, int] = {}
+        """The nodes after a repetition, with the node at which it has begun."""
         self._parts = 0
         self.excluded: set[int] = set()
         """Positions whose rows are excluded."""
@@ -346,11 +360,8 @@ class _Positions:
         """Return the node at which a pattern begins, which `after` follows."""
         self._parts += 1
         if self._parts > MAX_PARTS:
-            problem, expected = (
-                f"a pattern of more than {MAX_PARTS} parts",
-                "smaller numbers in { }, or a shorter PERMUTE",
-            )
-            raise QueryError(problem, self._sql, self._start, expected)
+            expected = "smaller numbers in { }, or a shorter PERMUTE"
+            raise QueryError(f"a pattern of more than {MAX_PARTS} parts", self._sql, self._start, expected)
         match pattern:
             case tree.PatternVariable(word):
                 if len(self.variables) == MAX_STATES:
@@ -386,18 +397,26 @@ class _Positions:
     def _repeat(self, part: tree.RowPattern, least: int, most: int | None, is_reluctant: bool, after: int) -> int:
         if most is None:
             loop = self._node([])
-            self._loops[loop] = after
-            begin = self.add(part, loop)
-            self._targets[loop] = [after, begin] if is_reluctant else [begin, after]
+            begin = self._repetition(part, loop, loop, after, is_reluctant)
             node, copies = (loop, least) if least == 0 else (begin, least - 1)
         else:
             node, copies = after, least
             for _ in range(most - least):
-                begin = self.add(part, node)
-                node = self._node([after, begin] if is_reluctant else [begin, after])
+                repeat, following = self._node([]), node
+                self._repetition(part, repeat, following, after, is_reluctant)
+                node = repeat
         for _ in range(copies):
             node = self.add(part, node)
         return node
+
+    def _repetition(self, part: tree.RowPattern, repeat: int, following: int, after: int, is_reluctant: bool) -> int:
+        """Let the node `repeat` begin a repetition, which `following` follows, or end. Return where it begins."""
+        end = self._node([following])
+        self._ends[end] = repeat
+        begin = self.add(part, end)
+        self._repeats[repeat] = after
+        self._targets[repeat] = [after, begin] if is_reluctant else [begin, after]
+        return begin
 
     def _node(self, targets: list[int]) -> int:
         self._targets.append(targets)
@@ -434,29 +453,35 @@ class _Positions:
     def _following(self, node: int, possible: str) -> _Following:
         """Return what follows a node, with the anchor that can be true there.
 
-        Positions that are less preferred than the end are left out, because the shorter match is preferred to them. An
-        iteration of no row ends its repetition, as in Perl and Python.
+        Positions that are less preferred than the end are left out, because the shorter match is preferred to them.
+        A repetition of no row is the last one of its quantifier.
         """
-        positions, visited, may_end_last = list[int](), set[tuple[int, bool]](), False
-        waiting = [(node, False)]
-        """Nodes, and whether `$` is before them: then no row may follow."""
+        positions, visited, may_end_last = dict[int, None](), set[_Place](), False
+        waiting = [_Place(node, False, frozenset())]
         while waiting:
-            node, is_last = waiting.pop()
-            if (node, is_last) in visited:
-                if node in self._loops:
-                    waiting.append((self._loops[node], is_last))
+            place = waiting.pop()
+            if place in visited:
                 continue
-            visited.add((node, is_last))
+            visited.add(place)
+            node, is_last, begun = place
             if node == 0 and not is_last:
-                return _Following(positions, True, False)
+                return _Following(list(positions), True, False)
             may_end_last |= node == 0
             if node in self._position_of and not is_last:
-                positions.append(self._position_of[node])
+                positions[self._position_of[node]] = None
             anchor = self._anchors.get(node)
-            if anchor is None or anchor.text == possible:
-                is_last |= anchor is not None and possible == "$"
-                waiting += [(target, is_last) for target in reversed(self._targets[node])]
-        return _Following(positions, False, may_end_last)
+            if anchor is not None and anchor.text != possible:
+                continue
+            targets = self._targets[node]
+            repeat = self._ends.get(node)
+            if repeat in begun:
+                targets, begun = [self._repeats[repeat]], begun - {repeat}
+            after, is_last = self._repeats.get(node), is_last or (anchor is not None and possible == "$")
+            waiting += [
+                _Place(target, is_last, begun if after in (None, target) else begun | {node})
+                for target in reversed(targets)
+            ]
+        return _Following(list(positions), False, may_end_last)
 
 
 def _orders(parts: Sequence[tree.RowPattern]) -> tree.RowPattern:

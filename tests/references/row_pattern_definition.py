@@ -244,7 +244,8 @@ class _Values:
         if name == "match_number":
             return match.number
         if name == "classifier":
-            places = match.places(_variable(call.arguments[0]) if call.arguments else None)
+            names = [argument.word.text.lower() for argument in call.arguments if isinstance(argument, tree.Name)]
+            places = match.places(next(iter(names), None))
             return match.steps[places[-1] - match.start][0].upper() if places else None
         if name in AGGREGATES:
             return self._aggregate(name, match, call.arguments[0])
@@ -262,7 +263,7 @@ class _Values:
             return places[index] if offset < len(places) else None, argument
         place = places[-1] if places else None
         if isinstance(argument, tree.Call) and argument.function.text.lower() in ("first", "last"):
-            place, argument = self._place_of(argument, match)
+            place, argument = self._place_of(argument, self._final if argument.is_final else match)
         if place is None:
             return None, argument
         place += offset if name == "next" else -offset
@@ -288,8 +289,6 @@ def _alias(item: tree.SelectItem) -> str:
 def _variable(expression: tree.Expression) -> str | None:
     """Return the variable of the columns of an argument."""
     match expression:
-        case tree.Name(word, None) if word.text.upper() in "UVWABC":
-            return word.text.lower()  # the argument of CLASSIFIER
         case tree.Name(_, table):
             return None if table is None else table.text.lower()
         case tree.Operation(operands=parts) | tree.Call(arguments=parts):
