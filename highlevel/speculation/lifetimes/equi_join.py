@@ -25,21 +25,21 @@ from highlevel.groups.keys import Keys
 from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT
 from highlevel.speculation.lifetimes.kernels.interval_tree import (
     HIGH,
-    IN_LIST,
     KEY,
-    KEY_WORDS,
     LATEST,
     LINK,
-    LIST,
+    LIST_ROWS,
     LOW,
+    NODE_WORDS,
     PATH_WORDS,
-    ROOT,
     ROW,
     ROW_WORDS,
     VE,
     VS,
     Store,
     high_start,
+    insert_listed,
+    key_in_tree,
     remove_ended,
     shorten_row,
     store_row,
@@ -70,6 +70,9 @@ COUNT, NODE, DEPTH, NEXT_ROW, SUBTREES = range(5)
 """Words of the state of the pairs: their number, and where the search of an interrupted change continues: the node and
 its depth, or NONE, the next row with the start of the node, and the number of subtrees that follow.
 """
+
+LISTED = -2
+"""In place of a node: the list of the key."""
 
 STACK_WORDS = 2 * PATH_WORDS
 """A subtree and its depth for each step of a path."""
@@ -110,7 +113,7 @@ def join_changes(own: Store, other: Store, changes: JoinChanges, begin, end, oth
     `other_cti` is the CTI of the other side. CTIs among the changes are skipped. Return the number of the next change:
     `end`, or less if there is no room for more pairs. The store needs room for one row per change.
     """
-    rows, stack, count = other.rows, pairs.stack, pairs.state[COUNT]
+    rows, nodes, stack, count = other.rows, other.nodes, pairs.stack, pairs.state[COUNT]
     for change in range(begin, end):
         kind = changes.kind[change]
         if kind == CTI:
@@ -119,10 +122,11 @@ def join_changes(own: Store, other: Store, changes: JoinChanges, begin, end, oth
         key = changes.key[change]
         # A retraction changes the pairs with rows that end after the new end.
         first = start if kind == INSERT else max(start, new_stop)
-        node, depth, at, subtrees = pairs.state[NODE], pairs.state[DEPTH], pairs.state[NEXT_ROW], pairs.state[SUBTREES]
-        if node == NONE:
-            node, at = IN_LIST, other.keys[key * KEY_WORDS + LIST]
-            depth, subtrees = NONE, 0
+        is_long = False
+        node, at, depth, subtrees, listed = LISTED, other.lists[key], -1, 0, 0
+        if pairs.state[NODE] != NONE:
+            node, depth, at = pairs.state[NODE], pairs.state[DEPTH], pairs.state[NEXT_ROW]
+            subtrees, pairs.state[NODE] = pairs.state[SUBTREES], NONE
         while node != NONE:
             while at != NONE:
                 to = at * ROW_WORDS
@@ -138,16 +142,18 @@ def join_changes(own: Store, other: Store, changes: JoinChanges, begin, end, oth
                     pairs.words[pair + PAIR_END] = min(stop, rows[to + VE])
                     pairs.words[pair + PAIR_NEW_END] = max(new_stop, pair_start)
                     count += 1
+                listed += 1
                 at = rows[to + LINK]
-            if node == IN_LIST:
-                low, high, least_high = other.keys[key * KEY_WORDS + ROOT], NONE, 0
+            if node == LISTED:
+                low, high, least_high = other.roots[key], NONE, 0
+                is_long = listed > LIST_ROWS
             else:
-                low, high = rows[node * ROW_WORDS + LOW], rows[node * ROW_WORDS + HIGH]
+                low, high = nodes[node * NODE_WORDS + LOW], nodes[node * NODE_WORDS + HIGH]
                 least_high = high_start(rows[node * ROW_WORDS + VS], depth)
             node = NONE
-            if high != NONE and rows[high * ROW_WORDS + LATEST] > first and least_high < stop:
+            if high != NONE and nodes[high * NODE_WORDS + LATEST] > first and least_high < stop:
                 node = high
-            if low != NONE and rows[low * ROW_WORDS + LATEST] > first:
+            if low != NONE and nodes[low * NODE_WORDS + LATEST] > first:
                 if node != NONE:
                     stack[2 * subtrees], stack[2 * subtrees + 1] = node, depth + 1
                     subtrees += 1
@@ -159,7 +165,8 @@ def join_changes(own: Store, other: Store, changes: JoinChanges, begin, end, oth
             at = node
             if node != NONE and (rows[node * ROW_WORDS + VE] <= first or rows[node * ROW_WORDS + VS] >= stop):
                 at = NONE
-        pairs.state[NODE] = NONE
+        if is_long:
+            insert_listed(other, key)
         if kind == INSERT:
             if stop > other_cti:
                 store_row(own, start, stop, changes.row[change], key)
@@ -188,7 +195,8 @@ class Side:
         self.on = list(on)
         self.values = Keys([storable(field) for field in self.payload])
         self.rows: Words = np.empty((0, ROW_WORDS), np.int64)
-        self.keys: Words = np.empty((0, KEY_WORDS), np.int64)
+        self.nodes: Words = np.empty((0, NODE_WORDS), np.int64)
+        self.lists, self.roots = np.empty(0, np.int64), np.empty(0, np.int64)
         self.path: Words = np.empty(PATH_WORDS, np.int64)
         self.state = np.zeros(LIST_WORDS, np.int64)
         self.state[FREE_RECORD] = NONE
@@ -198,7 +206,7 @@ class Side:
 
     def store(self) -> Store:
         """Return the memory for kernels."""
-        return Store(self.rows.reshape(-1), self.keys.reshape(-1), self.state, self.path)
+        return Store(self.rows.reshape(-1), self.nodes.reshape(-1), self.lists, self.roots, self.state, self.path)
 
     def numbers(self, changes: pa.RecordBatch, is_row: np.ndarray) -> Words:
         """Return the numbers of the values of changes; 0 for CTIs."""
@@ -221,22 +229,23 @@ class Side:
         """Make room for rows and keys."""
         needed = max(int(self.state[USED_RECORDS]), int(self.state[LIVE_RECORDS]) + changes)
         if needed > len(self.rows):
-            rows = np.empty((max(MIN_ROOM, needed, 2 * len(self.rows)), ROW_WORDS), np.int64)
-            rows[: len(self.rows)] = self.rows
-            self.rows = rows
-        if keys > len(self.keys):
-            self.keep_keys(np.arange(len(self.keys)), 2 * keys)
+            room = max(MIN_ROOM, needed, 2 * len(self.rows))
+            rows, nodes = (np.empty((room, width), np.int64) for width in (ROW_WORDS, NODE_WORDS))
+            rows[: len(self.rows)], nodes[: len(self.rows)] = self.rows, self.nodes
+            self.rows, self.nodes = rows, nodes
+        if keys > len(self.lists):
+            self.keep_keys(np.arange(len(self.lists)), 2 * keys)
 
     def keep_keys(self, kept: np.ndarray, room: int) -> None:
         """Keep the rows of some keys, under the numbers from 0 on, and make room for `room` keys."""
-        keys = np.full((max(MIN_ROOM, room), KEY_WORDS), [NONE, NONE, 0], np.int64)
-        keys[: len(kept)] = self.keys[kept]
-        self.keys = keys
+        lists, roots = (np.full(max(MIN_ROOM, room), NONE, np.int64) for _ in range(2))
+        lists[: len(kept)], roots[: len(kept)] = self.lists[kept], self.roots[kept]
+        self.lists, self.roots = lists, roots
 
     @property
     def bytes(self) -> int:
         """Memory of the rows and their values."""
-        return self.values.bytes + int(self.rows.nbytes + self.keys.nbytes)
+        return self.values.bytes + int(self.rows.nbytes + self.nodes.nbytes + self.lists.nbytes + self.roots.nbytes)
 
 
 class LifetimeJoin:
@@ -403,10 +412,12 @@ class LifetimeJoin:
     def _renumber_keys(self) -> None:
         """Remove the keys that no stored row has."""
         stored = [side.rows[: side.state[USED_RECORDS]] for side in self._sides]
-        keys = np.concatenate([rows[:, KEY] for rows in stored])
-        kept = np.unique(keys[keys != NONE])
+        words = np.concatenate([rows[:, KEY] for rows in stored])
+        words = words[words != NONE]
+        kept = np.unique(np.where(words < 0, key_in_tree(words), words))
         self._keys = self._keys.only(kept)
         for side, rows in zip(self._sides, stored, strict=True):
-            present = rows[:, KEY] != NONE
-            rows[present, KEY] = np.searchsorted(kept, rows[present, KEY])
+            listed, in_tree = rows[:, KEY] >= 0, rows[:, KEY] < NONE
+            rows[listed, KEY] = np.searchsorted(kept, rows[listed, KEY])
+            rows[in_tree, KEY] = key_in_tree(np.searchsorted(kept, key_in_tree(rows[in_tree, KEY])))
             side.keep_keys(kept, len(kept))

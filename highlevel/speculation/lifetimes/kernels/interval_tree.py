@@ -1,6 +1,6 @@
 """The rows of a key by their lifetimes, for kernels: a list of the newest rows, and a tree of the others.
 
-    list ─► row ─► row        at most LIST_ROWS rows: most keys have few rows, and no tree
+    list ─► row ─► row        after a search at most LIST_ROWS rows: most keys have no tree
     root                      any row of the key
     ├─ LOW   …                the rows whose start has the bit 0 at this depth, counted from the highest bit
     ├─ HIGH  …                the rows whose start has the bit 1
@@ -23,18 +23,18 @@ import numpy as np
 from capture.native import Integers, helper, outlined
 from highlevel.speculation.lifetimes.kernels.records import NONE, free_record, take_record
 
-VS, VE, ROW, KEY, LINK, LOW, HIGH, LATEST, ROW_WORDS = range(9)
-"""Words of a stored row: its lifetime, the number of its values, the number of its key, the next row with the same
-start or of the list, the subtrees, and the latest end of the subtree. Only the first row of a start has a subtree, and
-no row with this start ends later. KEY of a free row is NONE. LOW of a row in the list is IN_LIST.
+VS, VE, ROW, KEY, LINK, ROW_WORDS = range(6)
+"""Words of a stored row: its lifetime, the number of its values, the number of its key, and the next row of the list or
+with the same start. KEY of a free row is NONE, and that of a row in the tree is `key_in_tree`.
 """
 
-IN_LIST = -2
-
-LIST, ROOT, LISTED, KEY_WORDS = range(4)
-"""Words of a key: the first row of its list, the root of its tree, and the number of rows in its list."""
+LOW, HIGH, LATEST, NODE_WORDS = range(4)
+"""Words of a row in the tree: the subtrees, and the latest end of the subtree. Only the first row of a start has them,
+and no row with this start ends later.
+"""
 
 LIST_ROWS = 16
+"""Number of rows that a search may read in a list. If there are more, it moves all of them into the tree."""
 
 BITS = 64
 PATH_WORDS = BITS + 1
@@ -44,13 +44,15 @@ LOWEST = np.iinfo(np.int64).min
 
 
 class Store(NamedTuple):
-    """The rows of a side, for kernels. `keys` are the words of each key, `state` is the list of records (`records`).
+    """The rows of a side, for kernels: their words, also those in the tree, and the list and the root of each key.
 
-    `path` is memory for a path: `PATH_WORDS` words.
+    `state` is the list of records (`records`), and `path` is memory for a path: `PATH_WORDS` words.
     """
 
     rows: Integers
-    keys: Integers
+    nodes: Integers
+    lists: Integers
+    roots: Integers
     state: Integers
     path: Integers
 
@@ -78,72 +80,74 @@ def exchange_rows(rows, one, other):  # type: ignore[no-untyped-def]
 
 
 @helper
+def key_in_tree(key):  # type: ignore[no-untyped-def]
+    """Return the word KEY of a row in the tree for the number of its key, and the reverse."""
+    return -2 - key
+
+
+@helper
 def store_row(store: Store, start, stop, row, key):  # type: ignore[no-untyped-def]
     """Store a row. The store must have room."""
-    rows, words = store.rows, key * KEY_WORDS
+    rows = store.rows
     added = take_record(rows, store.state, 0, ROW_WORDS, LINK)
     base = added * ROW_WORDS
     rows[base + VS] = start
     rows[base + VE] = stop
     rows[base + ROW] = row
     rows[base + KEY] = key
-    rows[base + LINK] = store.keys[words + LIST]
-    rows[base + LOW] = IN_LIST
-    store.keys[words + LIST] = added
-    store.keys[words + LISTED] += 1
-    if store.keys[words + LISTED] > LIST_ROWS:
-        insert_listed(store, key)
+    rows[base + LINK] = store.lists[key]
+    store.lists[key] = added
 
 
 @outlined
 def insert_listed(store: Store, key):  # type: ignore[no-untyped-def]
     """Move all rows of the list into the tree."""
-    rows, words = store.rows, key * KEY_WORDS
-    added = store.keys[words + LIST]
+    added = store.lists[key]
     while added != NONE:
-        following = rows[added * ROW_WORDS + LINK]
+        following = store.rows[added * ROW_WORDS + LINK]
         insert_row(store, key, added)
         added = following
-    store.keys[words + LIST] = NONE
-    store.keys[words + LISTED] = 0
+    store.lists[key] = NONE
     return 0
 
 
 @helper
 def insert_row(store: Store, key, added):  # type: ignore[no-untyped-def]
     """Insert a row into the tree."""
-    rows, base = store.rows, added * ROW_WORDS
+    rows, nodes, base = store.rows, store.nodes, added * ROW_WORDS
     start, stop = rows[base + VS], rows[base + VE]
-    rows[base + LATEST] = stop
-    rows[base + LINK] = rows[base + LOW] = rows[base + HIGH] = NONE
-    at, depth = store.keys[key * KEY_WORDS + ROOT], 0
+    rows[base + KEY] = key_in_tree(key)
+    rows[base + LINK] = NONE
+    nodes[added * NODE_WORDS + LATEST] = stop
+    nodes[added * NODE_WORDS + LOW] = nodes[added * NODE_WORDS + HIGH] = NONE
+    at, depth = store.roots[key], 0
     if at == NONE:
-        store.keys[key * KEY_WORDS + ROOT] = added
+        store.roots[key] = added
     while at != NONE:
-        node = at * ROW_WORDS
-        rows[node + LATEST] = max(rows[node + LATEST], stop)
+        node, word = at * ROW_WORDS, at * NODE_WORDS
+        nodes[word + LATEST] = max(nodes[word + LATEST], stop)
         if rows[node + VS] == start:
             rows[base + LINK] = rows[node + LINK]
             rows[node + LINK] = added
             if stop > rows[node + VE]:
                 exchange_rows(rows, at, added)
             return
-        word = node + child_word(start, depth)
-        at = rows[word]
+        word += child_word(start, depth)
+        at = nodes[word]
         if at == NONE:
-            rows[word] = added
+            nodes[word] = added
         depth += 1
 
 
 @helper
 def find_start(store: Store, start, key):  # type: ignore[no-untyped-def]
     """Write the path to the first row of a start. Return its depth, or NONE if no row of the tree has this start."""
-    rows, at, depth = store.rows, store.keys[key * KEY_WORDS + ROOT], 0
+    rows, at, depth = store.rows, store.roots[key], 0
     while at != NONE:
         store.path[depth] = at
         if rows[at * ROW_WORDS + VS] == start:
             return depth
-        at = rows[at * ROW_WORDS + child_word(start, depth)]
+        at = store.nodes[at * NODE_WORDS + child_word(start, depth)]
         depth += 1
     return NONE
 
@@ -152,40 +156,40 @@ def find_start(store: Store, start, key):  # type: ignore[no-untyped-def]
 def replace_child(store: Store, key, depth, child):  # type: ignore[no-untyped-def]
     """Put `child` in the place of the node at a depth of the path, and into the path. NONE removes the node."""
     if depth == 0:
-        store.keys[key * KEY_WORDS + ROOT] = child
+        store.roots[key] = child
     else:
-        parent = store.path[depth - 1] * ROW_WORDS
-        store.rows[parent + (LOW if store.rows[parent + LOW] == store.path[depth] else HIGH)] = child
+        parent = store.path[depth - 1] * NODE_WORDS
+        store.nodes[parent + (LOW if store.nodes[parent + LOW] == store.path[depth] else HIGH)] = child
     store.path[depth] = child
 
 
 @helper
 def update_latest(store: Store, depth):  # type: ignore[no-untyped-def]
     """Compute the latest ends of the subtrees of the path again, from a depth to the root."""
-    rows = store.rows
+    nodes = store.nodes
     while depth >= 0:
-        base = store.path[depth] * ROW_WORDS
-        latest = rows[base + VE]
+        base = store.path[depth] * NODE_WORDS
+        latest = store.rows[store.path[depth] * ROW_WORDS + VE]
         for word in (LOW, HIGH):
-            if rows[base + word] != NONE:
-                latest = max(latest, rows[rows[base + word] * ROW_WORDS + LATEST])
-        rows[base + LATEST] = latest
+            if nodes[base + word] != NONE:
+                latest = max(latest, nodes[nodes[base + word] * NODE_WORDS + LATEST])
+        nodes[base + LATEST] = latest
         depth -= 1
 
 
 @helper
 def remove_node(store: Store, key, depth):  # type: ignore[no-untyped-def]
     """Remove the node at a depth of the path. A leaf below it takes its place."""
-    rows, node, leaf, leaf_depth = store.rows, store.path[depth], store.path[depth], depth
-    while rows[leaf * ROW_WORDS + LOW] != NONE or rows[leaf * ROW_WORDS + HIGH] != NONE:
-        low = rows[leaf * ROW_WORDS + LOW]
-        leaf = low if low != NONE else rows[leaf * ROW_WORDS + HIGH]
+    nodes, node, leaf, leaf_depth = store.nodes, store.path[depth], store.path[depth], depth
+    while nodes[leaf * NODE_WORDS + LOW] != NONE or nodes[leaf * NODE_WORDS + HIGH] != NONE:
+        low = nodes[leaf * NODE_WORDS + LOW]
+        leaf = low if low != NONE else nodes[leaf * NODE_WORDS + HIGH]
         leaf_depth += 1
         store.path[leaf_depth] = leaf
     replace_child(store, key, leaf_depth, NONE)
     if leaf != node:
         for word in (LOW, HIGH):
-            rows[leaf * ROW_WORDS + word] = rows[node * ROW_WORDS + word]
+            nodes[leaf * NODE_WORDS + word] = nodes[node * NODE_WORDS + word]
         replace_child(store, key, depth, leaf)
     update_latest(store, leaf_depth - 1)
 
@@ -202,10 +206,9 @@ def remove_listed(store: Store, key, before, at):  # type: ignore[no-untyped-def
     """Remove the row `at` from the list of a key. `before`: the row before it, or NONE."""
     following = store.rows[at * ROW_WORDS + LINK]
     if before == NONE:
-        store.keys[key * KEY_WORDS + LIST] = following
+        store.lists[key] = following
     else:
         store.rows[before * ROW_WORDS + LINK] = following
-    store.keys[key * KEY_WORDS + LISTED] -= 1
     release_row(store, at)
 
 
@@ -247,9 +250,10 @@ def update_first(store: Store, depth):  # type: ignore[no-untyped-def]
 @outlined
 def shorten_row(store: Store, start, stop, new_stop, row, key, other_cti):  # type: ignore[no-untyped-def]
     """Shorten a stored row, or remove it if it ends by its start or by `other_cti`. Return 0 if it is not stored."""
-    rows = store.rows
-    before, at = NONE, store.keys[key * KEY_WORDS + LIST]
-    while at != NONE:
+    rows, steps = store.rows, 0
+    before, at = NONE, store.lists[key]
+    while at != NONE and steps <= LIST_ROWS:
+        steps += 1
         base = at * ROW_WORDS
         if rows[base + ROW] == row and rows[base + VS] == start and rows[base + VE] == stop:
             if new_stop > start and new_stop > other_cti:
@@ -258,6 +262,8 @@ def shorten_row(store: Store, start, stop, new_stop, row, key, other_cti):  # ty
                 remove_listed(store, key, before, at)
             return 1
         before, at = at, rows[base + LINK]
+    if steps > LIST_ROWS:
+        insert_listed(store, key)
     depth = find_start(store, start, key)
     before, at = NONE, NONE if depth == NONE else store.path[depth]
     while at != NONE:
@@ -279,8 +285,8 @@ def shorten_row(store: Store, start, stop, new_stop, row, key, other_cti):  # ty
 def remove_ended(store: Store, row, until):  # type: ignore[no-untyped-def]
     """Remove a row that has ended, and the others of its list, or with its start, that end at or before `until`."""
     rows, key = store.rows, store.rows[row * ROW_WORDS + KEY]
-    if rows[row * ROW_WORDS + LOW] == IN_LIST:
-        before, at = NONE, store.keys[key * KEY_WORDS + LIST]
+    if key >= 0:
+        before, at = NONE, store.lists[key]
         while at != NONE:
             following = rows[at * ROW_WORDS + LINK]
             if rows[at * ROW_WORDS + VE] <= until:
@@ -289,7 +295,8 @@ def remove_ended(store: Store, row, until):  # type: ignore[no-untyped-def]
                 before = at
             at = following
         return 0
-    depth, remain = find_start(store, rows[row * ROW_WORDS + VS], key), 1
+    key, remain = key_in_tree(key), 1
+    depth = find_start(store, rows[row * ROW_WORDS + VS], key)
     first = store.path[depth]
     before, at = first, rows[first * ROW_WORDS + LINK]
     while at != NONE:

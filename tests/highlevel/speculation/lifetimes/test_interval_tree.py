@@ -15,7 +15,6 @@ import pytest
 from highlevel.speculation.lifetimes import equi_join
 from highlevel.speculation.lifetimes.equi_join import JoinChanges, LifetimeJoin, Side, forget_rows, join_changes
 from highlevel.speculation.lifetimes.kernels.endpoints import INSERT, RETRACTION
-from highlevel.speculation.lifetimes.kernels.interval_tree import KEY_WORDS, LIST_ROWS, LISTED, ROOT, Store
 from highlevel.speculation.lifetimes.kernels.records import LIVE_RECORDS, NONE
 from highlevel.speculation.lifetimes.model import VE, VS
 from lowlevel.punctuation import BEGINNING, END
@@ -102,8 +101,7 @@ def test_searches_find_the_rows_of_a_list_while_rows_are_stored_shortened_and_fo
                 found = rows.overlapping(first, stop, key, random.choice([1, 7, 500]))
                 assert found == rows.expected(first, stop, key), (seed, number)
         assert forget_rows.function(rows.side.store(), END) == 0
-        assert rows.side.keys[:, : ROOT + 1].max() == NONE
-        assert rows.side.keys[:, LISTED].max() == 0
+        assert max(rows.side.lists.max(), rows.side.roots.max()) == NONE
 
 
 class CountedRows(np.ndarray):
@@ -125,8 +123,9 @@ def test_the_steps_of_a_search_do_not_grow_with_the_rows_of_a_key(starts: Callab
             rows.change(INSERT, starts(number), starts(number) + 1, 0, number, 0)
         store = rows.side.store()
         assert store.state[LIVE_RECORDS] == count
-        assert store.keys[0 * KEY_WORDS + LISTED] <= LIST_ROWS
-        counted = Store(store.rows.view(CountedRows), store.keys, store.state, store.path)
+        rows.overlapping(starts(0), starts(0) + 1, 0, 500)
+        assert store.lists[0] == NONE
+        counted = store._replace(rows=store.rows.view(CountedRows), nodes=store.nodes.view(CountedRows))
         nothing = Side(SCHEMA, ["x"])
         nothing.reserve(1, 3)
         join = LifetimeJoin(SCHEMA, SCHEMA, [("x", "x")])
