@@ -257,3 +257,30 @@ def test_each_kind_of_node_is_told(sql: str, parts: list[str]) -> None:
     told = explain(compile_query(sql))
     for part in parts:
         assert part in told
+
+
+@pytest.mark.parametrize(
+    "kind, results",
+    [
+        ("", "INNER: pairs, true while both rows are true"),
+        ("LEFT", "LEFT: pairs, true while both rows are true, and left rows while they have no match"),
+        ("RIGHT", "RIGHT: pairs, true while both rows are true, and right rows while they have no match"),
+        ("FULL", "FULL: pairs, true while both rows are true, and rows of both sides while they have no match"),
+        ("SEMI", "SEMI: left rows while they have a match"),
+        ("ANTI", "ANTI: left rows while they have no match"),
+    ],
+)
+def test_each_kind_of_join_of_lifetimes_is_told(kind: str, results: str) -> None:
+    told = explain(
+        compile_query(
+            f"SELECT window_start, a.srcIP FROM flows [LIFETIME start_ts TO end_ts] AS a {kind} JOIN "
+            "packets [LIFETIME 5 minutes] AS b ON a.srcIP = b.srcIP AND a.bytes > b.len"
+        )
+    )
+    assert f"{results}; left is leaf 1, right leaf 2" in told
+    assert "a row of the left is true from start_ts until end_ts" in told
+    assert "a row of the right is true from ts until 5 minutes later" in told
+    assert "srcIP of the left = srcIP of the right" in told
+    # The condition of pairs determines which rows have a match, except for INNER.
+    assert ("of pairs        a.bytes > b.len" in told) == bool(kind)
+    assert ("keep            a.bytes > b.len" in told) == (not kind)

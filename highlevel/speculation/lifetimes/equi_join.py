@@ -68,7 +68,7 @@ CHANGE, OTHER, PAIR_START, PAIR_END, PAIR_NEW_END, PAIR_WORDS = range(6)
 
 COUNT, NODE, DEPTH, NEXT_ROW, SUBTREES = range(5)
 """Words of the state of the pairs: their number, and where the search of an interrupted change continues: the node and
-its depth, or NONE, the next row with the start of the node, and the number of subtrees that follow.
+its depth, or NONE, the next row with the lifetime of the node, and the number of subtrees that follow.
 """
 
 LISTED = -2

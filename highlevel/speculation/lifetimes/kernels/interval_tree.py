@@ -4,14 +4,16 @@
     root                      any row of the key
     ├─ LOW   …                the rows whose start has the bit 0 at this depth, counted from the highest bit
     ├─ HIGH  …                the rows whose start has the bit 1
-    └─ LINK ─► row ─► row     rows with the same start
+    └─ LINK ─► row ─► row     rows with the same start and end
 
-The tree is a digital search tree with the latest ends. A node of depth d has the same d highest bits as all rows below
-it. So the depth is at most 64, without rotations, and any leaf may take the place of a removed node above it. All rows
-below LOW begin before those below HIGH. Each node stores the latest end of its subtree (LATEST). So a search for the
+The tree is a digital search tree with the latest ends. The bits of a row are the 64 bits of its start, and then those
+of its end. A node of depth d has the same d highest bits as all rows below it. So the depth is at most 128, without
+rotations, and any leaf may take the place of a removed node above it. All rows below LOW begin before those below HIGH,
+or begin with them and end before them. Each node stores the latest end of its subtree (LATEST). So a search for the
 rows that overlap `[first, stop)` skips a subtree whose rows have ended by `first`, or begin at `stop` or later. Each
-other subtree contains a row that overlaps, except those on the path to `stop`. The cost is at most 64 steps for each
-row found, and does not depend on the other rows.
+other subtree contains a row that overlaps, except those on the path to `stop`. The cost is at most 128 steps for each
+row found, and does not depend on the other rows, even if they have equal starts. A retraction also reads the rows of
+its key with the same start and end.
 """
 
 from __future__ import annotations
@@ -25,19 +27,21 @@ from highlevel.speculation.lifetimes.kernels.records import NONE, free_record, t
 
 VS, VE, ROW, KEY, LINK, ROW_WORDS = range(6)
 """Words of a stored row: its lifetime, the number of its values, the number of its key, and the next row of the list or
-with the same start. KEY of a free row is NONE, and that of a row in the tree is `key_in_tree`.
+with the same lifetime. KEY of a free row is NONE, and that of a row in the tree is `key_in_tree`.
 """
 
 LOW, HIGH, LATEST, NODE_WORDS = range(4)
-"""Words of a row in the tree: the subtrees, and the latest end of the subtree. Only the first row of a start has them,
-and no row with this start ends later.
+"""Words of a row in the tree: the subtrees, and the latest end of the subtree. Only the first row of a lifetime has
+them.
 """
 
 LIST_ROWS = 16
 """Number of rows that a search may read in a list. If there are more, it moves all of them into the tree."""
 
 BITS = 64
-PATH_WORDS = BITS + 1
+"""Bits of a time."""
+
+PATH_WORDS = 2 * BITS + 1
 """Words of the path from the root to a node."""
 
 LOWEST = np.iinfo(np.int64).min
@@ -58,25 +62,19 @@ class Store(NamedTuple):
 
 
 @helper
-def child_word(start, depth):  # type: ignore[no-untyped-def]
-    """Return LOW or HIGH: the subtree of a node of this depth that contains a start. Negative starts are low."""
-    return LOW + (((start ^ LOWEST) >> (BITS - 1 - depth)) & 1)
+def child_word(start, stop, depth):  # type: ignore[no-untyped-def]
+    """Return LOW or HIGH: the subtree of a node of this depth that contains a lifetime. Negative times are low."""
+    time, bit = (start, depth) if depth < BITS else (stop, depth - BITS)
+    return LOW + (((time ^ LOWEST) >> (BITS - 1 - bit)) & 1)
 
 
 @helper
 def high_start(start, depth):  # type: ignore[no-untyped-def]
     """Return the smallest start that the subtree HIGH of a node can contain. `start` is the start of the node."""
+    if depth >= BITS:
+        return start
     shift = BITS - 1 - depth
     return ((((start ^ LOWEST) >> shift) | 1) << shift) ^ LOWEST
-
-
-@helper
-def exchange_rows(rows, one, other):  # type: ignore[no-untyped-def]
-    """Exchange two rows with the same start."""
-    for word in (VE, ROW):
-        kept = rows[one * ROW_WORDS + word]
-        rows[one * ROW_WORDS + word] = rows[other * ROW_WORDS + word]
-        rows[other * ROW_WORDS + word] = kept
 
 
 @helper
@@ -126,13 +124,11 @@ def insert_row(store: Store, key, added):  # type: ignore[no-untyped-def]
     while at != NONE:
         node, word = at * ROW_WORDS, at * NODE_WORDS
         nodes[word + LATEST] = max(nodes[word + LATEST], stop)
-        if rows[node + VS] == start:
+        if rows[node + VS] == start and rows[node + VE] == stop:
             rows[base + LINK] = rows[node + LINK]
             rows[node + LINK] = added
-            if stop > rows[node + VE]:
-                exchange_rows(rows, at, added)
             return
-        word += child_word(start, depth)
+        word += child_word(start, stop, depth)
         at = nodes[word]
         if at == NONE:
             nodes[word] = added
@@ -140,14 +136,14 @@ def insert_row(store: Store, key, added):  # type: ignore[no-untyped-def]
 
 
 @helper
-def find_start(store: Store, start, key):  # type: ignore[no-untyped-def]
-    """Write the path to the first row of a start. Return its depth, or NONE if no row of the tree has this start."""
+def find_lifetime(store: Store, start, stop, key):  # type: ignore[no-untyped-def]
+    """Write the path to the first row of a lifetime. Return its depth, or NONE if no row of the tree has it."""
     rows, at, depth = store.rows, store.roots[key], 0
     while at != NONE:
         store.path[depth] = at
-        if rows[at * ROW_WORDS + VS] == start:
+        if rows[at * ROW_WORDS + VS] == start and rows[at * ROW_WORDS + VE] == stop:
             return depth
-        at = store.nodes[at * NODE_WORDS + child_word(start, depth)]
+        at = store.nodes[at * NODE_WORDS + child_word(start, stop, depth)]
         depth += 1
     return NONE
 
@@ -214,37 +210,23 @@ def remove_listed(store: Store, key, before, at):  # type: ignore[no-untyped-def
 
 @helper
 def remove_row(store: Store, key, depth, before, at):  # type: ignore[no-untyped-def]
-    """Remove the row `at` of the tree from those with the start at a depth of the path.
+    """Remove the row `at` of the tree from those with the lifetime at a depth of the path.
 
-    `before` is the row before it, or NONE. Return 0 if no row has this start any more. Otherwise call `update_first`
-    after the last change.
+    `before` is the row before it, or NONE. The record of the removed row may become that of another one.
     """
     rows = store.rows
-    following, remain = rows[at * ROW_WORDS + LINK], 1
-    if before == NONE and following == NONE:
-        remove_node(store, key, depth)
-        remain = 0
-    elif before == NONE:
-        # The first row has the subtrees, so it stays and the second record is removed.
-        exchange_rows(rows, at, following)
-        before, at = at, following
-        rows[before * ROW_WORDS + LINK] = rows[at * ROW_WORDS + LINK]
-    else:
+    following = rows[at * ROW_WORDS + LINK]
+    removed = at
+    if before != NONE:
         rows[before * ROW_WORDS + LINK] = following
-    release_row(store, at)
-    return remain
-
-
-@helper
-def update_first(store: Store, depth):  # type: ignore[no-untyped-def]
-    """Move the row that ends last to the first place, after a change of the rows with the start at a depth."""
-    rows, first = store.rows, store.path[depth]
-    at = rows[first * ROW_WORDS + LINK]
-    while at != NONE:
-        if rows[at * ROW_WORDS + VE] > rows[first * ROW_WORDS + VE]:
-            exchange_rows(rows, first, at)
-        at = rows[at * ROW_WORDS + LINK]
-    update_latest(store, depth)
+    elif following == NONE:
+        remove_node(store, key, depth)
+    else:
+        # The first row has the subtrees, so it takes the values of the second one.
+        rows[at * ROW_WORDS + ROW] = rows[following * ROW_WORDS + ROW]
+        rows[at * ROW_WORDS + LINK] = rows[following * ROW_WORDS + LINK]
+        removed = following
+    release_row(store, removed)
 
 
 @outlined
@@ -264,26 +246,21 @@ def shorten_row(store: Store, start, stop, new_stop, row, key, other_cti):  # ty
         before, at = at, rows[base + LINK]
     if steps > LIST_ROWS:
         insert_listed(store, key)
-    depth = find_start(store, start, key)
+    depth = find_lifetime(store, start, stop, key)
     before, at = NONE, NONE if depth == NONE else store.path[depth]
     while at != NONE:
-        base = at * ROW_WORDS
-        if rows[base + ROW] == row and rows[base + VE] == stop:
-            remain = 1
+        if rows[at * ROW_WORDS + ROW] == row:
+            remove_row(store, key, depth, before, at)
             if new_stop > start and new_stop > other_cti:
-                rows[base + VE] = new_stop
-            else:
-                remain = remove_row(store, key, depth, before, at)
-            if remain:
-                update_first(store, depth)
+                store_row(store, start, new_stop, row, key)
             return 1
-        before, at = at, rows[base + LINK]
+        before, at = at, rows[at * ROW_WORDS + LINK]
     return 0
 
 
 @outlined
 def remove_ended(store: Store, row, until):  # type: ignore[no-untyped-def]
-    """Remove a row that has ended, and the others of its list, or with its start, that end at or before `until`."""
+    """Remove a row that has ended, and the others of its list that end at or before `until`, or with its lifetime."""
     rows, key = store.rows, store.rows[row * ROW_WORDS + KEY]
     if key >= 0:
         before, at = NONE, store.lists[key]
@@ -295,19 +272,14 @@ def remove_ended(store: Store, row, until):  # type: ignore[no-untyped-def]
                 before = at
             at = following
         return 0
-    key, remain = key_in_tree(key), 1
-    depth = find_start(store, rows[row * ROW_WORDS + VS], key)
-    first = store.path[depth]
-    before, at = first, rows[first * ROW_WORDS + LINK]
+    key, base = key_in_tree(key), row * ROW_WORDS
+    depth = find_lifetime(store, rows[base + VS], rows[base + VE], key)
+    at = rows[store.path[depth] * ROW_WORDS + LINK]
     while at != NONE:
         following = rows[at * ROW_WORDS + LINK]
-        if rows[at * ROW_WORDS + VE] <= until:
-            remove_row(store, key, depth, before, at)
-        else:
-            before = at
+        release_row(store, at)
         at = following
-    if rows[first * ROW_WORDS + VE] <= until:
-        remain = remove_row(store, key, depth, NONE, first)
-    if remain:
-        update_first(store, depth)
+    first = store.path[depth]
+    remove_node(store, key, depth)
+    release_row(store, first)
     return 0

@@ -2,7 +2,7 @@
 
 Starts have few different high bits, equal values and both signs. The kernels run as plain Python, with numpy's bound
 checks. The tests detect rows that a removed node hides, latest ends that are too early, and a search that reads all
-rows.
+rows of a key or of a start.
 """
 
 from collections import Counter
@@ -15,6 +15,7 @@ import pytest
 from highlevel.speculation.lifetimes import equi_join
 from highlevel.speculation.lifetimes.equi_join import JoinChanges, LifetimeJoin, Side, forget_rows, join_changes
 from highlevel.speculation.lifetimes.kernels.endpoints import INSERT, RETRACTION
+from highlevel.speculation.lifetimes.kernels.interval_tree import shorten_row
 from highlevel.speculation.lifetimes.kernels.records import LIVE_RECORDS, NONE
 from highlevel.speculation.lifetimes.model import VE, VS
 from lowlevel.punctuation import BEGINNING, END
@@ -22,7 +23,7 @@ from tests.conftest import Rounds
 from tests.references.lifetimes import C, I, to_batch
 
 SCHEMA = to_batch([]).schema
-ROOM = 600
+ROOM = 900
 
 Row = tuple[int, int, int, int]
 """Start, end, number of the values and number of the key."""
@@ -86,7 +87,7 @@ def test_searches_find_the_rows_of_a_list_while_rows_are_stored_shortened_and_fo
         rows = Rows()
         for number in range(random.choice([30, 120])):
             start = drawn_start(random)
-            stop = start + random.choice([1, 3, 20, 5 * 10**9])
+            stop = random.choice([start + random.choice([1, 3, 20, 5 * 10**9]), END])
             rows.change(INSERT, start, stop, 0, number, random.choice([0, 0, 0, 1, 2]))
             if random.random() < 0.3:
                 begin, end, row, key = random.choice(rows.known)
@@ -135,6 +136,38 @@ def test_the_steps_of_a_search_do_not_grow_with_the_rows_of_a_key(starts: Callab
             join_changes.function(nothing.store(), counted, changes, 0, 1, END, join._no_pairs(0))
         reads[count] = CountedRows.reads
     assert reads[400] <= reads[100] + 100, reads
+
+
+@pytest.mark.parametrize("order", ["rising", "falling", "random", "equal"])
+def test_the_steps_of_a_change_do_not_grow_with_the_rows_of_equal_starts(order: str) -> None:
+    reads: dict[str, dict[int, int]] = {"insert": {}, "search": {}, "shorten": {}}
+    for count in (200, 800):
+        rows = Rows()
+        lengths = {"falling": range(count, 0, -1), "equal": [9] * count}.get(order, range(1, count + 1))
+        if order == "random":
+            lengths = Random("equal starts").sample(lengths, count)
+        for number, length in enumerate([*lengths, 10**6]):
+            rows.change(INSERT, 0, length, 0, number, 0)
+        counted = rows.side.store()
+        counted = counted._replace(rows=counted.rows.view(CountedRows), nodes=counted.nodes.view(CountedRows))
+        join = LifetimeJoin(SCHEMA, SCHEMA, [("x", "x")])
+        # A search moves the list into the tree. The second one finds the row that has not ended.
+        for step in ("insert", "search"):
+            CountedRows.reads = 0
+            probe = JoinChanges(*(np.array([each], np.int64) for each in (INSERT, 1000, 1002, 0, 0, 0)))
+            pairs = join._no_pairs(500)
+            nothing = Side(SCHEMA, ["x"])
+            nothing.reserve(1, 3)
+            join_changes.function(nothing.store(), counted, probe, 0, 1, END, pairs)
+            assert pairs.state[equi_join.COUNT] == 1
+            reads[step][count] = CountedRows.reads
+        assert counted.lists[0] == NONE
+        CountedRows.reads = 0
+        assert shorten_row(counted, 0, 10**6, 10**5, count, 0, BEGINNING) == 1
+        reads["shorten"][count] = CountedRows.reads
+    assert reads["insert"][800] <= 7 * reads["insert"][200], reads
+    assert reads["search"][800] <= reads["search"][200] + 100, reads
+    assert reads["shorten"][800] <= reads["shorten"][200] + 100, reads
 
 
 def test_rows_of_a_hot_key_survive_a_restart() -> None:
