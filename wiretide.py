@@ -337,7 +337,7 @@ def stream(
     * `on_results`: called after each micro-batch with its final rows, by query.
 
     Raises QueryError for a wrong query, InputError for a column that is missing or has another type, and ValueError for
-    objects that are no streaming DataFrames.
+    objects that are no streaming DataFrames, for no query, and for wrong names or partitions.
     """
     from dashboards.frame_run import start_frames
 

@@ -214,7 +214,7 @@ FLOW_DATAGRAMS = Metric(
     "wiretide_flow_datagrams_total",
     "counter",
     ("link", "exporter", "version"),
-    "NetFlow and IPFIX datagrams read, by exporter. `other`: all exporters for which the limit leaves no label.",
+    "NetFlow and IPFIX datagrams read, by exporter. `other`: exporters beyond the limit.",
 )
 FLOW_RECORDS = Metric(
     "wiretide_flow_records_total",

@@ -16,7 +16,10 @@ from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
 
 SECONDS = 10.0
-"""Time to wait for the answer to a request."""
+"""Time to wait for a broker."""
+
+LONGEST_CALL = 2.0
+"""Seconds of a call of the client. Only after a call Ctrl-C has an effect."""
 
 OUTAGE_SECONDS = 600.0
 """Longest time without an answer of the brokers, after the start. A longer one is an error."""
@@ -59,7 +62,7 @@ class TopicClient:
         self._consumer = self._call(
             lambda: confluent_kafka.Consumer(
                 {
-                    "logger": _Silence(),
+                    "logger": SilentLogger(),
                     **dict(topic.conf),
                     "bootstrap.servers": topic.brokers,
                     "group.id": "wiretide",  # required, but no group is joined
@@ -83,14 +86,22 @@ class TopicClient:
         """Close the connections."""
         self._consumer.close()
 
-    def count_partitions(self) -> int:
-        """Return the number of partitions. Raises InputError for a topic that does not exist."""
-        metadata = self._call(lambda: self._consumer.list_topics(self._topic.name, timeout=SECONDS))
-        topic = metadata.topics[self._topic.name]
-        if topic.error is not None or not topic.partitions:
-            reason = "it has no partitions" if topic.error is None else topic.error.str()
-            raise InputError(f"topic {self._topic.name} at {self._topic.brokers}: {reason}")
-        return len(topic.partitions)
+    def count_partitions(self, seconds: float | None = None) -> int:
+        """Return the number of partitions. Raises InputError for a topic that does not exist.
+
+        Waits for the brokers for up to `seconds`, by default SECONDS.
+        """
+
+        def find_partitions(timeout: float) -> int:
+            topic = self._consumer.list_topics(self._topic.name, timeout=timeout).topics[self._topic.name]
+            if topic.error is not None:
+                raise self._kafka.KafkaException(topic.error)
+            return len(topic.partitions)
+
+        count: int = self._ask(find_partitions, SECONDS if seconds is None else seconds)
+        if not count:
+            raise self._make_error("it has no partitions")
+        return count
 
     def find_bounds(self, partition: int) -> tuple[int, int]:
         """Return the first offset of a partition, and its end: the offset of the next message.
@@ -98,15 +109,9 @@ class TopicClient:
         Waits for the brokers for up to OUTAGE_SECONDS.
         """
         place = self._kafka.TopicPartition(self._topic.name, partition)
-        deadline = time.monotonic() + OUTAGE_SECONDS
-        while True:
-            try:
-                first, end = self._consumer.get_watermark_offsets(place, timeout=SECONDS)
-            except self._kafka.KafkaException as failure:
-                if failure.args[0].code() not in self._outages or time.monotonic() > deadline:
-                    raise self._make_error(failure.args[0].str()) from failure
-            else:
-                return first, end
+        find = self._consumer.get_watermark_offsets
+        first, end = self._ask(lambda timeout: find(place, timeout=timeout), OUTAGE_SECONDS)
+        return first, end
 
     def read(self, partition: int, start: int, end: int) -> Iterator[tuple[int, bytes | None]]:
         """Yield offset and value of the messages of a partition in `[start, end)`. A value may be None.
@@ -133,6 +138,20 @@ class TopicClient:
             if message.offset() + (not is_end) >= end:
                 return
 
+    def _ask(self, request: Callable[[float], Any], seconds: float) -> Any:
+        """Return the answer to a request, whose argument is a time limit in s. Repeat it during an outage."""
+        begin = time.monotonic()
+        while True:
+            waited = time.monotonic() - begin
+            # A short outage needs only short calls, and a slow answer a long one.
+            limit = min(max(waited, LONGEST_CALL / 4), LONGEST_CALL, max(seconds - waited, 0.1))
+            try:
+                return request(limit)
+            except self._kafka.KafkaException as error:
+                if error.args[0].code() not in self._outages or time.monotonic() - begin >= seconds:
+                    raise self._make_error(error.args[0].str()) from error
+                time.sleep(0.1)  # a broker may answer at once that it is not ready
+
     def _call(self, request: Callable[[], Answer]) -> Answer:
         try:
             return request()
@@ -143,8 +162,8 @@ class TopicClient:
         return InputError(f"topic {self._topic.name} at {self._topic.brokers}: {reason}")
 
 
-class _Silence:
-    """A logger that drops the lines of librdkafka: the errors are raised."""
+class SilentLogger:
+    """A logger that drops the lines of librdkafka, because its errors are raised as exceptions."""
 
     def log(self, *_: object) -> None:
         """Drop a line."""

@@ -78,7 +78,8 @@ class _Values:
         least, most = self.settings["min"], self.settings["max"]
         if (least is not None and value < least) or (most is not None and value > most):
             raise ValueError
-        if isinstance(value, Path) and value.exists() and not os.access(value, os.R_OK):
+        # Path.exists would raise an error for a name that is too long.
+        if isinstance(value, Path) and os.path.exists(value) and not os.access(value, os.R_OK):  # noqa: PTH110
             raise ValueError
         return value
 

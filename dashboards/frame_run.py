@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 from capture.errors import InputError
 from highlevel.inline.table_files import FileStream
 from highlevel.plan.plan import Plan
+from highlevel.results.stored_files import has_folder_name
 from highlevel.results.user_types import readable
 from lowlevel.kinds import TABLE
 from queries.gsql import compile_query
@@ -83,6 +84,13 @@ def start_frames(
 
     if not frames:
         raise ValueError("got no DataFrame, expected one for each protocol that the queries read")
+    if not queries:
+        raise ValueError("got no query, expected at least one")
+    if partitions is not None and partitions < 1:
+        raise ValueError(f"partitions: got {partitions}, expected at least 1")
+    named = {"query": queries} if isinstance(queries, str) else queries
+    _check_names("queries", named)
+    _check_names("frames", frames)
     protocols = parse_schema(read_schema(schema))
     streams: dict[str, FileStream] = {}
     checked = {}
@@ -94,7 +102,7 @@ def start_frames(
         stream = FileStream.make(protocol.name, (), protocol.columns, protocol.times, [])
         streams[name.lower()] = stream
         checked[stream.name] = check_frame(frame, stream, is_streaming=True)
-    plans = _compile({"query": queries} if isinstance(queries, str) else queries, streams)
+    plans = _compile(named, streams)
     for plan in plans:
         for stream in streams.values():
             check_plan(plan, stream)
@@ -114,7 +122,7 @@ def start_frames(
         plans,
         inputs,
         Path(folder),
-        partitions=partitions or spark.sparkContext.defaultParallelism,
+        partitions=spark.sparkContext.defaultParallelism if partitions is None else partitions,
         on_batch=None if on_results is None else on_batch,
         say=lambda line: print(f"wiretide: {line}", file=sys.stderr, flush=True),
         frames=checked,
@@ -122,6 +130,17 @@ def start_frames(
     )
     run.start()
     return FrameRun(run)
+
+
+def _check_names(argument: str, names: Iterable[str]) -> None:
+    """Raise ValueError for a name that has no folder of results, and for names that are equal in lower case."""
+    seen: set[str] = set()
+    for name in names:
+        if not has_folder_name(name):
+            raise ValueError(f"{argument}: got the name {name!r}, expected for example 'users'")
+        if name.lower() in seen:
+            raise ValueError(f"{argument}: got the name {name} twice, in any case; rename one")
+        seen.add(name.lower())
 
 
 def _compile(queries: Mapping[str, str], streams: Mapping[str, FileStream]) -> list[Plan]:
@@ -140,6 +159,6 @@ def _compile(queries: Mapping[str, str], streams: Mapping[str, FileStream]) -> l
         if plan.waiting_reason is not None:
             raise InputError(
                 f"query {plan.name} {plan.waiting_reason}, so it would have no results; expected for example "
-                "[RANGE 1 minute, SLIDE 1 minute]"
+                f"{plan.waiting_remedy}"
             )
     return plans

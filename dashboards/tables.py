@@ -144,6 +144,11 @@ class Tables:
             tables[name] = FileStream.make(protocol.name, sources, protocol.columns, protocol.times, progress)
         return opened
 
+    @property
+    def paths(self) -> list[Path]:
+        """The files of the tables."""
+        return [path for stream in self._tables.values() if isinstance(stream, FileStream) for path in stream.paths]
+
     def bind(self, sql: str, params: Mapping[str, object] | None) -> tuple[Plan, StartRun]:
         """Compile a query over the tables. Raises QueryError for the query, InputError for a name without a table."""
         query = parse_query(query_text(sql, params), self._groups)

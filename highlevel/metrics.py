@@ -296,6 +296,12 @@ TOPIC_MESSAGES_WRONG = Metric(
     ("link",),
     "Messages of the topic of the link that were left out, because they do not fit the schema.",
 )
+TOPIC_PARTITIONS_UNREAD = Metric(
+    "wiretide_topic_partitions_unread",
+    "gauge",
+    ("link",),
+    "Partitions that were added to the topic of the link after the first start of the run, which are not read.",
+)
 SPARK_BACKLOG = Metric(
     "wiretide_spark_backlog",
     "gauge",
@@ -365,7 +371,7 @@ SPOOL_METRICS = (
 )
 """Metrics of spool readers."""
 
-TOPIC_METRICS = (TOPIC_MESSAGES_READ, TOPIC_MESSAGES_LOST, TOPIC_MESSAGES_WRONG)
+TOPIC_METRICS = (TOPIC_MESSAGES_READ, TOPIC_MESSAGES_LOST, TOPIC_MESSAGES_WRONG, TOPIC_PARTITIONS_UNREAD)
 """Metrics of topics of Kafka."""
 
 SPARK_METRICS = (SPARK_RESTARTS, SPARK_BATCHES, SPARK_BATCH_SECONDS, SPARK_BACKLOG, SPARK_EXECUTORS)

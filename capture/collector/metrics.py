@@ -13,7 +13,7 @@ DATAGRAMS = Metric(
     "wiretide_collector_datagrams_total",
     "counter",
     ("exporter",),
-    "Datagrams received and recorded, by sender. `other`: all senders for which the limit leaves no label.",
+    "Datagrams received and recorded, by sender. `other`: senders beyond the limit.",
 )
 BYTES = Metric(
     "wiretide_collector_bytes_total",

@@ -48,9 +48,7 @@ def alerts(
     if test:
         try_receivers(settings)
         return
-    if settings.spooled:
-        name = next(iter(settings.spooled))
-        raise PipelineError(f"links.{name}.spool: a spool is not a finished capture; expected links with files only")
+    settings.require_captures()
     print_alerts(find_alerts(settings), settings.alerts, format_)
 
 

@@ -6,6 +6,7 @@ import functools
 import importlib
 import inspect
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -111,9 +112,15 @@ def run_command_line() -> None:
     try:
         if not (called and _run_plain(called[0])):
             make_app(called or COMMANDS)()
+        if sys.stdout is not None:
+            sys.stdout.flush()  # if the reader has gone, here and not when Python ends
     except (KeyboardInterrupt, SystemExit) as error:
-        # Typer raises SystemExit with the status INTERRUPTED for Ctrl-C, without a message.
+        # Typer raises SystemExit with the status 1 for a closed pipe, and INTERRUPTED for Ctrl-C, without a message.
+        if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
+            sys.exit(_end_broken_pipe(error.__context__))
         if isinstance(error, SystemExit) and error.code != INTERRUPTED:
+            if not error.code:
+                _flush_help()
             raise
         signal.signal(
             signal.SIGINT, signal.SIG_IGN
@@ -123,14 +130,38 @@ def run_command_line() -> None:
         sys.exit(TERMINATED_STATUS if TERMINATED.is_set() else INTERRUPTED)
     except WiretideError as error:
         sys.exit(_print_error(error, error.status))
-    except BrokenPipeError:
-        # The reader has closed the pipe, as `| head` does. Python writes again at exit: to /dev/null, so without an
-        # error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    except BrokenPipeError as error:
+        sys.exit(_end_broken_pipe(error))
     except OSError as error:  # a full disk, a port in use
-        where = f"{error.filename}: " if error.filename else ""
-        sys.exit(_print_error(f"{where}{error.strerror or error}", 1))
+        sys.exit(_print_os_error(error))
+
+
+def _flush_help() -> None:
+    """Write the text of `--help` or `--version`. Its reader may have gone."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError as error:
+        sys.exit(_end_broken_pipe(error))
+
+
+def _end_broken_pipe(error: BrokenPipeError) -> int:
+    """Return the exit status after a write to a pipe that its reader has closed.
+
+    For standard output (`| head`) this is 0 without a message, because the reader has all that it wants. For other
+    pipes and connections it is an error.
+    """
+    poll = select.poll()
+    poll.register(1, 0)
+    if not any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
+        return _print_os_error(error)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes again when it ends
+    return 0
+
+
+def _print_os_error(error: OSError) -> int:
+    where = f"{error.filename}: " if error.filename else ""
+    return _print_error(f"{where}{error.strerror or error}", 1)
 
 
 def _run_plain(name: str) -> bool:

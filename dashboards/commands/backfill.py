@@ -51,7 +51,6 @@ def backfill(
     from dashboards.prometheus.remote_write import RemoteWrite
     from dashboards.stop_signals import interrupt_at_sigterm
     from queries.pipeline.file import read_pipeline
-    from queries.pipeline.sections import PipelineError
 
     if output is None and remote_write is None:
         raise UsageError("got no target, expected --output DIR or --remote-write URL")
@@ -60,9 +59,7 @@ def backfill(
     receiver = None if remote_write is None else RemoteWrite(remote_write, token_file)
     promtool = require_promtool() if blocks is not None else None
     settings = read_pipeline(pipeline)
-    if settings.spooled:
-        name = next(iter(settings.spooled))
-        raise PipelineError(f"links.{name}.spool: a spool is not a finished capture; expected links with files only")
+    settings.require_captures()
     backfills, past = _answer_queries(settings)
     extra = {"job": job, "instance": instance or f"{settings.host}:{settings.port}"}
     if output is not None:

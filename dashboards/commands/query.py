@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
 
@@ -228,7 +228,7 @@ def query(
         Path | None,
         Option(
             metavar="FILE",
-            help="Of a query with EMIT CHANGES also write the final rows, into this file. Its suffix selects the "
+            help="Also write the final rows of a query with EMIT CHANGES into this file. Its suffix selects the "
             "format, as for --output.",
         ),
     ] = None,
@@ -365,7 +365,7 @@ def query(
             raise UsageError(f"{source} and {wrong}: expected {expected}")
         tables = _tables_of(schema, files, bindings, (on, settings))
         drawing = (plot, output is not None or format is not None)
-        _check_final_to(final_to, output, plot)
+        _check_outputs({"--output": output, "--plot": plot, "--final-to": final_to}, [*results, *tables.paths])
         _answer_tables(tables, queries[0], params, (kind, output, times, raw_csv, stats), changes, drawing, final_to)
         return
     inline_options = {"--follow": follow, "--slack": slack, "--lull": lull, "--threads": threads}
@@ -392,7 +392,9 @@ def query(
         if file is not None and (several or on != INLINE):
             problem = "several queries" if several else f"--on {on}"
             raise UsageError(f"{name} {file}: got {problem}, expected one query and the inline engine")
-    _check_final_to(final_to, output, plot)
+    outputs = {"--output": output, "--plot": plot, "--final-to": final_to}
+    outputs |= {"--packets-to": packets_to, "--partial-matches": partial_matches}
+    _check_outputs(outputs, [])
     for name, file in (("--packets-to", packets_to), ("--partial-matches", partial_matches)):
         if file is not None and final_to is not None:
             raise UsageError(f"--final-to {final_to}: got {name} {file} too, expected one of them")
@@ -427,6 +429,7 @@ def query(
         from dashboards.evidence import Evidence
 
         evidence = Evidence(packets_to, plans, inputs, layer)
+    _check_outputs(outputs, [source.path for source in inputs])
     if on != INLINE:
         _refuse_inline_options(on, inputs, inline_options)
         compile_kernels()
@@ -581,10 +584,27 @@ def _answer_tables(
             write_answer(final_plan, final.batches, final_kind, sink, style=times)
 
 
-def _check_final_to(final_to: Path | None, output: Path | None, plot: Path | None) -> None:
-    """Raise UsageError if two options name the same file."""
-    if final_to is not None and final_to in (output, plot):
-        raise UsageError(f"--final-to {final_to}: got the file of another option, expected another name")
+def _check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[str | Path]) -> None:
+    """Raise UsageError if two options write the same file, or one writes an input. `outputs`: files by option.
+
+    Files are the same also if links or other paths lead to them. Pipes and devices may be given twice.
+    """
+    readers = {_file_of(path): f"the input {path}" for path in inputs}
+    for name, path in outputs.items():
+        if path is None or (path.exists() and not path.is_file()):
+            continue
+        other = readers.setdefault(_file_of(path), f"the file of {name}")
+        if other != f"the file of {name}":
+            raise UsageError(f"{name} {path}: got {other}, expected another file")
+
+
+def _file_of(path: str | Path) -> object:
+    """Return device and number of a file; its absolute path if it does not exist."""
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except (OSError, ValueError):  # a glob, or a text with the character 0
+        return os.path.realpath(path) if "\0" not in str(path) else path
+    return status.st_dev, status.st_ino
 
 
 def _check_changes(form: ChangeForm, kind: Format, several: bool, plot: Path | None) -> None:

@@ -58,8 +58,10 @@ def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
         return
     if path.is_dir():
         raise InputError(f"{path}: cannot be written: it is a folder")
-    path = path.resolve()  # of a symbolic link the target is replaced
-    in_place = live or (path.exists() and not path.is_file())
+    is_special = path.exists() and not path.is_file()
+    in_place = live or is_special
+    if not is_special:  # /dev/stdout leads to the name of a pipe, which cannot be opened
+        path = path.resolve()  # of a symbolic link the target is replaced
     with ExitStack() as stack:
         try:
             if in_place:

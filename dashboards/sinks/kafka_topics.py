@@ -23,13 +23,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from capture.topics import SECONDS, SilentLogger
 from dashboards.sinks.target import SinkError, StoredQuery, UnreachableError
 from lowlevel.times import time_texts
 
 BATCHES_TOPIC = "wiretide-batches"
-
-TIMEOUT_SECONDS = 10.0
-"""Time to wait for a broker."""
 
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -58,7 +56,7 @@ class KafkaTopics:
             expected = "the package confluent-kafka: pip install 'wiretide[kafka]'"
             raise SinkError(f"a sink for Kafka needs {expected}") from None
         self._kafka: Any = confluent_kafka
-        self._conf = {"logger": _Silence(), **conf, "bootstrap.servers": brokers}
+        self._conf = {"logger": SilentLogger(), **conf, "bootstrap.servers": brokers}
         self._prefix = prefix
         self._permanent = [getattr(confluent_kafka.KafkaError, name) for name in PERMANENT_ERRORS]
         self._producers: dict[str, Any] = {}
@@ -71,7 +69,7 @@ class KafkaTopics:
             raise SinkError(f"topic {topic!r}: expected {expected}")
         consumer = self._call(self._consumer)
         try:
-            self._call(lambda: consumer.list_topics(timeout=TIMEOUT_SECONDS))
+            self._call(lambda: consumer.list_topics(timeout=SECONDS))
         finally:
             consumer.close()
 
@@ -92,11 +90,11 @@ class KafkaTopics:
         """Return the end of each partition that is not empty, open transactions included."""
         consumer = self._consumer("read_uncommitted")
         try:
-            metadata = consumer.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic]
+            metadata = consumer.list_topics(topic, timeout=SECONDS).topics[topic]
             ends = {}
             for partition in metadata.partitions if metadata.error is None else ():
                 place = self._kafka.TopicPartition(topic, partition)
-                first, end = consumer.get_watermark_offsets(place, timeout=TIMEOUT_SECONDS)
+                first, end = consumer.get_watermark_offsets(place, timeout=SECONDS)
                 if first < end:
                     ends[partition] = end
             return ends
@@ -109,14 +107,14 @@ class KafkaTopics:
         last, unread = -1, dict(ends)
         begin = self._kafka.OFFSET_BEGINNING
         consumer.assign([self._kafka.TopicPartition(topic, partition, begin) for partition in unread])
-        deadline = time.monotonic() + TIMEOUT_SECONDS
+        deadline = time.monotonic() + SECONDS
         while unread:
             message = consumer.poll(max(deadline - time.monotonic(), 0))
             if message is None:
                 raise UnreachableError(f"topic {topic}: its end cannot be read, another run's transaction may be open")
             if message.error() is None:
                 last = max(last, int(message.value())) if message.key() == key else last
-                deadline = time.monotonic() + TIMEOUT_SECONDS
+                deadline = time.monotonic() + SECONDS
             elif message.error().code() != self._kafka.KafkaError._PARTITION_EOF:
                 raise self._kafka.KafkaException(message.error())
             elif message.offset() >= unread[message.partition()]:
@@ -135,7 +133,7 @@ class KafkaTopics:
                 for key, value in encode_rows(query, chunk):
                     self._produce(producer, self._prefix + query.name, key, value)
             self._produce(producer, self._prefix + BATCHES_TOPIC, _key(run, query), str(batch).encode())
-            producer.commit_transaction(TIMEOUT_SECONDS)
+            producer.commit_transaction(SECONDS)
         except BaseException:
             # The next attempt begins with a new producer, which ends the transaction of this one.
             del self._producers[query.name]
@@ -146,7 +144,7 @@ class KafkaTopics:
         if query.name not in self._producers:
             conf = {**self._conf, "transactional.id": f"wiretide-{run}-{query.name}"}
             producer = self._kafka.Producer(conf)
-            producer.init_transactions(TIMEOUT_SECONDS)
+            producer.init_transactions(SECONDS)
             self._producers[query.name] = producer
         return self._producers[query.name]
 
@@ -175,13 +173,6 @@ class KafkaTopics:
     def close(self) -> None:
         """Forget the producers. A transaction that is not committed has no effect."""
         self._producers.clear()
-
-
-class _Silence:
-    """A logger that drops the lines of librdkafka, because its errors are raised as exceptions."""
-
-    def log(self, *_: object) -> None:
-        """Drop a line."""
 
 
 def _key(run: str, query: StoredQuery) -> bytes:

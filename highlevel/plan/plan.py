@@ -32,6 +32,15 @@ WAITING_REASONS: Mapping[type[Node], str] = {
 }
 """Why the results of a node are final only at the end of the input if they have no time column."""
 
+WITHOUT_REMEMBER = "reads lifetimes without REMEMBER"
+WITHOUT_CHANGES = "has a row pattern with $ (the end of a partition) without EMIT CHANGES"
+
+WAITING_REMEDIES = {
+    WITHOUT_REMEMBER: "WITH CONSISTENCY (REMEMBER 1 hour)",
+    WITHOUT_CHANGES: "EMIT CHANGES at the end of the query",
+}
+"""The clauses that queries without windows need in place of a window."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -178,14 +187,19 @@ class Plan:
         for node in self.nodes:
             finishes = (isinstance(node, Sort) and node.passes_through) or (isinstance(node, Over) and node.final_by)
             if isinstance(node, InstantRanks | OverlapJoin | Snapshots | TouchedWindows) and node.waits_for_end:
-                return "reads lifetimes without REMEMBER"
+                return WITHOUT_REMEMBER
             if isinstance(node, Matches) and node.automaton.last_finals:
-                return "has a row pattern with $ (the end of a partition) without EMIT CHANGES"
+                return WITHOUT_CHANGES
             if not node.time_columns and not finishes:
                 reason = WAITING_REASONS.get(type(node))
                 if reason is not None:
                     return reason
         return None
+
+    @property
+    def waiting_remedy(self) -> str:
+        """Return a clause with which the query does not wait for the end of the input."""
+        return WAITING_REMEDIES.get(self.waiting_reason or "", "[RANGE 1 minute, SLIDE 1 minute, WA ts]")
 
     @property
     def ends_early(self) -> bool:

@@ -48,6 +48,11 @@ def query_folder(output: Path, query: str) -> Path:
     return output / quote(query, safe=" ")
 
 
+def has_folder_name(query: str) -> bool:
+    """Return whether the name of a query is also the name of a folder, and not of a folder above its results."""
+    return query not in ("", ".", "..")
+
+
 def first_batch(path: Path) -> int:
     """Return the ID in the name of a result file.
 

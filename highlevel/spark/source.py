@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -34,7 +35,7 @@ from capture.files.formats import FileFormat
 from capture.files.scan import scan
 from capture.lazy_dataclasses import dataclass
 from capture.open import open_mapped
-from capture.topics import TopicClient
+from capture.topics import Topic, TopicClient
 from highlevel.spark.admission import UNREAD, BlockSelector, divide_blocks, watermark_after
 from highlevel.spark.decompressed_inputs import add_damage
 from highlevel.spark.input_assignment import InputAssignment
@@ -186,11 +187,17 @@ class CaptureReader(DataSourceStreamReader):
             for input_number, input_ in enumerate(self.spec.assignment.inputs)
             if input_.topic is not None
         }
-        clients = {topic: TopicClient(topic) for topic in {partition.topic for partition in partitions.values()}}
+        counts = Counter(partition.stream.name for partition in partitions.values())
         return {
-            number: TopicPlanner(number, partition, clients[partition.topic])
+            number: TopicPlanner(number, partition, self.topic_clients[partition.topic], counts[partition.stream.name])
             for number, partition in partitions.items()
         }
+
+    @cached_property
+    def topic_clients(self) -> dict[Topic, TopicClient]:
+        """The connections to the brokers of each topic."""
+        topics = {input_.topic.topic for input_ in self.spec.assignment.inputs if input_.topic is not None}
+        return {topic: TopicClient(topic) for topic in topics}
 
     @cached_property
     def admission(self) -> BlockSelector:
@@ -338,7 +345,9 @@ class CaptureReader(DataSourceStreamReader):
                 spool.commit(end[keys[number]])
 
     def stop(self) -> None:
-        """Do nothing, because no resources are open."""
+        """Close the connections to brokers."""
+        for client in self.__dict__.get("topic_clients", {}).values():  # empty if no topic was planned
+            client.close()
 
     def _keys(self) -> list[str]:
         return self.spec.assignment.offset_keys

@@ -22,10 +22,15 @@ import pyarrow as pa
 from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
-from capture.topics import TopicClient
+from capture.topics import OUTAGE_SECONDS, TopicClient
 from highlevel.inline.engine import Input
 from highlevel.inline.topic_rows import TopicPartition
-from highlevel.metrics import TOPIC_MESSAGES_LOST, TOPIC_MESSAGES_READ, TOPIC_MESSAGES_WRONG
+from highlevel.metrics import (
+    TOPIC_MESSAGES_LOST,
+    TOPIC_MESSAGES_READ,
+    TOPIC_MESSAGES_WRONG,
+    TOPIC_PARTITIONS_UNREAD,
+)
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.quarantine import Damage
 from highlevel.spark.reading import LeafOutput, TaskOutput, make_batch, pack_output
@@ -47,7 +52,7 @@ class TopicRange:
     """Offsets `[start, end)` of input `input_number`: the complete input of a task.
 
     The broker has deleted the messages before `first`. `newest_end` is the end of the partition after the end of the
-    micro-batch was chosen.
+    micro-batch was chosen. `unread_partitions`: the number of partitions that the topic has, but the run does not read.
     """
 
     input_number: int
@@ -55,16 +60,21 @@ class TopicRange:
     first: int
     end: int
     newest_end: int
+    unread_partitions: int = 0
 
 
 class TopicPlanner:
     """Planner for one partition. Not thread safe. Input `input_number` of the run reads it."""
 
-    def __init__(self, input_number: int, partition: TopicPartition, client: TopicClient) -> None:
-        """`client` is a connection for the topic of the partition. Planners may share it."""
+    def __init__(self, input_number: int, partition: TopicPartition, client: TopicClient, partition_count: int) -> None:
+        """`client` is a connection for the topic of the partition. Planners may share it.
+
+        The run reads `partition_count` partitions of the topic.
+        """
         self.input_number = input_number
         self.partition = partition
         self._client = client
+        self._partition_count = partition_count
         self._end = NO_ENDS
         self._listing_time: int | None = None
 
@@ -87,7 +97,14 @@ class TopicPlanner:
         """Return the range between two offsets. Raises InputError if the topic was created again since."""
         first, newest_end = self._client.find_bounds(self.partition.partition)
         self._check_end(newest_end, end)
-        return TopicRange(self.input_number, start, min(max(start, first), end), end, newest_end)
+        first = min(max(start, first), end)
+        return TopicRange(self.input_number, start, first, end, newest_end, self._count_unread_partitions())
+
+    def _count_unread_partitions(self) -> int:
+        """Return the number of partitions that were added to the topic. Only the planner of partition 0 counts them."""
+        if self.partition.partition != 0:
+            return 0
+        return max(self._client.count_partitions(OUTAGE_SECONDS) - self._partition_count, 0)
 
     def _check_end(self, end: int, position: int) -> None:
         if end < position:
@@ -109,6 +126,8 @@ def read_topic_range(assignment: InputAssignment, topic_range: TopicRange) -> It
     samples.add(TOPIC_MESSAGES_LOST, lost, *labels)
     samples.add(TOPIC_MESSAGES_READ, 0, *labels)
     samples.add(TOPIC_MESSAGES_WRONG, 0, *labels)
+    if partition.partition == 0:
+        samples.set(TOPIC_PARTITIONS_UNREAD, topic_range.unread_partitions, *labels)
     warnings = [f"{partition.name}: {lost:,} messages were deleted before they were read"] if lost else []
     if topic_range.first < topic_range.end:
         with TopicClient(partition.topic) as client:
@@ -124,6 +143,9 @@ def read_topic_range(assignment: InputAssignment, topic_range: TopicRange) -> It
             f"{partition.name}: {len(damages):,} wrong {'message' if len(damages) == 1 else 'messages'}, "
             f"at {damages[0].place}: {damages[0].reason}"
         )
+    if unread := topic_range.unread_partitions:
+        are = "partition is" if unread == 1 else "partitions are"
+        warnings.append(f"topic {partition.topic.name}: {unread} new {are} not read; take another folder for the run")
     time = newest.get(next(iter(newest), ""), BEGINNING)
     output = TaskOutput(
         input_number=number,

@@ -68,6 +68,7 @@ from capture.units import MEBIBYTE, SECOND
 from highlevel.inline.engine import Input
 from highlevel.plan.nodes import Leaf
 from highlevel.plan.plan import Plan, named_leaves
+from highlevel.results.stored_files import has_folder_name
 from highlevel.speculation.consistency import FOREVER
 from lowlevel.durations import parse_duration
 from lowlevel.expressions.user_functions import load
@@ -251,9 +252,18 @@ class PipelineFile:
             if plan.waiting_reason is not None:
                 raise PipelineError(
                     f"queries.{plan.name}.sql {plan.waiting_reason}, so it would have no results before the end; "
-                    "expected for example [RANGE 1 minute, SLIDE 1 minute, WA ts]"
+                    f"expected for example {plan.waiting_remedy}"
                 )
         return plans
+
+    def require_captures(self) -> None:
+        """Raise PipelineError for a link that is no finished capture. No broker is asked."""
+        for name in self.spooled:
+            raise PipelineError(
+                f"links.{name}.spool: a spool is not a finished capture; expected links with files only"
+            )
+        for name, link in self.tables.items():
+            raise PipelineError(f"links.{name}: got {link.description}, expected links with captures only")
 
     def final_plans(self) -> list[Plan]:
         """Return the plans of the final results, for commands over finished captures.
@@ -407,9 +417,14 @@ def _spark_conf(section: Section) -> dict[str, str]:
 
 
 def _check_names(queries: Iterable[str], links: Iterable[str]) -> None:
-    """Raise PipelineError if a query and a link, or two queries, have the same name in lower case."""
+    """Raise PipelineError if a query and a link, or two queries, have the same name in lower case.
+
+    Also for a query whose results cannot have a folder.
+    """
     keys_of_names = {link.lower(): f"links.{link}" for link in links}
     for query in queries:
+        if not has_folder_name(query):
+            raise PipelineError(f"queries: got the name {query!r}, expected for example 'users'")
         earlier_key = keys_of_names.setdefault(query.lower(), f"queries.{query}")
         if earlier_key != f"queries.{query}":
             raise PipelineError(f"queries.{query} is called like {earlier_key}; expected names that differ in FROM")

@@ -223,6 +223,12 @@ def test_wrong_blocks_are_an_error(tmp_path: Path) -> None:
         ("", ("--blocks", "data"), 1, "--blocks needs promtool, which is not on the PATH (Debian package prometheus)"),
         ('\n[links.live]\ncapture = "p"\nspool = "s"\n', (), 2, "links.live.spool: a spool is not a finished capture"),
         (
+            '\n[links.t]\ntopic = "t"\nbrokers = "127.0.0.1:1"\nschema = "PROTOCOL t { TIME ts (increasing); }"\n',
+            (),
+            2,
+            "links.t: got the topic t, expected links with captures only",
+        ),
+        (
             EQUAL_NAMES,
             (),
             2,

@@ -88,6 +88,7 @@ def test_random_command_lines_have_the_arguments_that_typer_returns(name: str, t
         ("query", ["a.pcap", "b.pcap", "SELECT 1"], {"words": ["a.pcap", "b.pcap", "SELECT 1"]}),
         ("query", ["-o", "x.csv", "q", "--raw-csv"], {"words": ["q"], "output": Path("x.csv"), "raw_csv": True}),
         ("query", ["-s", "A=a", "-s", "B=b", "q", "--threads", "2"], {"stream": ["A=a", "B=b"], "threads": 2}),
+        ("run", ["x" * 300], {"pipeline": Path("x" * 300)}),
         ("run", ["p.toml", "--until-done"], {"pipeline": Path("p.toml"), "until_done": True}),
         ("compact", ["folder", "a", "b"], {"folder": Path("folder")}),
     ],

@@ -110,6 +110,33 @@ def test_a_table_has_a_file_of_final_rows_too(tmp_path: Path) -> None:
         assert not (tmp_path / file).exists()
 
 
+def test_an_output_never_replaces_an_input_or_another_output(capture: Path, tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text(LOG)
+    (tmp_path / "other.jsonl").symlink_to("log.jsonl")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "schema").write_text("PROTOCOL log { TIME ts (banded_increasing(5 minutes)); UINT n; }")
+    sql = "SELECT sum(n) AS total FROM log [RANGE 1 minute] EMIT CHANGES"
+    for options, message in (
+        (("--final-to", "log.jsonl"), "--final-to log.jsonl: got the input"),
+        (("-o", "other.jsonl"), "--output other.jsonl: got the input"),
+        (("-o", "same.csv", "--final-to", "sub/../same.csv"), "got the file of --output"),
+    ):
+        status, text, errors = run("query", "log.jsonl", sql, "--schema", "schema", *options, cwd=tmp_path)
+        assert (status, text) == (2, "")
+        assert message in " ".join(errors.split())
+        assert (tmp_path / "log.jsonl").read_text() == LOG
+    content = capture.read_bytes()
+    status, _, errors = run("query", capture, GROUPS, "-o", capture, "--format", "csv", cwd=tmp_path)
+    assert (status, capture.read_bytes() == content) == (2, True), errors
+    assert "got the input" in errors
+    assert (
+        run("query", "log.jsonl", sql, "--schema", "schema", "-o", "/dev/null", "--final-to", "new.csv", cwd=tmp_path)[
+            0
+        ]
+        == 0
+    )
+
+
 def test_an_error_of_the_file_ends_the_query(capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise InputError("the disk is full")

@@ -344,6 +344,14 @@ def test_a_query_that_is_wrong_or_never_closes_a_window_is_refused(tmp_path: Pat
     wrong = parse_pipeline(LINKS + QUERIES.replace("count(*)", "cuont(*)"), tmp_path)
     with pytest.raises(PipelineError, match=r"queries\.q\.sql: line 1, column 8: .*'cuont'"):
         wrong.plans()
+    clauses = "PARTITION BY srcIP ORDER BY ts MEASURES next(len) AS n PATTERN (A $)"
+    sql = f"SELECT srcIP, n FROM M MATCH_RECOGNIZE ({clauses})"
+    waiting = parse_pipeline(f"[links]\nM = 'm.pcap'\n[queries.q]\nsql = '{sql}'\n", tmp_path)
+    with pytest.raises(PipelineError, match=r"without EMIT CHANGES.* expected for example EMIT CHANGES at the end"):
+        waiting.plans()
+    for name in ("", ".", ".."):
+        with pytest.raises(PipelineError, match=r"queries: got the name '\.*', expected for example"):
+            parse_pipeline(f"[links]\nM = 'm.pcap'\n[queries.'{name}']\nsql = 'SELECT count(*) FROM M'\n", tmp_path)
     unwindowed = parse_pipeline(LINKS + QUERIES.replace("[RANGE 1 minute]", ""), tmp_path)
     with pytest.raises(PipelineError, match=r"queries\.q\.sql has no window.*expected for example \[RANGE 1 minute"):
         unwindowed.plans()

@@ -258,7 +258,31 @@ def test_a_reader_that_goes_away_ends_the_run_quietly(kind: str, unbuffered: str
         assert process.stdout.read(5)
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait() == 1
+        assert process.wait() == 0
+
+
+@pytest.mark.parametrize("words", [["queries"], ["--version"], ["query", "--help"], ["query", "cut.pcap", SRC]])
+def test_a_closed_pipe_is_no_error_whatever_the_command_prints(words: list[str], folder: Path) -> None:
+    """Lines with and without typer, and texts that are written only at the end."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, wiretide.__file__, *words]
+    done = subprocess.run(command, cwd=folder, stdout=writer, stderr=subprocess.PIPE, env=environment(), check=False)
+    os.close(writer)
+    lines = [line for line in done.stderr.decode().splitlines() if "cut.pcap" not in line]
+    assert (done.returncode, lines) == (0, [])
+
+
+def test_another_pipe_without_a_reader_is_an_error(folder: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = ["query", "cut.pcap", SRC, "--format", "csv", "-o", f"/dev/fd/{writer}"]
+    done = subprocess.run(
+        [sys.executable, wiretide.__file__, *words], cwd=folder, capture_output=True, pass_fds=[writer], check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"Broken pipe" in done.stderr
 
 
 @pytest.fixture

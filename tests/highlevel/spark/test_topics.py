@@ -20,7 +20,12 @@ from capture import topics
 from capture.errors import InputError
 from capture.topics import Topic, TopicClient
 from highlevel.inline import topic_rows
-from highlevel.metrics import TOPIC_MESSAGES_LOST, TOPIC_MESSAGES_READ, TOPIC_MESSAGES_WRONG
+from highlevel.metrics import (
+    TOPIC_MESSAGES_LOST,
+    TOPIC_MESSAGES_READ,
+    TOPIC_MESSAGES_WRONG,
+    TOPIC_PARTITIONS_UNREAD,
+)
 from highlevel.results.user_types import readable
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.topic_reading import TopicPlanner, TopicRange, read_topic_range
@@ -183,6 +188,51 @@ def test_messages_that_the_broker_has_deleted_are_counted(broker: Broker, tmp_pa
     assert totals.warnings == ["topic deleted, partition 0: 3 messages were deleted before they were read"]
 
 
+def test_partitions_that_are_added_later_are_reported(broker: Broker, tmp_path: Path) -> None:
+    broker.send("added", [(0, message(10, "u", 1)), (3, message(11, "u", 1))])
+    pipeline = pipeline_of(broker, "added", tmp_path)
+    plans = pipeline.plans()
+    inputs = pipeline.inputs(plans)[:2]  # those of a topic with two partitions; two others were added
+    ((_, totals), *_) = steps(spec(inputs, Random(1), plans), tmp_path / "state", Random(1))
+    assert totals.samples.total(TOPIC_PARTITIONS_UNREAD, link="logins") == 2
+    assert totals.warnings == ["topic added: 2 new partitions are not read; take another folder for the run"]
+
+
+def test_the_source_closes_its_connections(broker: Broker, tmp_path: Path) -> None:
+    from highlevel.spark.source import CaptureReader
+
+    broker.send("closed", [(0, message(10, "u", 1))])
+    pipeline = pipeline_of(broker, "closed", tmp_path)
+    plans = pipeline.plans()
+    reader = CaptureReader(spec(pipeline.inputs(plans), Random(1), plans))
+    reader.initialOffset()
+    (client,) = reader.topic_clients.values()
+    reader.stop()
+    with pytest.raises(RuntimeError, match="closed"):
+        client.count_partitions()
+
+
+def test_a_wait_for_a_broker_consists_of_short_calls(broker: Broker) -> None:
+    """Ctrl-C has an effect only between calls."""
+    broker.send("slow", [(0, message(10, "u", 1))])
+    limits: list[float] = []
+    with TopicClient(Topic("slow", broker.address, (("log_level", "0"),))) as client:
+        answers = client._consumer
+
+        class SlowConsumer:
+            def list_topics(self, topic: str, timeout: float) -> Any:
+                limits.append(timeout)
+                if len(limits) < 4:
+                    raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._TRANSPORT))
+                return answers.list_topics(topic, timeout=30)
+
+        client._consumer = SlowConsumer()
+        assert client.count_partitions() == 4
+        client._consumer = answers
+    assert len(limits) == 4
+    assert max(limits) <= topics.LONGEST_CALL
+
+
 def test_a_topic_that_was_created_again_and_a_missing_broker_are_errors(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,11 +242,11 @@ def test_a_topic_that_was_created_again_and_a_missing_broker_are_errors(
     (source, *_) = pipeline.inputs(pipeline.plans())
     assert source.topic is not None
     client = TopicClient(source.topic.topic)
-    planner = TopicPlanner(0, source.topic, client)
+    planner = TopicPlanner(0, source.topic, client, 4)
     assert planner.find_end(1, 0) == 1
     again = "topic again, partition 0: got 1 as its end, expected at least 2: the topic was created again"
     with pytest.raises(InputError, match=again):
-        TopicPlanner(0, source.topic, client).find_end(2, 0)
+        TopicPlanner(0, source.topic, client, 4).find_end(2, 0)
     with pytest.raises(InputError, match=again):
         planner.plan_range(1, 2)
     with (
