@@ -120,7 +120,7 @@ def run_command_line() -> None:
             sys.exit(_end_broken_pipe(error.__context__))
         if isinstance(error, SystemExit) and error.code != INTERRUPTED:
             if not error.code:
-                _flush_help()
+                _flush_output()
             raise
         signal.signal(
             signal.SIGINT, signal.SIG_IGN
@@ -136,8 +136,8 @@ def run_command_line() -> None:
         sys.exit(_print_os_error(error))
 
 
-def _flush_help() -> None:
-    """Write the text of `--help` or `--version`. Its reader may have gone."""
+def _flush_output() -> None:
+    """Write the rest of the output, such as the text of `--help`. Its reader may have gone."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
