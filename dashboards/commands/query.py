@@ -589,13 +589,13 @@ def _check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[str | Pa
 
     Files are the same also if links or other paths lead to them. Pipes and devices may be given twice.
     """
-    readers = {_file_of(path): f"the input {path}" for path in inputs}
+    uses = {_file_of(path): f"the input {path}" for path in inputs}
     for name, path in outputs.items():
         if path is None or (path.exists() and not path.is_file()):
             continue
-        other = readers.setdefault(_file_of(path), f"the file of {name}")
-        if other != f"the file of {name}":
-            raise UsageError(f"{name} {path}: got {other}, expected another file")
+        use = uses.setdefault(_file_of(path), f"the file of {name}")
+        if use != f"the file of {name}":
+            raise UsageError(f"{name} {path}: got {use}, expected another file")
 
 
 def _file_of(path: str | Path) -> object:
