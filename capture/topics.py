@@ -59,20 +59,9 @@ class TopicClient:
         self._kafka: Any = confluent_kafka
         self._topic = topic
         self._outages = [getattr(confluent_kafka.KafkaError, name) for name in OUTAGES]
-        self._consumer = self._call(
-            lambda: confluent_kafka.Consumer(
-                {
-                    "logger": SilentLogger(),
-                    **dict(topic.conf),
-                    "bootstrap.servers": topic.brokers,
-                    "group.id": "wiretide",  # required, but no group is joined
-                    "enable.auto.commit": False,
-                    "enable.partition.eof": True,
-                    "auto.offset.reset": "error",
-                    "isolation.level": "read_committed",
-                }
-            )
-        )
+        self._consumer = self._connect("read_committed")
+        self._writer_view: Any = None
+        """A consumer whose ends are after the messages of open transactions, after the first request of such an end."""
 
     def __enter__(self) -> TopicClient:
         """Return this client."""
@@ -85,6 +74,8 @@ class TopicClient:
     def close(self) -> None:
         """Close the connections."""
         self._consumer.close()
+        if self._writer_view is not None:
+            self._writer_view.close()
 
     def count_partitions(self, seconds: float | None = None) -> int:
         """Return the number of partitions. Raises InputError for a topic that does not exist.
@@ -108,8 +99,33 @@ class TopicClient:
 
         Waits for the brokers for up to OUTAGE_SECONDS.
         """
+        return self._request_bounds(self._consumer, partition)
+
+    def find_written_end(self, partition: int) -> int:
+        """Return the end of a partition, after the messages of open transactions. Waits as `find_bounds` does."""
+        if self._writer_view is None:
+            self._writer_view = self._connect("read_uncommitted")
+        return self._request_bounds(self._writer_view, partition)[1]
+
+    def _connect(self, isolation: str) -> Any:
+        return self._call(
+            lambda: self._kafka.Consumer(
+                {
+                    "logger": SilentLogger(),
+                    **dict(self._topic.conf),
+                    "bootstrap.servers": self._topic.brokers,
+                    "group.id": "wiretide",  # required, but no group is joined
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                    "auto.offset.reset": "error",
+                    "isolation.level": isolation,
+                }
+            )
+        )
+
+    def _request_bounds(self, consumer: Any, partition: int) -> tuple[int, int]:
         place = self._kafka.TopicPartition(self._topic.name, partition)
-        find = self._consumer.get_watermark_offsets
+        find = consumer.get_watermark_offsets
         first, end = self._ask(lambda timeout: find(place, timeout=timeout), OUTAGE_SECONDS)
         return first, end
 

@@ -8,12 +8,12 @@
 
 A table is of envelopes if it has the columns `op`, `before` and `after`, and the schema of the query has none of the
 rows. With the schemas of Kafka Connect an event is in the field `payload` of the line. A line `null` after a deletion
-(a tombstone) has no row. If the schema declares a key, the row before is the last row of the key (`LastRows`).
+(a tombstone) has no row. A source has events only, or rows only. If the schema declares a key, the row before is the
+last row of the key (`LastRows`).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -22,11 +22,15 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
+from highlevel.inline.json_lines import parse_line
 from highlevel.inline.last_rows import LastRows, RowChanges
 
 OPERATION, BEFORE, AFTER = "op", "before", "after"
 EVENT_TIME = "ts_ms"
-PAYLOAD = "payload"
+PAYLOAD, SCHEMA = "payload", "schema"
+
+MAX_TOMBSTONE_BYTES = 1 << 16
+"""Maximum size of an event without a payload: its schema may be a large object, but usually is `null`."""
 
 OF_EVENT = {OPERATION: pa.string(), EVENT_TIME: pa.int64()}
 """The fields of an event that a query can read in addition to the row, and their types in JSON."""
@@ -47,7 +51,7 @@ def envelope_schema(line: bytes, schema: pa.Schema) -> pa.Schema | None:
     `schema`: the columns to read, with the types of their values in JSON.
     """
     try:
-        event = json.loads(line)
+        event = parse_line(line)
     except ValueError:
         return None
     inner = event.get(PAYLOAD) if isinstance(event, dict) else None
@@ -59,6 +63,25 @@ def envelope_schema(line: bytes, schema: pa.Schema) -> pa.Schema | None:
     return pa.schema([(PAYLOAD, pa.struct(list(fields)))]) if is_inner else fields
 
 
+def is_tombstone(line: bytes) -> bool:
+    """Return whether a line of JSON is `null`, or an event of Kafka Connect whose payload is `null`."""
+    if b"null" not in line or len(line) > MAX_TOMBSTONE_BYTES:
+        return False
+    try:
+        event = parse_line(line)
+    except ValueError:
+        return False
+    is_wrapped = isinstance(event, dict) and PAYLOAD in event and {*event} <= {PAYLOAD, SCHEMA}
+    return event is None or (is_wrapped and event[PAYLOAD] is None)
+
+
+def check_rows(lines: Sequence[bytes], schema: pa.Schema) -> None:
+    """Raise ValueError for a line with an event among lines with rows. `schema`: as in `envelope_schema`."""
+    for line in lines:
+        if b'"after"' in line and envelope_schema(line, schema) is not None:
+            raise ValueError("got an event of Debezium, expected a row as in the first line")
+
+
 def row_names(schema: pa.Schema) -> list[str]:
     """Return the names of the columns of the rows in envelopes with this schema."""
     if schema.names == [PAYLOAD]:
@@ -66,6 +89,17 @@ def row_names(schema: pa.Schema) -> list[str]:
     row = next((schema.field(name).type for name in (AFTER, BEFORE) if pa.types.is_struct(schema.field(name).type)), ())
     names = [field.name for field in row]
     return [name for name in OF_EVENT if name in schema.names] + names
+
+
+def without_empty_rows(batches: Batches) -> Batches:
+    """Return a reader of envelopes in a table without those whose columns are all NULL: deletions have such rows."""
+
+    def read(chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for number, batch in batches(chunk):
+            operation, before, after = (batch.column(name).is_valid() for name in (OPERATION, BEFORE, AFTER))
+            yield number, batch.filter(pc.or_(operation, pc.or_(before, after)))
+
+    return read
 
 
 def rows_of_events(batches: Batches, last_rows: LastRows | None = None) -> Batches:
@@ -83,11 +117,6 @@ def _rows(events: pa.RecordBatch, last_rows: LastRows | None) -> pa.RecordBatch:
     if events.schema.names == [PAYLOAD]:
         (payload,) = events.columns
         events = pa.RecordBatch.from_arrays(payload.flatten(), names=[field.name for field in payload.type])
-    events = events.filter(
-        pc.or_(
-            events.column(OPERATION).is_valid(), pc.or_(*(events.column(name).is_valid() for name in (BEFORE, AFTER)))
-        )
-    )
     operations = events.column(OPERATION)
     for operation in pc.unique(operations).to_pylist():
         if operation not in OPERATIONS:

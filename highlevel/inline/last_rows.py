@@ -14,7 +14,7 @@ no earlier event inserted is in no result, so nothing is withdrawn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ MAX_PARTS = 64
 """Number of tables of stored rows that are joined to one: taking rows from many tables is slow."""
 
 Key = tuple[object, ...]
+Convert = Callable[[str, pa.Array], pa.Array]
 Numbers = npt.NDArray[np.int64]
 
 
@@ -46,9 +47,12 @@ class RowChanges:
 class LastRows:
     """The last row of each key."""
 
-    def __init__(self, keys: Sequence[str], max_keys: int = MAX_KEYS) -> None:
-        """Store no rows yet. `keys`: the columns of the key, in any case."""
-        self._keys, self._max_keys = tuple(keys), max_keys
+    def __init__(self, keys: Sequence[str], convert: Convert, max_keys: int = MAX_KEYS) -> None:
+        """Store no rows yet. `keys`: the columns of the key, in any case.
+
+        `convert` returns the values of a column in its type in queries: two texts may be the same time or address.
+        """
+        self._keys, self._convert, self._max_keys = tuple(keys), convert, max_keys
         self._number_of: dict[Key, int] = {}
         self._parts: list[pa.Table] = []
         self.stored = 0
@@ -88,13 +92,13 @@ class LastRows:
         missing = next((name for name in self._keys if name.lower() not in position_of), None)
         if missing is not None:
             raise ValueError(f"got rows without the column {missing} of the key, expected all columns of the key")
-        columns = [rows.field(position_of[name.lower()]).to_pylist() for name in self._keys]
-        keys: list[Key | None] = []
-        for is_valid, *values in zip(rows.is_valid().to_pylist(), *columns, strict=True):
-            if is_valid and None in values:
-                raise ValueError(f"got a row without a value of the key ({', '.join(self._keys)})")
-            keys.append(tuple(values) if is_valid else None)
-        return keys
+        present = rows.filter(rows.is_valid())
+        columns = [present.field(position_of[name.lower()]) for name in self._keys]
+        if any(column.null_count for column in columns):
+            raise ValueError(f"got a row without a value of the key ({', '.join(self._keys)})")
+        converted = [self._convert(name, column) for name, column in zip(self._keys, columns, strict=True)]
+        keys = zip(*(column.to_pylist() for column in converted), strict=True)
+        return [next(keys) if is_valid else None for is_valid in rows.is_valid().to_pylist()]
 
     def _store(self, rows: pa.StructArray) -> None:
         """Add rows. Their numbers follow those of the stored rows."""

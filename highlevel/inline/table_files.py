@@ -209,7 +209,12 @@ class FileStream(Stream):
     def _parts(self, start: Position) -> Iterator[tuple[Position, pa.RecordBatch, int]]:
         """Yield batches of any size. Raises InputError for wrong values."""
         finished_bytes = sum(map(source_size, self.sources[: start.source]))
-        last_rows = LastRows(self._keys) if self._keys else None
+        column_of = {column.name: column for column in self.declared}
+
+        def convert_key(name: str, values: pa.Array) -> pa.Array:
+            return self._values(source, column_of[name], values)  # of the source that is being read
+
+        last_rows = LastRows(self._keys, convert_key) if self._keys else None
         for number, source in enumerate(self.sources[start.source :], start.source):
             first = start if number == start.source else Position(number)
             with open_source(source, self._json_schema, last_rows) as opened:
@@ -220,6 +225,11 @@ class FileStream(Stream):
                     skipped = min(batch.num_rows, max(0, first.row - row)) if chunk == first.chunk else 0
                     part = batch.slice(skipped)
                     if part.num_rows:
+                        if self._keys and not opened.has_events:
+                            raise InputError(
+                                f"{source_name(source)}: got rows, expected events of Debezium, because the schema of "
+                                f"{self.name} has the key {', '.join(self._keys)}"
+                            )
                         pairs = zip(self.declared, positions, strict=True)
                         arrays = [self._values(source, column, part.column(position)) for column, position in pairs]
                         converted = pa.RecordBatch.from_arrays(arrays, [column.name for column in self.declared])
@@ -264,6 +274,8 @@ class FileStream(Stream):
         if is_csv and column.type is not Type.TEXT:
             values = pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
 
+        if is_text:
+            _check_encoding(location, values)
         zone = _zone(values) if column.type is Type.TIME and is_text else None
 
         def convert(part: pa.Array) -> pa.ChunkedArray:
@@ -313,6 +325,15 @@ def _first_invalid(values: pa.Array, convert: Callable[[pa.Array], object]) -> o
         except (ValueError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
             values = first
     return values[0].as_py()
+
+
+def _check_encoding(location: str, values: pa.Array) -> None:
+    """Raise InputError for a text that is not UTF-8. Arrow reads such texts from JSON and Parquet."""
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid:
+        wrong = _first_invalid(values.cast(pa.binary()), lambda part: part.cast(pa.string()))
+        raise InputError(f"{location}: got {wrong!r}, expected text in UTF-8") from None
 
 
 def _zone(values: pa.Array) -> str | None:

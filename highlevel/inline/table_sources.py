@@ -21,7 +21,16 @@ import pyarrow as pa
 
 from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
-from highlevel.inline.debezium_envelopes import envelope_schema, has_envelopes, row_names, rows_of_events
+from highlevel.inline.debezium_envelopes import (
+    check_rows,
+    envelope_schema,
+    has_envelopes,
+    is_tombstone,
+    row_names,
+    rows_of_events,
+    without_empty_rows,
+)
+from highlevel.inline.json_lines import BOM, read_objects, split_lines
 from highlevel.inline.last_rows import LastRows
 from highlevel.inline.tables import BATCH_ROWS
 
@@ -57,9 +66,6 @@ TEXT_BYTES = 1 << 20
 MAX_ROW_BYTES = 1 << 26
 """Maximum size of a row of a CSV or JSON file. A value without its closing quote would extend to the end of a file."""
 
-BOM = b"\xef\xbb\xbf"
-"""The mark of UTF-8 at the beginning of a file."""
-
 CSV_VALUE = rb'(?:"[^"]*+(?:""[^"]*+)*+"[^,\r\n]*+|(?!")[^,\r\n]*+)'
 """A value of CSV as Arrow reads it: a quote has a meaning only at the beginning of a value, and until the next one."""
 
@@ -75,11 +81,13 @@ class OpenSource:
     * `batches`: returns batches from the beginning of a chunk, each with the number of its chunk. A chunk may consist
       of several batches.
     * `position`: returns the bytes read so far.
+    * `has_events`: whether the rows are those of events of Debezium.
     """
 
     names: list[str]
     batches: Callable[[int], Iterator[tuple[int, pa.RecordBatch]]]
     position: Callable[[], int]
+    has_events: bool = False
 
 
 @contextlib.contextmanager
@@ -147,7 +155,8 @@ def _with_rows(opened: OpenSource, columns: pa.Schema, schema: pa.Schema, last_r
     """Return a source with the rows in its envelopes, if it has envelopes."""
     if not has_envelopes(columns.names, schema.names):
         return opened
-    return OpenSource(row_names(columns), rows_of_events(opened.batches, last_rows), opened.position)
+    batches = rows_of_events(without_empty_rows(opened.batches), last_rows)
+    return OpenSource(row_names(columns), batches, opened.position, has_events=True)
 
 
 def _format(path: Path) -> str:
@@ -203,23 +212,24 @@ def _open_json(file: _TextFile | Messages, schema: pa.Schema, last_rows: LastRow
 
     Arrow would guess types from the first lines, and read texts like times as times.
     """
-    from pyarrow import json
+    lines = (line for _, text in file.lines(0) for line in split_lines(text))  # an error if it cannot be read
+    head = next((line for line in lines if not is_tombstone(line)), b"")
+    envelopes = envelope_schema(head, schema)
 
-    _, head = next(file.lines(0), (0, b""))  # raises an error for a file that cannot be read
-    envelopes = envelope_schema(head.lstrip().partition(b"\n")[0], schema)
-    wanted = schema if envelopes is None else envelopes
-    parse = json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
-
-    def batches(chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def row_batches(chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         for offset, text in file.lines(chunk):
-            if text.strip():
-                options = json.ReadOptions(block_size=len(text) + 1)
-                for batch in json.read_json(pa.BufferReader(text), options, parse).to_batches():
-                    yield offset, batch
+            check_rows(lines := split_lines(text), schema)
+            yield from ((offset, batch) for batch in read_objects(lines, schema))
 
-    if envelopes is not None:
-        return OpenSource(row_names(envelopes), rows_of_events(batches, last_rows), file.position)
-    return OpenSource(schema.names, batches, file.position)
+    if envelopes is None:
+        return OpenSource(schema.names, row_batches, file.position)
+
+    def event_batches(chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for offset, text in file.lines(chunk):
+            events = [line for line in split_lines(text) if not is_tombstone(line)]
+            yield from ((offset, batch) for batch in read_objects(events, envelopes))
+
+    return OpenSource(row_names(envelopes), rows_of_events(event_batches, last_rows), file.position, has_events=True)
 
 
 def _open_csv(file: _TextFile) -> OpenSource:

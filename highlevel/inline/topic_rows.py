@@ -1,7 +1,9 @@
-"""Messages of a topic as rows of a stream with a schema. A message is a JSON object; one without a value has no row.
+"""Messages of a topic as rows of a stream with a schema. A message is a JSON object.
+
+A message without a value, or with the value `null`, has no row: a topic has them after deletions.
 
 A wrong message does not end a run, because it would stay in the topic and end every later run too. It is left out and
-reported with its offset.
+reported with its offset. A message has the same rows in each division of a topic into batches.
 """
 
 from __future__ import annotations
@@ -15,9 +17,12 @@ import pyarrow as pa
 from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
 from capture.topics import Topic
+from highlevel.inline.debezium_envelopes import is_tombstone
 from highlevel.inline.table_files import FileStream
 from highlevel.inline.table_sources import Messages
 from highlevel.inline.tables import BATCH_ROWS
+
+EMPTY = "got an empty message, expected a JSON object"
 
 Message = tuple[int, bytes | None]
 """Offset and value of a message."""
@@ -25,11 +30,14 @@ Message = tuple[int, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class MessageBatch:
-    """Consecutive messages: the first offset, the number of messages, their rows, and the wrong ones with a reason."""
+    """Consecutive messages: the first offset, the number of messages, their rows, and the wrong ones with a reason.
+
+    `rows` is None if no message has a row.
+    """
 
     offset: int
     messages: int
-    rows: Sequence[pa.RecordBatch]
+    rows: pa.RecordBatch | None
     wrong: Sequence[tuple[int, str]]
 
 
@@ -50,10 +58,11 @@ class TopicPartition:
         """Convert messages, BATCH_ROWS at a time. A message is wrong if it alone cannot be converted."""
         iterator = iter(messages)
         while chunk := list(itertools.islice(iterator, BATCH_ROWS)):
-            wrong: list[tuple[int, str]] = []
-            texts = [(offset, value) for offset, value in chunk if value is not None]
-            rows = list(self._convert(texts, wrong))
-            yield MessageBatch(chunk[0][0], len(chunk), rows, wrong)
+            values = [(offset, value) for offset, value in chunk if value is not None and not is_tombstone(value)]
+            wrong = [(offset, EMPTY) for offset, value in values if not value.strip()]
+            rows = list(self._convert([(offset, value) for offset, value in values if value.strip()], wrong))
+            joined = pa.concat_batches(rows) if rows else None
+            yield MessageBatch(chunk[0][0], len(chunk), joined, sorted(wrong))
 
     def _convert(self, messages: Sequence[tuple[int, bytes]], wrong: list[tuple[int, str]]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of messages. Add the wrong ones to `wrong`, after bisection."""

@@ -9,8 +9,10 @@ rows would delay all windows, so it receives the watermark of the others if it h
     the ends of the first request are read       rows A of all partitions were sent before it was complete
     the second request finds the same end        every later row of this partition is sent after all rows A
 
-So the promise holds for its later rows and the newest row of A. The watermark follows with the next micro-batch, from
-the totals of this one, so that a repeated micro-batch has the same watermarks.
+The first ends are before open transactions, and the second ones are after them. So a partition with an open
+transaction, whose rows were sent earlier and are read later, is not at its end. So the promise holds for later rows of
+a partition at its end and the newest row of A. The watermark follows with the next micro-batch, from the totals of this
+one, so that a repeated micro-batch has the same watermarks.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ class TopicRange:
     """Offsets `[start, end)` of input `input_number`: the complete input of a task.
 
     The broker has deleted the messages before `first`. `newest_end` is the end of the partition after the end of the
-    micro-batch was chosen. `unread_partitions`: the number of partitions that the topic has, but the run does not read.
+    micro-batch was chosen, with the messages of open transactions. `unread_partitions`: the number of partitions that
+    the topic has, but the run does not read.
     """
 
     input_number: int
@@ -95,7 +98,8 @@ class TopicPlanner:
 
     def plan_range(self, start: int, end: int) -> TopicRange:
         """Return the range between two offsets. Raises InputError if the topic was created again since."""
-        first, newest_end = self._client.find_bounds(self.partition.partition)
+        first, _ = self._client.find_bounds(self.partition.partition)
+        newest_end = self._client.find_written_end(self.partition.partition)
         self._check_end(newest_end, end)
         first = min(max(start, first), end)
         return TopicRange(self.input_number, start, first, end, newest_end, self._count_unread_partitions())
@@ -136,8 +140,8 @@ def read_topic_range(assignment: InputAssignment, topic_range: TopicRange) -> It
                 samples.add(TOPIC_MESSAGES_READ, batch.messages, *labels)
                 samples.add(TOPIC_MESSAGES_WRONG, len(batch.wrong), *labels)
                 damages += [Damage(partition.name, f"offset {offset}", reason) for offset, reason in batch.wrong]
-                for rows in batch.rows:
-                    yield make_batch(make_arrivals(assignment, number, batch.offset, rows, newest))
+                if batch.rows is not None:
+                    yield make_batch(make_arrivals(assignment, number, batch.offset, batch.rows, newest))
     if damages:
         warnings.append(
             f"{partition.name}: {len(damages):,} wrong {'message' if len(damages) == 1 else 'messages'}, "

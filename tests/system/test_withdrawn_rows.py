@@ -18,6 +18,7 @@ from pyarrow import csv, parquet
 import wiretide
 from capture.errors import InputError
 from highlevel.inline import table_files
+from tests.harness.command_line import run
 
 SCHEMA = "PROTOCOL log { TIME ts (banded_increasing(%s seconds)); STRING host; UINT bytes; STRING op; }"
 WINDOWS = "SELECT host, count(*) AS n, sum(bytes) AS b, max(bytes) AS m FROM log CHANGES BY op [RANGE 20 seconds] "
@@ -150,6 +151,47 @@ def test_an_update_without_the_row_before_needs_a_key(tmp_path: Path) -> None:
     sql = "SELECT count(*) AS n FROM log CHANGES BY op [RANGE 20 s]"
     with pytest.raises(InputError, match=r"'u' without the row 'before'.*or a key in the schema: UINT id \(key\);"):
         wiretide.query(sql, tmp_path / "log.jsonl", schema=KEYED.replace(" (key)", ""))
+
+
+@pytest.mark.parametrize(
+    ("column", "first", "second"),
+    [
+        ("IP id (key)", "fe80::1", "FE80:0::1"),
+        ("MAC id (key)", "00:11:22:aa:bb:cc", "00:11:22:AA:BB:CC"),
+        ("TIME id (key)", "2024-05-01T10:00:00Z", "2024-05-01T12:00:00+02:00"),
+        ("FLOAT id (key)", 1, 1.0),
+    ],
+)
+def test_a_key_is_a_value_and_no_text(column: str, first: object, second: object, tmp_path: Path) -> None:
+    """Two texts of one value are one key, also in two files."""
+    for number, key in enumerate([first, second]):
+        row = {"id": key, "ts": "2024-05-01T10:00:00Z", "bytes": number + 5}
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps({"op": "u", "before": None, "after": row}))
+    schema = f"PROTOCOL log {{ TIME ts; {column}; UINT bytes; STRING op; }}"
+    sql = "SELECT sum(bytes) AS b, count(*) AS n FROM log CHANGES BY op"
+    answer = wiretide.query(sql, tmp_path / "0.jsonl", tmp_path / "1.jsonl", schema=schema)
+    assert answer.select(["b", "n"]).to_pylist() == [{"b": 6, "n": 1}]
+
+
+def test_a_time_of_a_table_is_a_key_on_the_command_line(tmp_path: Path) -> None:
+    times = pa.array([1, 2, 2], pa.timestamp("ns", "UTC"))
+    after = pa.StructArray.from_arrays([times, pa.array([1, 2, 3])], ["ts", "bytes"])
+    events = {"op": ["c"] * 3, "before": pa.nulls(3, after.type), "after": after}
+    parquet.write_table(pa.table(events), tmp_path / "log.parquet")
+    (tmp_path / "log.protocol").write_text("PROTOCOL log { TIME ts (key); UINT bytes; STRING op; }")
+    sql = "SELECT sum(bytes) AS b FROM log CHANGES BY op"
+    words = ["--schema", "log.protocol", "log.parquet", sql, "--format", "csv"]
+    status, output, errors = run("query", *words, cwd=tmp_path)
+    assert (status, output.splitlines()[-1:], errors) == (0, ["4"], "")
+
+
+def test_a_key_needs_events() -> None:
+    schema = "PROTOCOL log { TIME ts; UINT id (key); STRING op; }"
+    rows = pa.table({"ts": [STARTED], "id": [1], "op": ["c"]})
+    with pytest.raises(
+        InputError, match="got rows, expected events of Debezium, because the schema of log has the key"
+    ):
+        wiretide.query("SELECT id FROM log CHANGES BY op", rows, schema=schema)
 
 
 def test_changes_of_wiretide_are_a_source(tmp_path: Path) -> None:

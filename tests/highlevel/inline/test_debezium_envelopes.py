@@ -43,6 +43,10 @@ def rows_of(events: list[dict]) -> list[tuple]:
     return rows
 
 
+def random_tombstone(seed: object) -> str:
+    return Random(f"tombstone {seed}").choice(["null", '{"schema": null, "payload": null}', ""])
+
+
 def read(source: Path | pa.Table, schema: pa.Schema = SCHEMA) -> list[tuple]:
     with open_source(source, schema) as opened:
         positions = [opened.names.index(name) for name in schema.names]
@@ -58,7 +62,7 @@ def test_the_rows_are_those_of_the_events(rounds: Rounds, form: str, tmp_path: P
         if form.startswith("lines"):
             path = tmp_path / "log.jsonl"
             wrapped = events if form == "lines" else [{"schema": {}, "payload": event} for event in events]
-            path.write_text("".join(f"{json.dumps(line)}\nnull\n" for line in wrapped))
+            path.write_text("null\n" + "".join(f"{json.dumps(line)}\n{random_tombstone(seed)}\n" for line in wrapped))
         else:
             row = pa.struct([("ts", pa.int64()), ("host", pa.string())])
             fields = [("before", row), ("after", row), ("op", pa.string()), ("ts_ms", pa.int64())]
@@ -99,6 +103,27 @@ WRONG = [
 def test_events_that_cannot_be_read_are_errors(event: dict, message: str, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(json.dumps(event))
+    with pytest.raises(InputError, match=f"log.jsonl: cannot be read further: {message}"):
+        read(path)
+
+
+EVENT = {"op": "c", "before": None, "after": ROW}
+MIXED = [
+    ([EVENT, ROW], "got an event with the operation None, expected one of c, r, u, d"),
+    ([EVENT, {"payload": EVENT}], "got an event with the operation None"),
+    ([{"payload": EVENT}, EVENT], "got an event with the operation None"),
+    ([{"payload": EVENT}, {"payload": {"status": "BEGIN"}}], "got an event with the operation None"),
+    ([EVENT, {}], "got an event with the operation None"),
+    ([ROW, EVENT], "got an event of Debezium, expected a row as in the first line"),
+    ([ROW, {"payload": EVENT}], "got an event of Debezium, expected a row as in the first line"),
+    ([ROW, None], "got the line null, expected one JSON object in each line"),
+]
+
+
+@pytest.mark.parametrize(("lines", "message"), MIXED)
+def test_files_of_rows_and_events_are_errors(lines: list, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     with pytest.raises(InputError, match=f"log.jsonl: cannot be read further: {message}"):
         read(path)
 

@@ -9,6 +9,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from capture import arrow_compute as pc
 from highlevel.inline import last_rows
 from highlevel.inline.last_rows import LastRows
 from tests.conftest import Rounds
@@ -55,11 +56,15 @@ def struct(rows: list[Row | None]) -> pa.StructArray:
     return pa.array([row and dict(zip(ROW.names, row, strict=True)) for row in rows], ROW)
 
 
+def unchanged(_: str, values: pa.Array) -> pa.Array:
+    return values
+
+
 def test_the_changes_are_those_of_a_dictionary_in_any_division(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(last_rows, "MAX_KEYS", 16)  # stored rows are removed when they are twice as many as the keys
     for seed in rounds(150):
         random = Random(f"last rows {seed}")
-        events, tested = random_events(random), LastRows(("id", "site"))
+        events, tested = random_events(random), LastRows(("id", "site"), unchanged)
         found, begin = [], 0
         while begin < len(events):
             part = events[begin : begin + random.choice([1, 3, 100])]
@@ -73,7 +78,7 @@ def test_the_changes_are_those_of_a_dictionary_in_any_division(rounds: Rounds, m
 
 def test_few_rows_are_stored_for_many_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(last_rows, "MAX_KEYS", 160)
-    tested = LastRows(("id",))
+    tested = LastRows(("id",), unchanged)
     for turn in range(300):
         tested.apply(struct([None] * 20), struct([(number, "a", turn) for number in range(20)]))
         assert tested.stored <= 2 * 20 + 10 + 20
@@ -92,4 +97,15 @@ def test_few_rows_are_stored_for_many_updates(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_rows_that_cannot_be_stored_are_errors(keys: tuple[str, ...], rows: list, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        LastRows(keys, max_keys=3).apply(struct([None] * len(rows)), struct(rows))
+        LastRows(keys, unchanged, max_keys=3).apply(struct([None] * len(rows)), struct(rows))
+
+
+def test_keys_are_compared_by_their_converted_values() -> None:
+    def convert(name: str, values: pa.Array) -> pa.Array:
+        return pc.utf8_lower(values) if name == "site" else values
+
+    tested = LastRows(("site",), convert)
+    tested.apply(struct([None]), struct([(1, "a", 1)]))
+    changes = tested.apply(struct([None]), struct([(2, "A", 2)]))
+    assert changes.withdrawn.tolist() == [True, False]
+    assert changes.rows["Site"].to_pylist() == ["a", "A"]
