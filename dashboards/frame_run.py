@@ -89,8 +89,7 @@ def start_frames(
     if partitions is not None and partitions < 1:
         raise ValueError(f"partitions: got {partitions}, expected at least 1")
     named = {"query": queries} if isinstance(queries, str) else queries
-    _check_names("queries", named)
-    _check_names("frames", frames)
+    _check_names([*named, *frames])
     protocols = parse_schema(read_schema(schema))
     streams: dict[str, FileStream] = {}
     checked = {}
@@ -132,14 +131,17 @@ def start_frames(
     return FrameRun(run)
 
 
-def _check_names(argument: str, names: Iterable[str]) -> None:
-    """Raise ValueError for a name that has no folder of results, and for names that are equal in lower case."""
+def _check_names(names: Iterable[str]) -> None:
+    """Raise ValueError for a name that has no folder of results, and for names that are equal in lower case.
+
+    FROM may contain the names of queries and of DataFrames.
+    """
     seen: set[str] = set()
     for name in names:
         if not has_folder_name(name):
-            raise ValueError(f"{argument}: got the name {name!r}, expected for example 'users'")
+            raise ValueError(f"queries and frames: got the name {name!r}, expected for example 'users'")
         if name.lower() in seen:
-            raise ValueError(f"{argument}: got the name {name} twice, in any case; rename one")
+            raise ValueError(f"queries and frames: got the name {name} twice, in any case; expected different names")
         seen.add(name.lower())
 
 

@@ -258,13 +258,14 @@ def test_wrong_dataframes_schemas_and_queries_are_errors(folder_of_rows: Any, sp
     assert "got made as the time of its windows, expected ts" in error_of(InputError, other_time, two, logins=made)
     for queries, message in (
         ({}, "got no query"),
-        ({"": SQL}, "queries: got the name '', expected for example 'users'"),
-        ({"..": SQL}, "queries: got the name '..', expected"),
-        ({"a": SQL, "A": SQL}, "queries: got the name A twice, in any case"),
+        ({"": SQL}, "queries and frames: got the name '', expected for example 'users'"),
+        ({"..": SQL}, "queries and frames: got the name '..', expected"),
+        ({"Logins": SQL}, "queries and frames: got the name logins twice, in any case"),
+        ({"a": SQL, "A": SQL}, "queries and frames: got the name A twice, in any case"),
     ):
         with pytest.raises(ValueError, match=message):
             wiretide.stream(queries, {"logins": frame}, tmp_path / "run", schema=SCHEMA)
-    assert "frames: got the name LOGINS twice" in error_of(ValueError, logins=frame, LOGINS=frame)
+    assert "queries and frames: got the name LOGINS twice" in error_of(ValueError, logins=frame, LOGINS=frame)
     with pytest.raises(ValueError, match="partitions: got 0, expected at least 1"):
         wiretide.stream(SQL, {"logins": frame}, tmp_path / "run", schema=SCHEMA, partitions=0)
     assert not (tmp_path / "run").exists()
