@@ -14,6 +14,7 @@ last row of the key (`LastRows`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -29,8 +30,8 @@ OPERATION, BEFORE, AFTER = "op", "before", "after"
 EVENT_TIME = "ts_ms"
 PAYLOAD, SCHEMA = "payload", "schema"
 
-MAX_TOMBSTONE_BYTES = 1 << 16
-"""Maximum size of an event without a payload: its schema may be a large object, but usually is `null`."""
+EMPTY_PAYLOAD = re.compile(rb'"payload"\s*:\s*null')
+"""A part of each event without a payload."""
 
 OF_EVENT = {OPERATION: pa.string(), EVENT_TIME: pa.int64()}
 """The fields of an event that a query can read in addition to the row, and their types in JSON."""
@@ -65,14 +66,14 @@ def envelope_schema(line: bytes, schema: pa.Schema) -> pa.Schema | None:
 
 def is_tombstone(line: bytes) -> bool:
     """Return whether a line of JSON is `null`, or an event of Kafka Connect whose payload is `null`."""
-    if b"null" not in line or len(line) > MAX_TOMBSTONE_BYTES:
-        return False
+    if not EMPTY_PAYLOAD.search(line):
+        return line.strip() == b"null"
     try:
         event = parse_line(line)
     except ValueError:
         return False
-    is_wrapped = isinstance(event, dict) and PAYLOAD in event and {*event} <= {PAYLOAD, SCHEMA}
-    return event is None or (is_wrapped and event[PAYLOAD] is None)
+    is_event = isinstance(event, dict) and {*event} <= {PAYLOAD, SCHEMA}
+    return is_event and event.get(PAYLOAD, event) is None
 
 
 def check_rows(lines: Sequence[bytes], schema: pa.Schema) -> None:

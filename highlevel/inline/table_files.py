@@ -141,7 +141,7 @@ class FileStream(Stream):
         return super().node(time).transform(add_slack)
 
     @property
-    def _keys(self) -> list[str]:
+    def keys(self) -> list[str]:
         """The columns of the key."""
         return [column.name for column in self.declared if column.is_key]
 
@@ -192,7 +192,7 @@ class FileStream(Stream):
         `start` is the first row of a batch. Rows with a key are read from the beginning, because an event may replace
         any earlier row. Raises InputError for wrong values.
         """
-        if start != FIRST_ROW and self._keys:
+        if start != FIRST_ROW and self.keys:
             yield from (each for each in self.rows() if astuple(each[0]) >= astuple(start))
             return
         waiting: deque[tuple[Position, pa.RecordBatch]] = deque()
@@ -214,7 +214,7 @@ class FileStream(Stream):
         def convert_key(name: str, values: pa.Array) -> pa.Array:
             return self._values(source, column_of[name], values)  # of the source that is being read
 
-        last_rows = LastRows(self._keys, convert_key) if self._keys else None
+        last_rows = LastRows(self.keys, convert_key) if self.keys else None
         for number, source in enumerate(self.sources[start.source :], start.source):
             first = start if number == start.source else Position(number)
             with open_source(source, self._json_schema, last_rows) as opened:
@@ -225,10 +225,10 @@ class FileStream(Stream):
                     skipped = min(batch.num_rows, max(0, first.row - row)) if chunk == first.chunk else 0
                     part = batch.slice(skipped)
                     if part.num_rows:
-                        if self._keys and not opened.has_events:
+                        if self.keys and not opened.has_events:
                             raise InputError(
                                 f"{source_name(source)}: got rows, expected events of Debezium, because the schema of "
-                                f"{self.name} has the key {', '.join(self._keys)}"
+                                f"{self.name} has the key {', '.join(self.keys)}"
                             )
                         pairs = zip(self.declared, positions, strict=True)
                         arrays = [self._values(source, column, part.column(position)) for column, position in pairs]

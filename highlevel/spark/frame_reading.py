@@ -44,8 +44,8 @@ def frame_input(stream: FileStream) -> Input:
 def check_frame(frame: object, stream: FileStream, *, is_streaming: bool) -> DataFrame:
     """Return a DataFrame with the declared columns only.
 
-    Raises ValueError for another object, and InputError for a missing column, for a column of another type, and for a
-    stream whose schema has no watermarks.
+    Raises ValueError for another object, and InputError for a missing column, for a column of another type, for a
+    stream whose schema has no watermarks, and for a schema with a key.
     """
     got = f"{type(frame).__module__}.{type(frame).__qualname__}"
     kind = "a streaming DataFrame" if is_streaming else "a DataFrame"
@@ -62,6 +62,11 @@ def check_frame(frame: object, stream: FileStream, *, is_streaming: bool) -> Dat
     if is_streaming and (time is None or stream.band(time) is None):
         raise InputError(
             f"{stream.name}: got a schema without watermarks, expected a TIME with increasing or banded_increasing"
+        )
+    if stream.keys:
+        raise InputError(
+            f"{stream.name}: got the key {', '.join(stream.keys)}, expected a schema without the attribute key: the "
+            "rows of a DataFrame are no events of Debezium"
         )
     positions = stream.find_positions(frame.columns)
     frame = frame.select(*(col(f"`{frame.columns[position].replace('`', '``')}`") for position in positions))

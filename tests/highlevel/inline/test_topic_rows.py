@@ -28,6 +28,8 @@ MESSAGES = {
     b'{"payload":%b,"schema":null}' % EVENT: [("e", 2)],
     b'{"payload":null,"schema":null}': [],
     b" null ": [],
+    b'{"n":1,"o":{"payload":null}}': [(None, 1)],
+    b'{"schema":{"payload":null},"payload":5}': [(None, None)],
     None: [],
     b'\n{\n"n": 5}': [(None, 5)],
     b"": topic_rows.EMPTY,

@@ -250,6 +250,8 @@ def test_wrong_dataframes_schemas_and_queries_are_errors(folder_of_rows: Any, sp
     assert "column ts: got values of type string, expected TIME" in error_of(InputError, logins=text)
     constant = SCHEMA.replace("banded_increasing(5 seconds)", "constant")
     assert "got a schema without watermarks, expected a TIME with increasing" in error_of(InputError, schema=constant)
+    keyed = SCHEMA.replace("UINT bytes", "UINT bytes (key)")
+    assert "logins: got the key bytes, expected a schema without" in error_of(InputError, schema=keyed)
     rows = "SELECT count(*) AS n FROM logins [RANGE 5 ROWS, SLIDE 5 ROWS]"
     assert "a window that counts rows" in error_of(wiretide.QueryError, rows)
     two = SCHEMA.replace("UINT bytes", "TIME made (increasing)")
