@@ -32,6 +32,12 @@ class ArcRule:
     begin: int | None = None
     end: int | None = None
 
+    @property
+    def timed_arc(self) -> Arc:
+        """The arc with the times of FROM and TO."""
+        begin = BEGINNING if self.begin is None else self.begin
+        return replace(self.arc, begin=begin, end=END if self.end is None else self.end)
+
 
 class ArcForm(RuleForm):
     """Reads statements of arcs as `ArcRule`."""
@@ -58,7 +64,8 @@ class ArcTable:
         """Begin with the arcs of the automaton, and no version of the file."""
         self._fixed = tuple(arcs)
         self._rules: list[TimedRule] = []
-        self._has_version = False
+        self.has_version = False
+        """True after the first version of the file."""
 
     def update(self, rules: Sequence[ArcRule], now: int, watermark: int) -> None:
         """Use a new version of the file. All rows so far are before `now`."""
@@ -71,12 +78,12 @@ class ArcTable:
             if timed.is_listed or timed.end > max(timed.begin, watermark):
                 kept.append(timed)
         known = {timed.rule.text for timed in kept if timed.is_listed}
-        first = now if self._has_version else BEGINNING
+        first = now if self.has_version else BEGINNING
         for text, rule in by_text.items():
             if text not in known:
                 begin = first if rule.begin is None else rule.begin
                 kept.append(TimedRule(rule, begin, END if rule.end is None else rule.end))
-        self._rules, self._has_version = kept, True
+        self._rules, self.has_version = kept, True
 
     def arcs(self, watermark: int) -> tuple[Arc, ...]:
         """Return the arcs that can apply to rows from the watermark on."""
@@ -98,7 +105,7 @@ class ArcTable:
         self._rules = [
             TimedRule(parse(row["text"]), row["begin"], row["end"], row["is_listed"]) for row in table.to_pylist()
         ]
-        self._has_version = True
+        self.has_version = True
 
 
 def changed_times(old: Sequence[Arc], new: Sequence[Arc]) -> tuple[int, int] | None:

@@ -135,7 +135,7 @@ class Automaton:
             if arc.is_silent:
                 targets.setdefault(arc.source, set()).add(arc.target)
         for arc in self.arcs:
-            if arc.is_silent and arc.transfer and arc.source in _reachable(targets, arc.target):
+            if arc.is_silent and arc.transfer and arc.source in reachable(targets, arc.target):
                 way = f"{arc.source} to {arc.target}"
                 raise PatternError(
                     f"got a silent arc from {way} that changes the register in a cycle of silent arcs, expected an arc "
@@ -167,7 +167,7 @@ def _check_arc(arc: Arc, fields: Mapping[str, Type]) -> None:
                     raise PatternError(f"got the column {column.name!r} at {way} without a row, expected a field")
 
 
-def _reachable(targets: Mapping[str, set[str]], state: str) -> set[str]:
+def reachable(targets: Mapping[str, set[str]], state: str) -> set[str]:
     """Return the states that edges lead to from a state, and the state itself."""
     reached, waiting = {state}, [state]
     while waiting:

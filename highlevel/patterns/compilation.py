@@ -30,6 +30,7 @@ from lowlevel.expressions.tree import (
     IsNull,
     Literal,
     Mean,
+    Membership,
     Present,
     ScalarCall,
     Unary,
@@ -121,9 +122,10 @@ class _Compiler:
         self.floats = tuple(name for name in ordered if types[name] is Type.FLOAT)
         self.compared = (len(read.intersection(self.integers)), len(read.intersection(self.floats)))
         self._types = types
-        self.conditions: list[Expression] = []
-        self.row_integers: list[Expression] = []
-        self.row_floats: list[Expression] = []
+        self.conditions: dict[Expression, int] = {}
+        self.row_integers: dict[Expression, int] = {}
+        self.row_floats: dict[Expression, int] = {}
+        """Expressions over a row, each with its place."""
         self._code: list[int] = []
         self._constants: list[int] = []
         self._float_constants: list[float] = []
@@ -309,11 +311,8 @@ class _Compiler:
                 is_positive = Binary(Op.GT, count, Literal(0, Type.INT))
                 self._operation(Conditional(is_positive, value, Literal(None, value.type)))
             case _:
-                name = (
-                    str(expression.function) if isinstance(expression, ScalarCall | Call) else type(expression).__name__
-                )
                 expected = "arithmetic, abs, comparisons, AND, OR, NOT, IS NULL, CASE; or the function of one row"
-                raise PatternError(f"got {name} over earlier rows of a pattern, expected {expected}")
+                raise PatternError(f"got {_word_of(expression)} over earlier rows, expected {expected}")
 
     def _binary(self, op: Op, left: Expression, right: Expression) -> None:
         if NUMBERED_TYPES.intersection((left.type, right.type)) and op not in (Op.EQ, Op.NE):
@@ -323,7 +322,7 @@ class _Compiler:
         if op not in operations:
             of = "FLOAT" if as_float else "integers"
             expected = " ".join(str(each) for each in operations)
-            raise PatternError(f"got {op} of {of} over earlier rows of a pattern, expected one of {expected}")
+            raise PatternError(f"got {op} of {of} over earlier rows, expected one of {expected}")
         for part in (left, right):
             self._add(part, Type.FLOAT if as_float else None)
         self._emit(operations[op])
@@ -360,6 +359,13 @@ def _fields_of_fences(automaton: Automaton) -> set[str]:
         read |= added
 
 
+def _word_of(expression: Expression) -> str:
+    """Return the word of SQL for an expression, for messages."""
+    if isinstance(expression, ScalarCall | Call):
+        return str(expression.function)
+    return "IN" if isinstance(expression, Membership) else f"a function with a value of type {expression.type}"
+
+
 def _conjuncts(expression: Expression) -> list[Expression]:
     match expression:
         case Binary(Op.AND, left, right):
@@ -375,11 +381,9 @@ def _join(parts: Sequence[Expression]) -> Expression:
     return first
 
 
-def _place(expressions: list[Expression], expression: Expression) -> int:
-    """Return the index of an expression in a list; append it if it is new."""
-    if expression not in expressions:
-        expressions.append(expression)
-    return expressions.index(expression)
+def _place(places: dict[Expression, int], expression: Expression) -> int:
+    """Return the place of an expression. A new expression has the next place."""
+    return places.setdefault(expression, len(places))
 
 
 def _not_empty(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:

@@ -43,6 +43,7 @@ from highlevel.patterns.compilation import (
 )
 from highlevel.patterns.expression_kernels import Machine, are_equal_floats, run
 from highlevel.speculation.lifetimes.kernels.records import LIST_WORDS, LIVE_RECORDS, NONE, free_record, take_record
+from lowlevel.punctuation import END
 
 TIME, TIE, STOP, ROW, BEFORE, AFTER, NODES, NODE_COUNT, HAS_ROW, ENTRY_WORDS = range(10)
 """Words of an entry.
@@ -51,6 +52,9 @@ TIME, TIE, STOP, ROW: the time of its row, the tie, the end of its lifetime, and
 AFTER: the entries before and after it. NODES, NODE_COUNT: its first node, and the number of nodes. HAS_ROW: whether the
 row can still be read. The words of the row follow.
 """
+
+NO_NUMBER = END
+"""Tie of a row without a number: no run continues with it or after it."""
 
 START, START_TIE, RUN_STOP, STATE, NEXT_NODE, NODE_WORDS = range(6)
 """Words of a node: the first row of the run, the smallest end of its rows, the state, the next node of the list.
@@ -468,8 +472,8 @@ def are_neighbours(automata: Automata, store: Store, entry, following):  # type:
     if automata.is_numbered == 0:
         return 1
     entries = store.entries
-    number = entries[entry_at(automata, entry) + TIE]
-    return 1 if entries[entry_at(automata, following) + TIE] == number + 1 else 0
+    number, next_number = entries[entry_at(automata, entry) + TIE], entries[entry_at(automata, following) + TIE]
+    return 1 if number != NO_NUMBER and next_number != NO_NUMBER and next_number == number + 1 else 0
 
 
 @helper

@@ -28,6 +28,7 @@ from highlevel.patterns.compilation import NUMBERED, CompiledAutomaton, Floats, 
 from highlevel.patterns.entry_kernels import (
     ADDED,
     MISSING,
+    NO_NUMBER,
     PARTITION,
     RESULT_START,
     RESULT_STOP,
@@ -228,7 +229,7 @@ class PatternOperator:
         """Return the order of rows with equal times: their numbers, or hashes of their values."""
         if self._number is not None:
             numbers = rows.column(self._number)
-            return pc.fill_null(numbers, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+            return pc.fill_null(numbers, NO_NUMBER).to_numpy(zero_copy_only=False).astype(np.int64)
         if not self._has_retractions and len(np.unique(start)) == len(start):
             return np.zeros(len(start), np.int64)
         columns = BatchColumns(rows, self._macs)

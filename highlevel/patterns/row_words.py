@@ -17,7 +17,7 @@ from highlevel.patterns.expression_kernels import NULL, NULL_BITS, NULL_FLOAT
 from lowlevel.expressions.arrow import arrow_column, macs_to_arrow
 from lowlevel.expressions.columns import Columns, Vector
 from lowlevel.expressions.evaluate import evaluate
-from lowlevel.expressions.tree import Expression
+from lowlevel.expressions.tree import Expression, Literal
 from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES
 
@@ -133,18 +133,20 @@ class RegisterColumns:
     def initial(self) -> tuple[Words, Floats]:
         """Return the words of the register before the first row."""
         literals = {field.name: field.initial for field in self._compiled.automaton.register}
-        words = [self._word(literals[name].value, literals[name].type) for name in self._compiled.integers]
+        words = [self._word(literals[name]) for name in self._compiled.integers]
         floats = [literals[name].value for name in self._compiled.floats]
         return np.array(words, np.int64), np.array(
             [NULL_FLOAT if each is None else each for each in floats], np.float64
         )
 
-    def _word(self, value: object, kind: Type) -> int:
-        if value is None:
+    def _word(self, literal: Literal) -> int:
+        if literal.value is None:
             return NULL
-        if kind in NUMBERED:
-            return int(self._numbers.numbers(pa.array([value], ARROW_TYPES[kind]), kind)[0])
-        return int(value)  # type: ignore[call-overload]
+        if literal.type in NUMBERED:
+            row = BatchColumns(pa.record_batch({"": [0]}))
+            column = arrow_column(evaluate(literal, row), 1, literal.type)
+            return int(self._numbers.numbers(column, literal.type)[0])
+        return int(literal.value)  # type: ignore[arg-type]
 
     def columns(self, words: Words, floats: Floats) -> list[pa.Array]:
         """Return the columns of registers: `words` is `[rows, integer fields]`, `floats` is `[rows, float fields]`."""

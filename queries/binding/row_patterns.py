@@ -39,6 +39,7 @@ from queries.binding.aggregates import NARROW_BITS
 from queries.binding.binder import Binder
 from queries.text import tree
 from queries.text.errors import QueryError
+from queries.text.lexer import Kind
 from queries.text.printer import expression_text
 from queries.text.tree import Call, Name, Star, Word
 
@@ -47,6 +48,9 @@ NAVIGATION = ("first", "last", "prev", "next", "classifier", "match_number")
 
 MAX_OFFSET = 100
 """Largest offset of navigation: LAST(x, n) keeps the values of n + 1 rows, and so does PREV(x, n)."""
+
+OPPOSITES = {"prev": "NEXT", "next": "PREV"}
+"""Functions with the opposite direction, by name."""
 
 ONE = Literal(1, Type.INT)
 
@@ -253,7 +257,7 @@ class RowPatternBinder:
     def _logical(self, name: str, call: Call, distance: int) -> Bound:
         """Bind FIRST or LAST: the value in a row of the match, or in the row at a distance from it."""
         offset = self._offset(name, call)
-        variable, value = self._argument(name, call, call.arguments[0])
+        variable, value = self._argument(call, call.arguments[0])
         if distance:
             value = transform(value, partial(self._neighbour, distance))
         return self._first(variable, value, offset) if name == "first" else self._last(variable, value, offset)
@@ -274,13 +278,20 @@ class RowPatternBinder:
         if len(call.arguments) == 1:
             return 1 if name in ("prev", "next") else 0
         offset = call.arguments[1]
-        if not isinstance(offset, tree.Constant) or not offset.text.isdecimal() or int(offset.text) > MAX_OFFSET:
-            expected = f"an integer of at most {MAX_OFFSET}"
+        expected = f"an integer from 0 to {MAX_OFFSET}"
+        if not isinstance(offset, tree.Constant):
             raise QueryError(f"the offset of {name.upper()} is no constant", self._sql, offset.start, expected)
+        is_integer = offset.kind is Kind.NUMBER and offset.text.isdecimal()
+        if offset.negative or not is_integer or int(offset.text) > MAX_OFFSET:
+            if offset.negative and name in OPPOSITES:
+                expected += f", or {OPPOSITES[name]}"
+            text = f"{'-' if offset.negative else ''}{offset.text}"
+            raise QueryError(f"the offset {text} of {name.upper()}", self._sql, offset.start, expected)
         return int(offset.text)
 
-    def _argument(self, name: str, call: Call, argument: tree.Expression) -> tuple[str | None, Bound]:
+    def _argument(self, call: Call, argument: tree.Expression) -> tuple[str | None, Bound]:
         """Return the variable of an argument, and its value for a row. All names have the same variable."""
+        name = call.function.text.lower()
         words: dict[str | None, Word] = {}
 
         def resolve(word: Word, table: Word | None) -> Bound | None:
@@ -305,7 +316,7 @@ class RowPatternBinder:
             if name != "count":
                 raise self._error(f"{name}(*)", call, "count(*), or a column")
             return self._rows(self._variable(argument.table))
-        variable, value = self._argument(name, call, argument)
+        variable, value = self._argument(call, argument)
         if name == "count":
             return self._count(variable, value)
         if value.type not in NUMBERS or (value.type is Type.TIME and name in ("sum", "avg")):

@@ -11,26 +11,23 @@ from highlevel.patterns.automaton import Arc
 from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
 from lowlevel.expressions.tree import Literal
 from lowlevel.expressions.types import Type
+from lowlevel.punctuation import BEGINNING, END
 from lowlevel.watch.watched_file import WatchedFile, read_watchlist
 from queries.explain.lines import length_text, line
 from queries.text.printer import expression_text
 
 
 def arc_text(arc: Arc) -> str:
-    """Return the condition of an arc and its new values."""
+    """Return the condition of an arc, its new values, and the times of FROM and TO."""
     if arc.deadline is not None:
         return f"at {expression_text(arc.deadline)}, if no row has come before"
     condition = "every row" if arc.fence == Literal(True, Type.BOOL) else expression_text(arc.fence)
     if arc.is_silent:
         condition = "without a row" if arc.fence == Literal(True, Type.BOOL) else f"without a row, {condition}"
     changes = ", ".join(f"{name} = {expression_text(value)}" for name, value in arc.transfer)
-    return f"{condition}; {changes}" if changes else condition
-
-
-def times_text(rule: ArcRule) -> str:
-    """Return the times of a rule in words."""
-    parts = (("from", rule.begin), ("to", rule.end))
-    return "".join(f", {name} {np.datetime64(time, 'ns')}" for name, time in parts if time is not None)
+    text = f"{condition}; {changes}" if changes else condition
+    times = (("from", arc.begin, BEGINNING), ("to", arc.end, END))
+    return text + "".join(f", {name} {np.datetime64(time, 'ns')}" for name, time, none in times if time != none)
 
 
 def automaton_lines(node: AcceptedRuns) -> Iterator[str]:
@@ -49,7 +46,7 @@ def automaton_lines(node: AcceptedRuns) -> Iterator[str]:
     if isinstance(node.rules, WatchedFile):
         for rule in read_watchlist(node.rules).rules:
             assert isinstance(rule, ArcRule), rule
-            yield line("arc of file", f"{rule.arc.source} ► {rule.arc.target}: {arc_text(rule.arc)}{times_text(rule)}")
+            yield line("arc of file", f"{rule.arc.source} ► {rule.arc.target}: {arc_text(rule.timed_arc)}")
     yield line("final", ", ".join(automaton.finals))
     if automaton.window is not None:
         yield line("within", f"{length_text(automaton.window)} after the first row of the run")

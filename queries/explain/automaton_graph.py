@@ -24,7 +24,7 @@ from highlevel.plan.plan import Plan
 from lowlevel.expressions.tree import Literal
 from lowlevel.expressions.types import Type
 from lowlevel.watch.watched_file import WatchedFile, read_watchlist
-from queries.explain.automata import arc_text, times_text
+from queries.explain.automata import arc_text
 from queries.explain.lines import length_text
 from queries.text.printer import expression_text
 
@@ -66,7 +66,7 @@ def _lines(number: int, node: AcceptedRuns | Matches) -> Iterator[str]:
     edges = [(arc, _label(arc, node), "") for arc in automaton.arcs]
     if isinstance(node, AcceptedRuns) and isinstance(node.rules, WatchedFile):
         rules = (rule for rule in read_watchlist(node.rules).rules if isinstance(rule, ArcRule))
-        edges += [(rule.arc, f"{_label(rule.arc, node)}{times_text(rule)}", ", color=blue") for rule in rules]
+        edges += [(rule.arc, _label(rule.timed_arc, node), ", color=blue") for rule in rules]
     names = [*automaton.states, *(name for arc, _, _ in edges for name in (arc.source, arc.target))]
     begin = _quoted(f"{number}")
     yield f"{begin} [shape=point];"

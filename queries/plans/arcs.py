@@ -5,12 +5,13 @@ A name in a condition or a value is a field of the register, or else a column of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.patterns.arc_table import ArcForm, ArcRule
-from highlevel.patterns.automaton import Arc, Automaton, Field, PatternError
+from highlevel.patterns.automaton import Arc, Automaton, Field, PatternError, reachable
 from highlevel.patterns.compilation import compile_automaton
 from lowlevel.expressions.tree import Column, Expression, Literal
 from lowlevel.expressions.types import Type
@@ -23,6 +24,9 @@ from queries.plans.relations import names_in, renamed
 from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.parser import parse_arcs
+
+MAX_ARCS = 20_000
+"""Largest number of arcs in a file: each row is compared with their conditions."""
 
 
 class ArcBinder:
@@ -144,12 +148,24 @@ class ArcStatements(ArcForm):
         Equal statements are one arc.
         """
         rules = {rule.text: rule for rule in self._rules(text)}
+        if len(rules) > MAX_ARCS:
+            raise WatchlistError(f"got {len(rules)} arcs in a file, expected at most {MAX_ARCS}")
         automaton = self.automaton
+        self._warn_of_unreached(list(rules.values()))
         try:
             compile_automaton(replace(automaton, arcs=(*automaton.arcs, *(rule.arc for rule in rules.values()))))
         except PatternError as error:
             raise WatchlistError(str(error)) from None
         return tuple(rules.values())
+
+    def _warn_of_unreached(self, rules: Sequence[ArcRule]) -> None:
+        """Warn of states in the file that no run reaches."""
+        every = [*self.automaton.arcs, *(rule.arc for rule in rules)]
+        reached = reached_states(self.automaton.start, ((arc.source, arc.target) for arc in every))
+        for source in dict.fromkeys(rule.arc.source for rule in rules):
+            if source.lower() not in reached:
+                text = f"an arc of a file leaves '{source}', which no run reaches; expected an arc TO {source}"
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def rule(self, text: str) -> ArcRule:
         """Return the rule of one statement."""
@@ -183,6 +199,14 @@ class ArcStatements(ArcForm):
         except QueryError as error:
             raise WatchlistError(str(error).partition("\n")[0]) from None  # without the excerpt
         return rules
+
+
+def reached_states(start: str, arcs: Iterable[tuple[str, str]]) -> set[str]:
+    """Return the states to which arcs lead from the start, and the start, in lower case."""
+    targets: dict[str, set[str]] = {}
+    for source, target in arcs:
+        targets.setdefault(source.lower(), set()).add(target.lower())
+    return reachable(targets, start.lower())
 
 
 def _times(arc: tree.AutomatonArc, bound: Arc) -> tuple[tuple[tree.Expression | None, int], ...]:

@@ -7,6 +7,7 @@ The arcs of the clause and those of ARCS FROM are bound by `queries.plans.arcs`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -20,12 +21,13 @@ from highlevel.plan.nodes import Apply, Filter, TimeOutput
 from highlevel.plan.pattern_nodes import MATCH_END, MATCH_START
 from highlevel.speculation.consistency import WEIGHT
 from highlevel.speculation.lifetimes.model import CONTROL
-from lowlevel.expressions.tree import Column, Expression, Literal, computed_column
-from lowlevel.expressions.types import Type
+from lowlevel.durations import duration_text
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal, computed_column
+from lowlevel.expressions.types import Op, Type
 from lowlevel.watch.watched_file import WatchedFile, read_watchlist
 from queries.binding.names import Names, Scope
 from queries.binding.watchlists import absolute_path
-from queries.plans.arcs import ArcBinder, ArcStatements, with_names
+from queries.plans.arcs import ArcBinder, ArcStatements, reached_states, with_names
 from queries.plans.relations import (
     LinkRelation,
     NamedTable,
@@ -172,6 +174,8 @@ class _AutomatonBinder:
                 raise QueryError(
                     f"the final state '{word.text}'", self._sql, word.start, expected, tuple(states.values()), word.text
                 )
+        if clause.rules is None:
+            self._check_reached()
         arcs = tuple(self._binder.arc(arc, states) for arc in clause.arcs)
         finals = tuple(dict.fromkeys(states[word.text.lower()] for word in clause.finals))
         register = tuple(self._fields.values())
@@ -179,12 +183,62 @@ class _AutomatonBinder:
         start = states[clause.start.text.lower()]
         try:
             automaton = Automaton(start, finals, arcs, register, clause.within, other_states=others)
-            compile_automaton(automaton)
         except PatternError as error:
-            problem, _, expected = str(error).partition(", expected ")
-            raise QueryError(problem.removeprefix("got "), self._sql, clause.keyword.start, expected) from None
+            raise self._contradiction(error, clause.keyword) from None
+        for word, arc in zip((arc.source for arc in clause.arcs), arcs, strict=True):
+            try:
+                compile_automaton(replace(automaton, arcs=(arc,), other_states=automaton.states))
+            except PatternError as error:
+                raise self._contradiction(error, word) from None
+        if clause.rules is None:
+            self._check_deadlines(automaton, order)
         rules = None if clause.rules is None else self._rules(clause.rules, automaton)
         return AutomatonRelation(self._inner, order, keys, automaton, until, number, rules)
+
+    def _contradiction(self, error: PatternError, word: tree.Word) -> QueryError:
+        problem, _, expected = str(error).partition(", expected ")
+        return QueryError(problem.removeprefix("got "), self._sql, word.start, expected)
+
+    def _check_reached(self) -> None:
+        """Raise QueryError for a state with an arc that no run reaches."""
+        arcs, start = self._clause.arcs, self._clause.start
+        sources = tuple(dict.fromkeys(arc.source.text for arc in arcs))
+        if start.text.lower() not in (source.lower() for source in sources):
+            problem = f"the start state '{start.text}' without an arc"
+            raise QueryError(problem, self._sql, start.start, "a state that an arc leaves", sources, start.text)
+        reached = reached_states(start.text.lower(), ((arc.source.text, arc.target.text) for arc in arcs))
+        for arc in arcs:
+            word = arc.source
+            if word.text.lower() not in reached:
+                expected = f"a state that arcs reach from START {start.text}"
+                targets = tuple(dict.fromkeys([start.text, *(each.target.text for each in arcs)]))
+                choices = tuple(name for name in targets if name.lower() in reached)
+                raise QueryError(
+                    f"an arc from '{word.text}', which no run reaches",
+                    self._sql,
+                    word.start,
+                    expected,
+                    choices,
+                    word.text,
+                )
+
+    def _check_deadlines(self, automaton: Automaton, order: str) -> None:
+        """Raise QueryError for a deadline that WITHIN always excludes: a constant time after a row of the run."""
+        window = automaton.window
+        for arc, written in zip(automaton.arcs, self._clause.arcs, strict=True):
+            if window is None or arc.deadline is None or written.deadline is None:
+                continue
+            match arc.deadline:
+                case Column(name):
+                    distance = 0
+                case Binary(Op.ADD, Column(name), Literal(int(distance))):
+                    pass
+                case _:
+                    continue
+            if distance >= window and _is_time_of_row(automaton, name, order):
+                problem = f"AT {duration_text(distance)} after {name}, and WITHIN {duration_text(window)}"
+                expected = "WITHIN that is longer: a run ends before this time"
+                raise QueryError(problem, self._sql, written.deadline.start, expected)
 
     def _rules(self, file: tree.Word, automaton: Automaton) -> str:
         """Return the absolute path of a file with arcs. Raises QueryError if it cannot be read, or is wrong."""
@@ -197,7 +251,8 @@ class _AutomatonBinder:
         try:
             read_watchlist(WatchedFile(path, form))
         except InputError as error:
-            raise QueryError(str(error), self._sql, file.start, form.expected) from None
+            problem, *expected = re.split("[;,] expected ", str(error), maxsplit=1)
+            raise QueryError(problem, self._sql, file.start, *(expected or [form.expected])) from None
         return path
 
     def _order(self) -> str:
@@ -252,3 +307,10 @@ class _AutomatonBinder:
             is_number = kind is Type.FLOAT and isinstance(bound.value, int)
             initial = Literal(float(bound.value) if is_number else bound.value, kind)  # type: ignore[arg-type]
         self._fields[name.text.lower()] = Field(name.text, initial)
+
+
+def _is_time_of_row(automaton: Automaton, name: str, order: str) -> bool:
+    """Return whether a field is NULL or the time of a row of the run, which is in the column `order`."""
+    initial = next(field.initial for field in automaton.register if field.name == name)
+    values = [value for arc in automaton.arcs for field, value in arc.transfer if field == name]
+    return initial.value is None and all(isinstance(value, Column) and value.name == order for value in values)

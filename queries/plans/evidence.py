@@ -30,6 +30,18 @@ PREFIX = "packet "
 EXPECTED = "rows of packets with WHERE, of sub-queries with such rows, or of MATCH_RECOGNIZE over them"
 
 
+CLAUSES: dict[type, str] = {
+    tree.Union: "UNION",
+    tree.Merge: "MERGE",
+    tree.SetOperation: "UNION, INTERSECT or EXCEPT",
+    tree.DistinctOn: "DISTINCT ON",
+    tree.MergeRecords: "MERGE WITHIN",
+    tree.ChangeLog: "CHANGES BY",
+    tree.AutomatonTable: "AUTOMATON",
+}
+"""Words for tables in FROM that are refused, by class."""
+
+
 def packets_of(query: tree.Query) -> tree.Query:
     """Return the query for the packets of `query`. Its columns are those of IDENTITY, in this order.
 
@@ -71,7 +83,7 @@ def _traced_table(sql: str, table: tree.Table) -> tuple[tree.Table, dict[str, st
             pattern = _without_exclusions(table.pattern) if is_one else table.pattern
             kind = tree.RowsPerMatch.WITHOUT_EMPTY
             return replace(table, table=rows, rows=kind, pattern=pattern, has_final_measures=is_one), names
-    raise _refused(sql, tree.first_word(table), f"{type(table).__name__} in FROM")
+    raise _refused(sql, tree.first_word(table), f"{CLAUSES.get(type(table), 'a table that changes')} in FROM")
 
 
 def _without_exclusions(pattern: tree.RowPattern) -> tree.RowPattern:

@@ -81,7 +81,7 @@ class AutomatonParser(RowPatternParser):
         while not fields or self._accept(","):
             name = self._column("the name of a field")
             kind = self._column("the type of the field: n INT DEFAULT 0")
-            fields.append(RegisterField(name, kind, self._expression() if self._accept("DEFAULT") else None))
+            fields.append(RegisterField(name, kind, self._expression_or_null() if self._accept("DEFAULT") else None))
         return fields
 
     def _arc(self) -> AutomatonArc:
@@ -143,5 +143,5 @@ class AutomatonParser(RowPatternParser):
             name = self._column("a field of the register")
             if not self._accept("="):
                 raise self._unexpected("= and the new value: SET n = n + 1")
-            changes.append((name, self._expression()))
+            changes.append((name, self._expression_or_null()))
         return tuple(changes)

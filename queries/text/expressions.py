@@ -470,19 +470,19 @@ class ExpressionParser(TokenReader):
             condition = self._expression()
             if not self._accept("THEN"):
                 raise self._unexpected("an operator, or THEN and a value")
-            branches.append((condition, self._result()))
+            branches.append((condition, self._expression_or_null()))
             if len(branches) > MAX_BRANCHES:
                 expected = f"at most {MAX_BRANCHES} WHEN"
                 raise QueryError("a CASE with too many branches", self._sql, start, expected)
-        otherwise = self._result() if self._accept("ELSE") else Null(start)
+        otherwise = self._expression_or_null() if self._accept("ELSE") else Null(start)
         if not self._accept("END"):
             raise self._unexpected("an operator, WHEN, ELSE or END")
         self._parentheses -= 1
         self._nesting -= 1
         return Case(operand, tuple(branches), otherwise, start)
 
-    def _result(self) -> Expression:
-        """Read a result of CASE or an item of SELECT: an expression or NULL."""
+    def _expression_or_null(self) -> Expression:
+        """Read a result of CASE, an item of SELECT, or a new value of a field: an expression or NULL."""
         if self._token.keyword == "NULL":
             return Null(self._take().start)
         return self._expression()

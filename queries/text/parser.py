@@ -310,7 +310,7 @@ class _QueryParser(FromParser, GroupByParser):
         select = []
         while not select or self._accept(","):
             self._in_list = True
-            expression = self._result()
+            expression = self._expression_or_null()
             self._in_list = False
             self._select_window(windows)
             implied = self._is_name(self._token) and self._token.text.isprintable() and bool(self._token.text.strip())

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import wiretide
+from highlevel.inline import table_files
 from queries.gsql import compile_query
 from queries.query_text import query_text
 from queries.text.errors import QueryError
@@ -98,11 +99,20 @@ CASES: dict[str, tuple[str, list[Row], list[tuple[Any, ...]]]] = {
     "an answer at the deadline is too late": (UNANSWERED, ticks("q  r"), [("a", 1, 4, 1)]),
     "other rows do not move the deadline": (UNANSWERED, ticks("qxxxxr"), [("a", 1, 4, 1)]),
     "two questions": (UNANSWERED, ticks("qq"), [("a", 1, 4, 1), ("a", 2, 5, 2)]),
-    "the deadline is within the run": (UNANSWERED.replace("10 seconds", "3 seconds"), ticks("q"), []),
+    "a deadline that may be in the past": (
+        UNANSWERED.replace("asked = ts", "asked = until").replace("10 seconds", "2 seconds").replace("+", "-"),
+        [(4, "a", "q", 0, 8, 1), (20, "a", "q", 0, 25, 2)],
+        [("a", 4, 5, 8)],
+    ),
     "a gap of numbers ends a run": (
         COUNT.replace("ORDER BY ts", "ORDER BY ts NUMBERED BY seq"),
         ticks("aa b"),
         [],
+    ),
+    "rows without a number continue no run": (
+        "ORDER BY ts NUMBERED BY seq START s FINAL e ARC s TO m ARC m TO e",
+        [(time, "a", "a", 0, 9, number) for time, number in enumerate((None, 0, 1, None, None), 1)],
+        [(2, 3)],
     ),
     "numbers without a gap": (
         COUNT.replace("ORDER BY ts", "ORDER BY ts NUMBERED BY seq"),
@@ -125,6 +135,19 @@ CASES: dict[str, tuple[str, list[Row], list[tuple[Any, ...]]]] = {
         ticks("aaa"),
         [(1, 2, 2), (2, 3, 2)],
     ),
+    "fields with a default and fields that SET makes NULL, of each type": (
+        """ORDER BY ts REGISTER a IP DEFAULT '10.0.0.5', b IPV6 DEFAULT '::5', c MAC DEFAULT '00:00:00:00:00:05',
+        d TIME DEFAULT '1970-01-01T00:00:05Z', f FLOAT DEFAULT 5, g BOOL DEFAULT TRUE, h STRING DEFAULT 'x',
+        i INT DEFAULT NULL, j USHORT DEFAULT 5
+        START s FINAL e ARC s TO e WHEN kind = 'a' AND a = '10.0.0.5' AND b = '::5' AND h = 'x'
+        ARC s TO e WHEN kind = 'b' AND c = '00:00:00:00:00:05'
+        SET a = NULL, b = NULL, c = NULL, d = NULL, f = NULL, g = NULL, h = NULL, i = NULL, j = NULL""",
+        ticks("ab"),
+        [
+            (1, 1, "10.0.0.5", "::5", "00:00:00:00:00:05", 5, 5.0, True, "x", None, 5),
+            (2, 2, *[None] * 9),
+        ],
+    ),
     "two final states and texts in the register": (
         """ORDER BY ts REGISTER seen STRING START s FINAL e, f
         ARC s TO e WHEN kind = 'a' SET seen = 'one' ARC s TO f WHEN kind = 'b' SET seen = kind""",
@@ -137,6 +160,11 @@ CASES: dict[str, tuple[str, list[Row], list[tuple[Any, ...]]]] = {
         ARC s TO e WHEN kind = 'a' SET n = 2 FROM '1970-01-01T00:00:02Z' TO '1970-01-01T00:00:04Z'""",
         ticks("aaaa"),
         [(1, 1, 1), (2, 2, 1), (2, 2, 2), (3, 3, 2)],
+    ),
+    "equal results of two rows are two rows": (
+        "ORDER BY ts START s FINAL e ARC s TO e WHEN kind = 'a'",
+        [(1, "a", "a", 0, 9, 1), (1, "a", "a", 0, 9, 1)],
+        [(1, 1), (1, 1)],
     ),
     "equal results of two ways are one row": (
         "ORDER BY ts START s FINAL e, f ARC s TO e WHEN kind = 'a' ARC s TO f WHEN kind = 'a'",
@@ -186,13 +214,14 @@ def test_A18_the_rows_of_a_match_are_those_whose_lifetimes_contain_the_result() 
         assert found == [time for time in times if begin <= time <= end]
 
 
-def test_a_withdrawn_row_withdraws_the_results_over_its_place() -> None:
+def test_a_withdrawn_row_withdraws_the_results_over_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_files, "BATCH_ROWS", 1)
     rows = ticks("aab")
     schema = SCHEMA.replace("ULLONG seq", "LLONG seq")
     table = frame([(*row[:5], 1) for row in rows] + [(*rows[1][:5], -1)])
     sql = f"SELECT * FROM (SELECT * FROM ticks CHANGES BY seq) AUTOMATON ({COUNT}) EMIT CHANGES"
     found = wiretide.query(sql, table, schema=schema).to_pylist()
-    assert sum(row["weight"] for row in found) == 0
+    assert [(row["match_start"].value // 10**9, row["n"], row["weight"]) for row in found] == [(1, 2, 1), (1, 2, -1)]
     assert wiretide.query(sql.removesuffix(" EMIT CHANGES"), table, schema=schema).num_rows == 0
 
 
@@ -261,10 +290,22 @@ WRONG = {
     ),
     "a function of the register": (COUNT.replace("n >= 2", "n & 1 = 1"), "over earlier rows"),
     "twice the same field": (COUNT.replace("SET n = 1", "SET n = 1, n = 2"), "n is set twice"),
-    "a partition of a result's time": (COUNT.replace("ORDER", "PARTITION BY x ORDER", 1), "unknown column 'x'"),
+    "an unknown column in PARTITION BY": (COUNT.replace("ORDER", "PARTITION BY x ORDER", 1), "unknown column 'x'"),
     "no arc": ("ORDER BY ts START s FINAL s", "expected ARC and two states"),
     "a window without a length": (COUNT + " WITHIN", "WITHIN"),
-    "a query without a time": (COUNT.replace("ORDER BY ts", "ORDER BY seq"), "ORDER BY seq in AUTOMATON"),
+    "a misspelt start": ("ORDER BY ts START idel FINAL f ARC idle TO f", "the start state 'idel'"),
+    "a misspelt source": (
+        COUNT.replace("ARC busy TO done", "ARC bsy TO done"),
+        "an arc from 'bsy', which no run reaches",
+    ),
+    "a deadline that WITHIN excludes": (
+        UNANSWERED.replace("10 seconds", "3 seconds"),
+        "AT 3 seconds after asked, and WITHIN 3 seconds",
+    ),
+    "a set of values of the register": (
+        COUNT.replace("n >= 2", "n IN (2, 3)"),
+        "line 4, column 9: IN over earlier rows",
+    ),
 }
 
 
@@ -316,6 +357,7 @@ def test_a_wrong_file_of_arcs_is_refused_with_its_line_and_the_remedy(name: str,
     with pytest.raises(QueryError, match="expected") as error:
         wiretide.query(followed(tmp_path, text), frame(ticks("ab")), schema=SCHEMA)
     assert "rules.arcs: " in str(error.value)
+    assert str(error.value).splitlines()[0].count("expected") == 1
     assert problem in str(error.value)
 
 
@@ -382,6 +424,26 @@ def test_explain_lists_the_arcs_and_the_register() -> None:
     assert "idle ► busy: srcPort = 1; n = 1" in text
     assert "busy ► done: srcPort = 2 AND n >= 2" in text
     assert "n = 0" in text
+
+
+def test_explain_lists_the_times_of_arcs() -> None:
+    arc = "ARC s TO e WHEN len > 9 FROM '2024-05-01' TO '2024-05-02'"
+    sql = f"SELECT * FROM packets AUTOMATON (ORDER BY ts START s FINAL e {arc} ARC s TO e)"
+    text = wiretide.explain(sql)
+    assert "s ► e: len > 9, from 2024-05-01T00:00:00.000000000, to 2024-05-02T00:00:00.000000000\n" in text
+    assert "s ► e: every row\n" in text
+
+
+def test_a_partition_of_a_time_of_results_is_refused() -> None:
+    sql = f"SELECT * FROM (SELECT ts, kind, price AS match_end FROM ticks) AUTOMATON (PARTITION BY match_end {COUNT})"
+    with pytest.raises(QueryError, match="PARTITION BY match_end, a time of results; expected another name"):
+        wiretide.query(sql, frame(ticks("ab")), schema=SCHEMA)
+
+
+def test_a_table_without_a_time_is_refused() -> None:
+    sql = f"SELECT * FROM (SELECT kind, price AS ts FROM ticks) AUTOMATON ({COUNT})"
+    with pytest.raises(QueryError, match="ORDER BY ts in AUTOMATON; expected rows with a time"):
+        wiretide.query(sql, frame(ticks("ab")), schema=SCHEMA)
 
 
 def test_early_results_of_an_automaton_are_refused() -> None:

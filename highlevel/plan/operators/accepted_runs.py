@@ -150,7 +150,7 @@ class AcceptedRunsOperator:
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the rows that wait, and the state of the runs."""
         runs = {RUNS + name: table for name, table in self._runs.snapshot().items()}
-        arcs = {} if self._version is None else {ARCS: self._arcs.snapshot()}
+        arcs = {ARCS: self._arcs.snapshot()} if self._arcs.has_version else {}
         return self._rows.snapshot() | runs | arcs
 
     def restore(self, tables: dict[str, pa.Table]) -> None:

@@ -26,6 +26,7 @@ from lowlevel.punctuation import END, Punctuation
 from lowlevel.watch import watched_file
 from lowlevel.watch.watched_file import Watchlists
 from queries.gsql import compile_query
+from queries.plans import arcs
 from tests.references.operator_contract import through_ipc
 
 SECOND = 10**9
@@ -149,8 +150,8 @@ def test_EX5_A07_a_count_that_changes_in_the_file_counts_for_runs_that_have_begu
     assert stream.add((4, 0)) == [(1, 4, 3)]
 
 
-@pytest.mark.parametrize("has_restart", [False, True])
-def test_A08_a_restart_keeps_the_times_of_arcs(tmp_path: Path, has_restart: bool) -> None:
+@pytest.mark.parametrize("restarts", [0, 1, 2])
+def test_A08_a_restart_keeps_the_times_of_arcs(tmp_path: Path, restarts: int) -> None:
     stream = Stream(HITS + CHANGES, tmp_path / "r.arcs")
     steps: list[tuple[str | None, list[tuple[int, int]]]] = [
         (None, [(1, 7), (2, 8)]),
@@ -163,7 +164,7 @@ def test_A08_a_restart_keeps_the_times_of_arcs(tmp_path: Path, has_restart: bool
         if text is not None:
             stream.write(text)
         stream.add(*rows)
-        if has_restart:
+        for _ in range(restarts):
             stream.restart()
     assert +stream.total == Counter({(4, 7): 1, (3, 7): 1, (5, 7): 1, (8, 7): 1})
 
@@ -185,6 +186,22 @@ def test_A08_a_wrong_file_leaves_the_arcs_as_they_were(tmp_path: Path) -> None:
         assert stream.add((1, 7)) == [(1, 1, 7)]
     stream.write("")
     assert stream.add((2, 7)) == []
+
+
+def test_A08_a_misspelt_state_in_the_file_is_a_warning(tmp_path: Path) -> None:
+    stream = Stream(HITS + CHANGES, tmp_path / "r.arcs", SEVEN)
+    stream.write(f"{SEVEN}; ARC idel TO hit WHEN srcPort = 8")
+    with pytest.warns(RuntimeWarning, match="leaves 'idel', which no run reaches; expected an arc TO idel"):
+        assert stream.add((1, 7), (2, 8)) == [(1, 1, 7)]
+
+
+def test_A08_a_file_has_at_most_20000_arcs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arcs, "MAX_ARCS", 3)
+    texts = [f"ARC idle TO hit WHEN srcPort = {port} SET rule = {port}" for port in range(4)]
+    stream = Stream(HITS + CHANGES, tmp_path / "r.arcs", ";".join([*texts[:3], texts[0]]))
+    stream.write(";".join(texts))
+    with pytest.warns(RuntimeWarning, match="got 4 arcs in a file, expected at most 3"):
+        assert stream.add((1, 2), (2, 3)) == [(1, 1, 2)]
 
 
 def test_A20_the_meters_count_rows_changes_late_rows_and_memory(tmp_path: Path) -> None:
@@ -210,11 +227,11 @@ def test_A10_rows_that_wait_longer_cause_fewer_corrections_and_none_if_they_wait
     draw = Random("sigma")
     rows = [(time, draw.choice((1, 2, 3))) for time in range(200)]
     late = sorted(rows, key=lambda row: row[0] + draw.choice((0, 0, 0, 5, 30)))
-    arcs = "ARC idle TO seen WHEN srcPort = 1 SET rule = len; ARC seen TO hit WHEN srcPort = 2"
+    text = "ARC idle TO seen WHEN srcPort = 1 SET rule = len; ARC seen TO hit WHEN srcPort = 2"
     withdrawn, totals = [], []
     for wait in ("0", "10 seconds", "FOREVER"):
         stream = Stream(
-            f"{HITS} WITH CONSISTENCY (WAIT {wait}, REMEMBER FOREVER) EMIT CHANGES", tmp_path / "r.arcs", arcs
+            f"{HITS} WITH CONSISTENCY (WAIT {wait}, REMEMBER FOREVER) EMIT CHANGES", tmp_path / "r.arcs", text
         )
         changes = [change for row in late for change in stream.add(row)] + stream.punctuate(END)
         withdrawn.append(sum(weight < 0 for weight, *_ in changes))
