@@ -251,8 +251,8 @@ class _AutomatonBinder:
         try:
             read_watchlist(WatchedFile(path, form))
         except InputError as error:
-            problem, *expected = re.split("[;,] expected ", str(error), maxsplit=1)
-            raise QueryError(problem, self._sql, file.start, *(expected or [form.expected])) from None
+            problem, *remedy = re.split("[;,] expected ", str(error), maxsplit=1)
+            raise QueryError(problem, self._sql, file.start, *(remedy or [form.expected])) from None
         return path
 
     def _order(self) -> str:
