@@ -430,7 +430,7 @@ MALFORMED = [
     ("SELECT count(*) FROM M WHERE srcIP IN ('10.0.0.0/8', «'10.0.0.0/33')", "IPv4 has 0 to 32"),
     ("SELECT count(*) FROM M WHERE link = «'x", "never closed"),
     ("SELECT count(*) FROM M «/* x", "never closed"),
-    ("SELECT count(*) FROM M WHERE len > «$5", "the character '$'"),
+    ("SELECT count(*) FROM M WHERE len > «$5", "got '$' in WHERE"),
     ("SELECT count(*) FROM M WHERE " + "(" * 20 + "«(len > 5)" + ")" * 20, "nested too deeply"),
     ("SELECT count(*) FROM M WHERE «len" + " - len" * 200 + " > 5", "more than 100 levels", "a query in FROM"),
     ("SELECT avg(len + «0.5" + " + len" * 200 + ") FROM M", "a chain of 202 decimals", "at most 32"),

@@ -75,6 +75,8 @@ def test_every_word_and_literal_points_at_itself() -> None:
                     assert there.startswith(("*", "MERGE", "merge", "SELECT", "select", "(")), sql
                 case tree.Constant(kind=Kind.TIME):
                     assert there[:9].upper() == "TIMESTAMP", sql
+                case tree.Constant(kind=Kind.NUMBER) if there[:8].upper() == "INTERVAL":
+                    assert node.text.isdecimal(), sql  # a length of time in ns
                 case tree.Constant(kind=Kind.STRING | Kind.QUOTED | Kind.BYTES):
                     assert there[0] in "'\"‘’“”xX", sql
                 case tree.Word(text=","):

@@ -150,7 +150,7 @@ def keep_on_in_pairs(patch: pytest.MonkeyPatch) -> None:
 
 def compare_all_pairs(patch: pytest.MonkeyPatch) -> None:
     """Use no equality as a key of a join."""
-    patch.setattr(joins, "equality", lambda *_: None)
+    patch.setattr(joins, "equality_sides", lambda *_: None)
 
 
 def narrow_no_window(patch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ def narrow_no_window(patch: pytest.MonkeyPatch) -> None:
 
 def imply_nothing(patch: pytest.MonkeyPatch) -> None:
     """Derive no condition on one side from an OR."""
-    patch.setattr(joins, "implied", lambda *_: None)
+    patch.setattr(joins, "implied_condition", lambda *_: None)
 
 
 def forget_shared_plans(patch: pytest.MonkeyPatch) -> None:
