@@ -9,9 +9,14 @@
 If the pairs of a row change, all parts of this row are computed again. Pairs before the watermark are final: there a
 row is replaced by its part that has not ended, and pairs that have ended are forgotten. One pair replaces those of a
 part with a match. So the cost of a change does not grow with the number of pairs that a row has had.
+
+A batch reads the lifetimes of its rows, and those that changed recently. From time to time all lifetimes are ordered
+again, and what has ended is forgotten. So the cost of a batch hardly grows with the number of stored rows.
 """
 
 from __future__ import annotations
+
+from math import isqrt
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +34,91 @@ ID, START, STOP, WEIGHT_OF, RETURNED = range(5)
 
 MIN_ROOM = 4_096
 
+STALE = 4
+"""After `num_rows / STALE` changes and watermarks, what has ended is forgotten."""
+
+
+class StoredLifetimes:
+    """Lifetimes by the number of their row: many that rest, in order, and a few that are recent."""
+
+    def __init__(self, width: int) -> None:
+        """Store no lifetimes yet; each has `width` words."""
+        self._recent = np.empty((0, width), np.int64)
+        self.replace(self._recent)
+
+    def __len__(self) -> int:
+        return self._num_resting + len(self._recent)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the lifetimes."""
+        return self._resting.nbytes + self._numbers.nbytes + self._is_gone.nbytes + self._recent.nbytes
+
+    def replace(self, lifetimes: Words) -> None:
+        """Store these lifetimes in place of all others."""
+        order = np.argsort(lifetimes[:, ID], kind="stable")
+        self._resting = lifetimes[order]
+        self._numbers = np.ascontiguousarray(self._resting[:, ID])
+        self._is_gone = np.zeros(len(lifetimes), np.bool_)
+        self._num_resting = len(lifetimes)
+        self._recent = self._recent[:0]
+
+    def contents(self) -> Words:
+        """Return all lifetimes."""
+        return np.concatenate([self._resting[~self._is_gone], self._recent])
+
+    def add(self, lifetimes: Words) -> None:
+        """Add lifetimes."""
+        self._recent = np.concatenate([self._recent, lifetimes])
+        if len(self._recent) > MIN_ROOM // 8 + 4 * isqrt(len(self._resting)):
+            self.replace(self.contents())
+
+    def take(self, numbers: Words) -> Words:
+        """Remove and return the lifetimes of the rows with these numbers, which rise."""
+        firsts, ends = (np.searchsorted(self._numbers, numbers, side) for side in ("left", "right"))
+        counts = ends - firsts
+        at = np.repeat(firsts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        at = at[~self._is_gone[at]]
+        self._is_gone[at] = True
+        self._num_resting -= len(at)
+        is_taken = np.isin(self._recent[:, ID], numbers)
+        taken = np.concatenate([self._resting[at], self._recent[is_taken]])
+        self._recent = self._recent[~is_taken]
+        return taken
+
+
+class StoredParts(StoredLifetimes):
+    """Parts, also in the order of their ends and of their starts."""
+
+    def replace(self, lifetimes: Words) -> None:
+        """Store these parts in place of all others."""
+        super().replace(lifetimes)
+        self._by_stop, self._by_start = (np.argsort(self._resting[:, word]) for word in (STOP, START))
+        self._stops = self._resting[self._by_stop, STOP]
+        self._num_due, self._num_ended = 0, 0
+
+    def take_due(self, due: int) -> Words:
+        """Return the parts that end before `due` and were not returned yet; END: all parts."""
+        until = len(self._stops) if due == END else int(np.searchsorted(self._stops, due))
+        at = self._by_stop[self._num_due : until]
+        at = at[~self._is_gone[at] & (self._resting[at, RETURNED] == 0)]
+        self._num_due = max(self._num_due, until)
+        is_due = (self._recent[:, RETURNED] == 0) & ((self._recent[:, STOP] < due) | (due == END))
+        self._resting[at, RETURNED] = 1
+        self._recent[is_due, RETURNED] = 1
+        return np.concatenate([self._resting[at], self._recent[is_due]])
+
+    def least_start(self, watermark: int) -> int:
+        """Return the earliest start of a part that ends at a watermark or later. Watermarks rise."""
+        while self._num_ended < len(self._by_start):
+            at = self._by_start[self._num_ended]
+            if not self._is_gone[at] and self._resting[at, STOP] >= watermark:
+                break
+            self._num_ended += 1
+        resting = self._resting[self._by_start[self._num_ended : self._num_ended + 1], START]
+        recent = self._recent[self._recent[:, STOP] >= watermark, START]
+        return int(min(resting.min(initial=END), recent.min(initial=END)))
+
 
 class MatchParts:
     """Parts of rows with or without a match. Rows and pairs may be withdrawn, in any order. Not thread safe."""
@@ -40,17 +130,17 @@ class MatchParts:
         """
         self._identity = identity
         self._has_match = has_match
-        self._forgotten = BEGINNING
-        """The watermark below which rows and pairs have been forgotten."""
+        self._watermark = BEGINNING
+        self._num_stale = 0
+        """Changes and watermarks since rows and pairs were forgotten."""
         self._keys = Keys(identity.types)
-        self._rows = np.empty((0, 4), np.int64)
-        self._pairs = np.empty((0, 4), np.int64)
-        self._parts = np.empty((0, 5), np.int64)
-        self._changed: list[Words] = []
+        self._rows, self._pairs, self._parts = StoredLifetimes(4), StoredLifetimes(4), StoredParts(5)
+        self._new_rows: list[Words] = []
+        self._new_pairs: list[Words] = []
 
     @property
     def num_rows(self) -> int:
-        """Rows and pairs that can still change a part, and parts that can still change."""
+        """Rows, pairs and parts, also those that have ended but are not forgotten yet."""
         return len(self._rows) + len(self._pairs) + len(self._parts)
 
     @property
@@ -61,50 +151,48 @@ class MatchParts:
     @property
     def least_start(self) -> int:
         """The earliest start of a part that can still change; END if there is none."""
-        return int(self._parts[:, START].min(initial=END))
+        return self._parts.least_start(self._watermark)
 
     def add_rows(self, rows: pa.RecordBatch, weights: Words) -> None:
         """Add rows, with the columns `vs`, `ve` and those of the identity."""
-        self._rows = self._add(self._rows, rows, weights)
+        self._new_rows.append(self._numbered(rows, weights))
 
     def add_pairs(self, pairs: pa.RecordBatch, weights: Words) -> None:
         """Add the lifetimes `vs`, `ve` of pairs of rows."""
-        self._pairs = self._add(self._pairs, pairs, weights)
+        self._new_pairs.append(self._numbered(pairs, weights))
 
-    def _add(self, lifetimes: Words, rows: pa.RecordBatch, weights: Words) -> Words:
+    def _numbered(self, rows: pa.RecordBatch, weights: Words) -> Words:
         columns = [rows.column(name) for name in self._identity.names]
         numbers = self._keys.find_or_insert(columns, rows.num_rows).astype(np.int64)
-        self._changed.append(numbers)
         times = [rows.column(name).to_numpy() for name in (VS, VE)]
-        return net_lifetimes(np.concatenate([lifetimes, np.stack([numbers, *times, weights], axis=1)]))
+        return np.stack([numbers, *times, weights], axis=1)
 
     def update(self, due: int = END) -> tuple[pa.RecordBatch, Words]:
         """Return the changes of the parts that end before `due`; END: of all parts.
 
         The result has `vs`, `ve` and the columns of the identity, and weights.
         """
-        withdrawn = self._parts[:0]
-        if self._changed:
-            numbers = np.unique(np.concatenate(self._changed))
-            self._changed = []
-            is_changed = np.isin(self._parts[:, ID], numbers)
-            withdrawn = self._parts[is_changed]
-            self._parts = np.concatenate([self._parts[~is_changed], self._compute(numbers)])
-        is_due = (self._parts[:, RETURNED] == 0) & ((self._parts[:, STOP] < due) | (due == END))
-        self._parts[is_due, RETURNED] = 1
-        old, new = withdrawn[withdrawn[:, RETURNED] == 1, :4], self._parts[is_due, :4]
+        withdrawn = np.empty((0, 5), np.int64)
+        if self._new_rows or self._new_pairs:
+            numbers = np.unique(np.concatenate([each[:, ID] for each in (*self._new_rows, *self._new_pairs)]))
+            rows = net_lifetimes(np.concatenate([self._rows.take(numbers), *self._new_rows]))
+            pairs = net_lifetimes(np.concatenate([self._pairs.take(numbers), *self._new_pairs]))
+            self._new_rows, self._new_pairs = [], []
+            withdrawn = self._parts.take(numbers)
+            self._rows.add(rows)
+            self._pairs.add(pairs)
+            self._parts.add(self._compute(rows, pairs))
+            self._num_stale += len(rows) + len(pairs)
+        old, new = withdrawn[withdrawn[:, RETURNED] == 1, :4], self._parts.take_due(due)[:, :4]
         changes = net_lifetimes(np.concatenate([old * [1, 1, 1, -1], new]))
         columns = self._keys.columns(np.ascontiguousarray(changes[:, ID]))
         times = [array_of(np.ascontiguousarray(changes[:, word])) for word in (START, STOP)]
         rows = pa.RecordBatch.from_arrays([*times, *columns], [VS, VE, *self._identity.names])
         return rows, np.ascontiguousarray(changes[:, WEIGHT_OF])
 
-    def _compute(self, numbers: Words) -> Words:
-        """Return the parts of rows with these numbers."""
-        rows, pairs = (
-            lifetimes[np.isin(lifetimes[:, ID], numbers) & (lifetimes[:, WEIGHT_OF] > 0)]
-            for lifetimes in (self._rows, self._pairs)
-        )
+    def _compute(self, rows: Words, pairs: Words) -> Words:
+        """Return the parts of rows. Both inputs are in order."""
+        rows, pairs = (lifetimes[lifetimes[:, WEIGHT_OF] > 0] for lifetimes in (rows, pairs))
         at = np.searchsorted(rows[:, ID], pairs[:, ID])
         known = at < len(rows)
         known[known] = rows[at[known], ID] == pairs[known, ID]
@@ -120,45 +208,54 @@ class MatchParts:
 
     def forget_before(self, watermark: int) -> None:
         """Forget what no change after a watermark can affect. No later row or pair begins before it."""
-        if watermark == self._forgotten:
+        if watermark == self._watermark:
             return
-        self._forgotten = watermark
+        self._watermark = watermark
+        self._num_stale += 1
         if watermark == END:
-            self._rows, self._pairs, self._parts = self._rows[:0], self._pairs[:0], self._parts[:0]
-            return
-        self._parts = self._parts[self._parts[:, STOP] >= watermark]
-        self._pairs = self._pairs[self._pairs[:, STOP] >= watermark + self._has_match]
-        self._rows = self._rows[self._rows[:, STOP] >= watermark]
-        open_parts = self._parts[self._parts[:, START] < watermark]
+            for stored in (self._rows, self._pairs, self._parts):
+                stored.replace(stored.contents()[:0])
+        elif STALE * self._num_stale >= self.num_rows:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Forget what has ended before the watermark, and let each row begin at its open part, or at the watermark."""
+        self._num_stale = 0
+        watermark = self._watermark
+        rows, pairs, parts = (stored.contents() for stored in (self._rows, self._pairs, self._parts))
+        parts = parts[parts[:, STOP] >= watermark]
+        pairs = pairs[pairs[:, STOP] >= watermark + self._has_match]
+        rows = rows[rows[:, STOP] >= watermark]
+        open_parts = parts[parts[:, START] < watermark]
         starts = np.full(self._keys.count, watermark)
         starts[open_parts[:, ID]] = open_parts[:, START]
         if self._has_match:
             ended = np.full(len(open_parts), watermark)
             words = (open_parts[:, ID], open_parts[:, START], ended, np.ones(len(open_parts), np.int64))
-            self._pairs = np.concatenate([self._pairs, np.stack(words, axis=1)])
-        begun = self._rows[:, START] < watermark
-        self._rows[begun, START] = starts[self._rows[begun, ID]]
-        used = np.unique(np.concatenate([each[:, ID] for each in (self._rows, self._pairs, self._parts)]))
+            pairs = np.concatenate([pairs, np.stack(words, axis=1)])
+        begun = rows[:, START] < watermark
+        rows[begun, START] = starts[rows[begun, ID]]
+        used = np.unique(np.concatenate([each[:, ID] for each in (rows, pairs, parts)]))
         if self._keys.count > 2 * len(used) + MIN_ROOM:
             self._keys = self._keys.only(used)
-            for lifetimes in (self._rows, self._pairs, self._parts):
+            for lifetimes in (rows, pairs, parts):
                 lifetimes[:, ID] = np.searchsorted(used, lifetimes[:, ID])
+        for stored, lifetimes in ((self._rows, rows), (self._pairs, pairs), (self._parts, parts)):
+            stored.replace(lifetimes)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return rows, pairs and parts. The caller has called `update` after the last change."""
         tables = {IDENTITIES: pa.table(self._keys.columns(), schema=self._identity)}
-        for name, words in ((ROWS, self._rows), (PAIRS, self._pairs), (PARTS, self._parts)):
-            tables[name] = pa.table({"words": array_of(np.ascontiguousarray(words).reshape(-1))})
+        for name, stored in ((ROWS, self._rows), (PAIRS, self._pairs), (PARTS, self._parts)):
+            tables[name] = pa.table({"words": array_of(stored.contents().reshape(-1))})
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         for batch in tables[IDENTITIES].combine_chunks().to_batches():
             self._keys.find_or_insert(batch.columns, batch.num_rows)
-        self._rows, self._pairs, self._parts = (
-            tables[name]["words"].to_numpy().reshape(-1, width).copy()
-            for name, width in ((ROWS, 4), (PAIRS, 4), (PARTS, 5))
-        )
+        for name, stored, width in ((ROWS, self._rows, 4), (PAIRS, self._pairs, 4), (PARTS, self._parts, 5)):
+            stored.replace(tables[name]["words"].to_numpy().reshape(-1, width))
 
 
 def _unmatched(rows: Words, at: Words, starts: Words, covered_until: Words) -> tuple[Words, Words, Words]:

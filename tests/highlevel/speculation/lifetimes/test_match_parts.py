@@ -1,8 +1,8 @@
 """MatchParts compared with the definition: the instants of a row that are in one of its pairs, or in none.
 
 Rows and pairs are added and withdrawn in any order above a watermark. The tests detect parts that a forgotten pair
-would have divided, parts that are returned although they can still change, and state that grows with the pairs of a
-row.
+would have divided, parts that are returned although they can still change, state that grows with the pairs of a row,
+and small batches that cost as much as all stored rows.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from highlevel.speculation.lifetimes import match_parts
-from highlevel.speculation.lifetimes.match_parts import MatchParts
+from highlevel.speculation.lifetimes.match_parts import MatchParts, StoredLifetimes
 from highlevel.speculation.lifetimes.model import VE, VS
 from lowlevel.punctuation import END
 from tests.conftest import Rounds
@@ -65,11 +65,12 @@ def made_changes(random: Random) -> list[tuple[int, str, Weighted]]:
 
 
 @pytest.mark.parametrize("has_match", [False, True])
-@pytest.mark.parametrize("min_room", [0, 4096])
+@pytest.mark.parametrize("min_room, stale", [(0, END), (0, 0), (4096, 4)])
 def test_parts_are_those_of_the_definition_and_few_rows_are_stored(
-    has_match: bool, min_room: int, rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+    has_match: bool, min_room: int, stale: int, rounds: Rounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(match_parts, "MIN_ROOM", min_room)
+    monkeypatch.setattr(match_parts, "STALE", stale)
     for seed in rounds(150):
         random = Random(f"parts {seed}")
         parts = MatchParts(IDENTITY, has_match=has_match)
@@ -99,7 +100,10 @@ def test_parts_are_those_of_the_definition_and_few_rows_are_stored(
             open_pairs = [pair for pair, count in sums["pairs"].items() if count and pair[0][1] >= watermark]
             open_parts = [row for row in expected if row[1] >= watermark]
             begun = sum(row[0] < watermark for row in open_parts) if has_match else 0
-            assert parts.num_rows <= len(still_open) + len(open_pairs) + len(open_parts) + begun, (seed, watermark)
+            if stale == END:
+                assert parts.num_rows <= len(still_open) + len(open_pairs) + len(open_parts) + begun, (seed, watermark)
+            least = min((row[0] for row in open_parts), default=END)
+            assert parts.least_start == least or watermark == END, (seed, watermark)
             if random.random() < 0.3:
                 state = through_ipc(parts.snapshot())
                 parts = MatchParts(IDENTITY, has_match=has_match)
@@ -108,3 +112,27 @@ def test_parts_are_those_of_the_definition_and_few_rows_are_stored(
                 break
         assert +found == expected, seed
         assert parts.num_rows == 0
+
+
+def test_the_cost_of_a_small_batch_does_not_grow_with_the_stored_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    ordered = 0
+
+    def replace(stored: StoredLifetimes, lifetimes: np.ndarray) -> None:
+        nonlocal ordered
+        ordered += len(lifetimes)
+        order_again(stored, lifetimes)
+
+    order_again = StoredLifetimes.replace
+    monkeypatch.setattr(StoredLifetimes, "replace", replace)
+    parts = MatchParts(IDENTITY, has_match=False)
+    rows = 20_000
+    parts.add_rows(*batch([((name, END), (name, name, END), 1) for name in range(rows)]))
+    parts.update(0)
+    parts.forget_before(1)
+    ordered = 0
+    for name in range(200):
+        parts.add_pairs(*batch([((rows + name, rows + name + 5), (name, name, END), 1)]))
+        changed, _ = parts.update(2 * rows)
+        assert changed.num_rows == 1
+        parts.forget_before(2 + name)
+    assert ordered < 200 * rows / 50, "most lifetimes were ordered again at each batch"
