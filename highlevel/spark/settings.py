@@ -44,6 +44,7 @@ DEFAULTS = {
     "spark.ui.retainedStages": "100",
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "100",
+    "spark.cleaner.periodicGC.interval": "2min",  # files of finished shuffles are deleted after a collection
     DRIVER_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
