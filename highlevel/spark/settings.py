@@ -40,11 +40,6 @@ DEFAULTS = {
     "spark.shuffle.compress": "false",  # shuffled data are already compressed
     "spark.driver.memory": "2g",
     "spark.driver.maxResultSize": "1g",  # a larger answer raises an error before it fills the heap
-    "spark.ui.retainedJobs": "100",  # also without the UI, the driver keeps the newest jobs in memory
-    "spark.ui.retainedStages": "100",
-    "spark.ui.retainedTasks": "1000",
-    "spark.sql.ui.retainedExecutions": "100",
-    "spark.cleaner.periodicGC.interval": "2min",  # files of finished shuffles are deleted after a collection
     DRIVER_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }

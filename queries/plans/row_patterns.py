@@ -311,7 +311,7 @@ def _skip(clause: tree.MatchRecognize, binder: RowPatternBinder) -> tuple[SkipRu
 
 
 class _Following(NamedTuple):
-    """What follows a node: positions, preferred ones first, and whether the pattern may end there.
+    """The positions that can follow a node, the preferred ones first, and whether the pattern may end there.
 
     `may_end_last`: the pattern may end there if no row of the partition follows.
     """

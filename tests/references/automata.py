@@ -59,11 +59,12 @@ def value_of(expression: Expression, values: Mapping[str, Any]) -> Any:
         case Conditional(condition, value, otherwise):
             return value_of(value if value_of(condition, values) is True else otherwise, values)
         case Binary(op, left, right):
-            return _operation(op, value_of(left, values), value_of(right, values))
+            return apply_operator(op, value_of(left, values), value_of(right, values))
     raise TypeError(expression)
 
 
-def _operation(op: Op, left: Any, right: Any) -> Any:
+def apply_operator(op: Op, left: Any, right: Any) -> Any:
+    """Return the value of an operator with the NULL logic of SQL."""
     if op is Op.AND:
         return False if left is False or right is False else None if None in (left, right) else True
     if op is Op.OR:

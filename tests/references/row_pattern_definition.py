@@ -15,6 +15,7 @@ from typing import Any
 from lowlevel.expressions.types import Op
 from queries.text import tree
 from queries.text.lexer import Kind
+from tests.references.automata import apply_operator
 
 Row = Mapping[str, Any]
 """Values by the name of the column; NULL is None, times are in ns."""
@@ -211,11 +212,15 @@ class _Values:
                 return self.value(operand) is None
             case tree.Between(operand, low, high):
                 value = self.value(operand)
-                return _both(_binary(Op.GE, value, self.value(low)), _binary(Op.LE, value, self.value(high)))
+                return apply_operator(
+                    Op.AND,
+                    apply_operator(Op.GE, value, self.value(low)),
+                    apply_operator(Op.LE, value, self.value(high)),
+                )
             case tree.In(operand, values):
                 found: Any = False
                 for each in values:
-                    found = _either(found, _binary(Op.EQ, self.value(operand), self.value(each)))
+                    found = apply_operator(Op.OR, found, apply_operator(Op.EQ, self.value(operand), self.value(each)))
                 return found
             case tree.Case(None, branches, otherwise):
                 results = (result for condition, result in branches if self.value(condition) is True)
@@ -223,7 +228,7 @@ class _Values:
             case tree.Operation(op, operands):
                 first, *others = map(self.value, operands)
                 for other in others:
-                    first = _binary(op, first, other)
+                    first = apply_operator(op, first, other)
                 return first
             case tree.Call():
                 return self._call(expression)
@@ -300,48 +305,3 @@ def _variable(expression: tree.Expression) -> str | None:
             parts = (*(part for branch in branches for part in branch), otherwise)
             return next((variable for part in parts if (variable := _variable(part)) is not None), None)
     return None
-
-
-def _both(left: Any, right: Any) -> Any:
-    return False if left is False or right is False else None if None in (left, right) else True
-
-
-def _either(left: Any, right: Any) -> Any:
-    return True if left is True or right is True else None if None in (left, right) else False
-
-
-def _binary(op: Op, left: Any, right: Any) -> Any:
-    if op is Op.AND:
-        return _both(left, right)
-    if op is Op.OR:
-        return _either(left, right)
-    if left is None or right is None:
-        return None
-    match op:
-        case Op.ADD:
-            return left + right
-        case Op.SUB:
-            return left - right
-        case Op.MUL:
-            return left * right
-        case Op.DIV | Op.MOD if right == 0:
-            return None
-        case Op.DIV if isinstance(left, int) and isinstance(right, int):
-            return int(left / right)
-        case Op.DIV:
-            return left / right
-        case Op.MOD:
-            return left - int(left / right) * right
-        case Op.EQ:
-            return left == right
-        case Op.NE:
-            return left != right
-        case Op.LT:
-            return left < right
-        case Op.LE:
-            return left <= right
-        case Op.GT:
-            return left > right
-        case Op.GE:
-            return left >= right
-    raise TypeError(op)

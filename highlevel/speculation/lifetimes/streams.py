@@ -64,7 +64,7 @@ FORMS: dict[str, Callable[[pa.RecordBatch], pa.RecordBatch]] = {
 VARIANTS = {variant.name.lower(): variant for variant in Variant}
 RELEASES = {release.value: release for release in Release}
 CLOCKS: dict[str, Callable[[], int] | None] = {"rows": None, "clock": time.monotonic_ns}
-"""What measures how long changes wait."""
+"""Clocks that measure how long changes wait, by name. None: the times of the rows are the clock."""
 
 TIME = pa.timestamp("ns", "UTC")
 
