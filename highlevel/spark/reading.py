@@ -228,11 +228,7 @@ def pack_output(assignment: InputAssignment, output: TaskOutput) -> pa.RecordBat
     for reader, leaf_output in output.leaf_outputs.items():
         rows += leaf_rows(assignment, reader, output.input_number, output.sequence, leaf_output)
     if not output.leaf_outputs:
-        # Every partition receives a row for each range. A partition without rows would not run and so would save no
-        # state, which the next micro-batch needs.
-        rows += [
-            (part, COUNTERS, 0, output.sequence, BEGINNING, BEGINNING, None) for part in range(assignment.partitions)
-        ]
+        rows += rows_without_data(assignment, output.sequence)
     counts = {
         "samples": [[name, labels, value] for (name, labels), value in output.samples.items()],
         "newest": output.newest_time,
@@ -247,6 +243,14 @@ def pack_output(assignment: InputAssignment, output: TaskOutput) -> pa.RecordBat
     }
     rows.append((COUNTERS, COUNTERS, 0, output.sequence, BEGINNING, BEGINNING, json.dumps(counts).encode()))
     return make_batch(rows)
+
+
+def rows_without_data(assignment: InputAssignment, sequence: int = 0) -> list[ArrivalRow]:
+    """Return a row for each partition, so that it runs.
+
+    Otherwise it would save no state, which the next micro-batch needs.
+    """
+    return [(part, COUNTERS, 0, sequence, BEGINNING, BEGINNING, None) for part in range(assignment.partitions)]
 
 
 def leaf_rows(

@@ -40,7 +40,7 @@ from highlevel.spark.admission import UNREAD, BlockSelector, divide_blocks, wate
 from highlevel.spark.decompressed_inputs import add_damage
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.python_worker import run_task
-from highlevel.spark.reading import SPARK_SCHEMA, BlockRange, read_block_range
+from highlevel.spark.reading import SPARK_SCHEMA, BlockRange, make_batch, read_block_range, rows_without_data
 from highlevel.spark.spool_backlog import select_segments
 from highlevel.spark.spool_planner import SpoolPlanner
 from highlevel.spark.spool_reading import SpoolRange, read_spool_range
@@ -269,6 +269,8 @@ class CaptureReader(DataSourceStreamReader):
 
         Starting a task takes time, and a core without a task is idle. So there is one task per core, which reads parts
         of several captures. Ranges of spools and tables are distributed over the tasks one after another.
+
+        Spark runs the first micro-batch even if nothing can be read yet. It has one task without ranges.
         """
         start = self._add_new_inputs(start)
         keys, task_count = self._keys(), self.spec.task_count
@@ -287,7 +289,7 @@ class CaptureReader(DataSourceStreamReader):
         )
         for position, input_range in enumerate(input_ranges):
             tasks[position % task_count].append(input_range)
-        return [RangePartition(ranges) for ranges in tasks if ranges]
+        return [RangePartition(ranges) for ranges in tasks if ranges] or [RangePartition(())]
 
     def _ranges(self, number: int, start: int, end: int, range_count: int) -> Iterable[InputRange]:
         """Divide the data of a spool, table or topic between two positions into at most `range_count` ranges."""
@@ -325,6 +327,8 @@ class CaptureReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run one task."""
         assert isinstance(partition, RangePartition)
+        if not partition.input_ranges:
+            return iter([make_batch(rows_without_data(self.spec.assignment))])
         return run_task(itertools.chain.from_iterable(map(self._read_range, partition.input_ranges)))
 
     def _read_range(self, input_range: InputRange) -> Iterator[pa.RecordBatch]:

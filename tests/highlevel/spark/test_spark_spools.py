@@ -72,7 +72,6 @@ def test_segments_that_appear_while_the_run_is_on_are_read_through_a_stop_and_a_
 
     node, later = (SpoolNode(each, tmp_path / "spools" / each.link, PLANS) for each in captures)
     inputs = [spool_of(node.folder, "main1"), spool_of(later.folder, "main2")]
-    node.step(1)
     run = make(spark, inputs, tmp_path / "run", on_batch=until_two)
     run.start()
     with pytest.raises(EnoughError):

@@ -71,12 +71,12 @@ class Engine:
         self.reader = CaptureReader(self.spec)
 
     def step(self, times: int = 1) -> bool:
-        """Run one micro-batch `times` times. Return False if there are no data to read."""
+        """Run one micro-batch `times` times. Return False if there are no data to read, and it is not the first one."""
         start = self.offsets[-1]
         for spool in self.reader.spools.values():
             spool.discard_listing()
         end = self.reader.latestOffset(start, self.reader.getDefaultReadLimit())
-        if end == start:
+        if end == start and len(self.offsets) > 1:
             return False
         self.offsets.append(json.loads(json.dumps(end)))
         self.reader.commit(start)  # Spark commits what went before once the next offsets are in its log
@@ -224,6 +224,18 @@ def test_a_spool_that_is_not_there_is_waited_for(captures: list[Input], tmp_path
     SpoolNode(captures[0], folder, PLANS).finish()
     engine.finish()
     engine.check(captures[:2])
+
+
+def test_a_run_that_starts_before_its_node_has_a_first_micro_batch_without_data(
+    captures: list[Input], tmp_path: Path
+) -> None:
+    spool = spool_of(tmp_path / "spool", "main1")
+    engine = Engine(PLANS, [spool], tmp_path / "state")
+    assert engine.step()
+    assert not engine.step()
+    SpoolNode(captures[0], spool.path, PLANS).finish()
+    engine.finish()
+    engine.check(captures[:1])
 
 
 def test_a_run_begins_behind_what_another_one_has_committed(captures: list[Input], tmp_path: Path) -> None:
