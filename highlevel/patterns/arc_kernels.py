@@ -29,9 +29,9 @@ from highlevel.patterns.entry_kernels import (
     READY,
     RENEW,
     RESULT_COUNT,
-    RUN_STOP,
+    RUN_END,
     START,
-    START_TIE,
+    START_SEQUENCE,
     STATE,
     TIME,
     Automata,
@@ -59,7 +59,7 @@ def are_equal_lists(automata: Automata, store: Store, one, other):  # type: igno
     nodes = store.nodes
     while one != NONE and other != NONE:
         left, right = node_at(automata, one), node_at(automata, other)
-        for word in (START, START_TIE, RUN_STOP, STATE):
+        for word in (START, START_SEQUENCE, RUN_END, STATE):
             if nodes[left + word] != nodes[right + word]:
                 return 0
         if have_equal_registers(automata, store, one, other) == 0:

@@ -20,11 +20,11 @@ from highlevel.patterns.entry_kernels import (
     NODES,
     PARTITION_WORDS,
     RESULT_COUNT,
+    RESULT_END,
     RESULT_START,
-    RESULT_STOP,
     RESULT_WORDS,
+    RUN_END,
     RUN_START,
-    RUN_STOP,
     STATE,
     TIME,
     Automata,
@@ -44,7 +44,7 @@ def is_written(automata: Automata, store: Store, first):  # type: ignore[no-unty
     last = store.state[RESULT_COUNT] - 1
     for result in range(first, last):
         is_equal = True
-        for word in (RESULT_START, RESULT_STOP, RUN_START):
+        for word in (RESULT_START, RESULT_END, RUN_START):
             is_equal = is_equal and results[result * width + word] == results[last * width + word]
         for word in range(RESULT_WORDS, width):
             is_equal = is_equal and results[result * width + word] == results[last * width + word]
@@ -91,8 +91,8 @@ def pass_deadlines(  # type: ignore[no-untyped-def]
                     )  # fmt: skip
                     deadline = machine.stack[0]
                     is_due = deadline != NULL and deadline > time and deadline > low and deadline <= limit
-                    if is_due and deadline < nodes[of_node + RUN_STOP]:
-                        write_result(automata, store, node, partition, 1, deadline, nodes[of_node + RUN_STOP])
+                    if is_due and deadline < nodes[of_node + RUN_END]:
+                        write_result(automata, store, node, partition, 1, deadline, nodes[of_node + RUN_END])
                         if is_written(automata, store, of_entry):
                             state[RESULT_COUNT] -= 1
                 node = nodes[of_node + NEXT_NODE]

@@ -17,10 +17,10 @@ the first entry without such a node. Then the nodes of the entry before t are ex
 extended with the rows after it, until no new nodes result. A retraction removes the runs over its row in the same way,
 and then extends the nodes of the entry before it.
 
-The order of rows with equal times is that of `tie`. If rows are numbered, `tie` is the number, and a run continues only
-with the next number: a row that is missing ends no run, and its arrival withdraws no result. If there is no room for an
-entry, a node or a result, a kernel stops before the step that needs the room. It continues with this step when it is
-called again.
+Rows with equal times are in the order of their sequence numbers. If rows are numbered, a run continues only with the
+next number: a row that is missing ends no run, and its arrival withdraws no result. If there is no room for an entry,
+a node or a result, a kernel stops before the step that needs the room. It continues with this step when it is called
+again.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from highlevel.patterns.expression_kernels import Machine, are_equal_floats, run
 from highlevel.speculation.lifetimes.kernels.records import LIST_WORDS, LIVE_RECORDS, NONE, free_record, take_record
 from lowlevel.punctuation import END
 
-TIME, TIE, STOP, ROW, BEFORE, AFTER, NODES, NODE_COUNT, HAS_ROW, ENTRY_WORDS = range(10)
+TIME, SEQUENCE, LIFETIME_END, ROW, BEFORE, AFTER, NODES, NODE_COUNT, HAS_ROW, ENTRY_WORDS = range(10)
 """Words of an entry.
 
-TIME, TIE, STOP, ROW: the time of its row, the tie, the end of its lifetime, and the number of its values. BEFORE,
-AFTER: the entries before and after it. NODES, NODE_COUNT: its first node, and the number of nodes. HAS_ROW: whether the
-row can still be read. The words of the row follow.
+TIME, SEQUENCE, LIFETIME_END, ROW: the time of its row, its sequence number, the end of its lifetime, and the number of
+its values. BEFORE, AFTER: the entries before and after it. NODES, NODE_COUNT: its first node, and the number of nodes.
+HAS_ROW: whether the row can still be read. The words of the row follow.
 """
 
 NO_NUMBER = END
-"""Tie of a row without a number: no run continues with it or after it."""
+"""Sequence number of a row without a number: no run continues with it or after it."""
 
-START, START_TIE, RUN_STOP, STATE, NEXT_NODE, NODE_WORDS = range(6)
+START, START_SEQUENCE, RUN_END, STATE, NEXT_NODE, NODE_WORDS = range(6)
 """Words of a node: the first row of the run, the smallest end of its rows, the state, the next node of the list.
 
 The fields of the register follow.
@@ -85,10 +85,10 @@ READY, INVALIDATE, REMOVE, EXTEND, PROPAGATE, RENEW = range(6)
 """Phases of a row, and of a change of arcs (`arc_kernels`)."""
 
 (
-    PARTITION, WEIGHT, RESULT_START, RESULT_STOP, RUN_START, RESULT_FIRST, RESULT_LAST, RESULT_WORDS,
+    PARTITION, WEIGHT, RESULT_START, RESULT_END, RUN_START, RESULT_FIRST, RESULT_LAST, RESULT_WORDS,
 ) = range(8)  # fmt: skip
 """Words of a result: the partition, +1 or -1, the lifetime, and the time of the first row; and two words for
-`match_kernels` only: the ties of the first and last row. The register follows.
+`match_kernels` only: the sequence numbers of the first and last row. The register follows.
 """
 
 ADDED, RETRACTED = 1, -1
@@ -102,7 +102,7 @@ class Automata(NamedTuple):
     `initial` and `float_initial` are the register before the first row. `fields`, `float_fields`, `row_words` and
     `float_row_words` are numbers of words. Runs are equal if the first `compared` and `float_compared` fields are. With
     `is_preferred` the runs of one start are in the order of preference, and a final run removes those after it. With
-    `is_numbered` a run continues only with a row whose tie is one more.
+    `is_numbered` a run continues only with a row whose sequence number is one more.
     """
 
     arcs: Integers
@@ -148,7 +148,7 @@ class Rows(NamedTuple):
     partition: Integers
     time: Integers
     stop: Integers
-    tie: Integers
+    sequence: Integers
     row: Integers
     words: Integers
     float_words: Floats
@@ -231,7 +231,7 @@ def is_true(automata: Automata, store: Store, entry, condition):  # type: ignore
 
 
 @outlined
-def fire(automata: Automata, store: Store, machine: Machine, arc, node, entry, first):  # type: ignore[no-untyped-def]
+def apply_arc(automata: Automata, store: Store, machine: Machine, arc, node, entry, first):  # type: ignore[no-untyped-def]
     """Apply an arc to a node and the row of an entry. Return the new node, NONE without one, or NO_ROOM.
 
     There is none if the arc does not apply, or if an equal node is in the list from `first` on.
@@ -259,8 +259,8 @@ def fire(automata: Automata, store: Store, machine: Machine, arc, node, entry, f
         return NO_ROOM
     to = node_at(automata, added)
     nodes[to + START] = nodes[of_node + START]
-    nodes[to + START_TIE] = nodes[of_node + START_TIE]
-    nodes[to + RUN_STOP] = min(nodes[of_node + RUN_STOP], entries[row + STOP])
+    nodes[to + START_SEQUENCE] = nodes[of_node + START_SEQUENCE]
+    nodes[to + RUN_END] = min(nodes[of_node + RUN_END], entries[row + LIFETIME_END])
     nodes[to + STATE] = arcs[at + TARGET]
     for index in range(automata.fields):
         nodes[to + NODE_WORDS + index] = nodes[field + index]
@@ -287,7 +287,7 @@ def close_group(automata: Automata, store: Store, machine: Machine, first, entry
     while node != NONE:
         of_node = store.nodes[node_at(automata, node) + STATE]
         for arc in range(automata.first_silent[of_node], automata.first_silent[of_node + 1]):
-            added = fire(automata, store, machine, arc, node, entry, first)
+            added = apply_arc(automata, store, machine, arc, node, entry, first)
             if added == NO_ROOM:
                 return 0
             if added != NONE:
@@ -300,18 +300,18 @@ def close_group(automata: Automata, store: Store, machine: Machine, first, entry
 def extend(automata: Automata, store: Store, machine: Machine, node, count, entry):  # type: ignore[no-untyped-def]
     """Append the extensions of `count` nodes with the row of an entry to the list. Return 0 without room."""
     nodes, time = store.nodes, store.entries[entry_at(automata, entry) + TIME]
-    first, start, start_tie, is_cut = NONE, 0, 0, False
+    first, start, start_sequence, is_cut = NONE, 0, 0, False
     for _ in range(count):
         at = node_at(automata, node)
-        if first != NONE and (nodes[at + START] != start or nodes[at + START_TIE] != start_tie):
+        if first != NONE and (nodes[at + START] != start or nodes[at + START_SEQUENCE] != start_sequence):
             if close_group(automata, store, machine, first, entry) == 0:
                 return 0
             first, is_cut = NONE, False
-        if nodes[at + RUN_STOP] > time and not is_cut:
-            start, start_tie = nodes[at + START], nodes[at + START_TIE]
+        if nodes[at + RUN_END] > time and not is_cut:
+            start, start_sequence = nodes[at + START], nodes[at + START_SEQUENCE]
             of_node = nodes[at + STATE]
             for arc in range(automata.first_arcs[of_node], automata.first_arcs[of_node + 1]):
-                added = fire(automata, store, machine, arc, node, entry, first)
+                added = apply_arc(automata, store, machine, arc, node, entry, first)
                 if added == NO_ROOM:
                     return 0
                 if added != NONE:
@@ -338,8 +338,8 @@ def begin_run(automata: Automata, store: Store, machine: Machine, entry):  # typ
         return 0
     at = node_at(automata, node)
     nodes[at + START] = store.entries[row + TIME]
-    nodes[at + START_TIE] = store.entries[row + TIE]
-    nodes[at + RUN_STOP] = store.entries[row + STOP]
+    nodes[at + START_SEQUENCE] = store.entries[row + SEQUENCE]
+    nodes[at + RUN_END] = store.entries[row + LIFETIME_END]
     nodes[at + STATE] = 0
     for field in range(automata.fields):
         nodes[at + NODE_WORDS + field] = automata.initial[field]
@@ -359,7 +359,7 @@ def begin_run(automata: Automata, store: Store, machine: Machine, entry):  # typ
 @helper
 def run_stop(automata: Automata, store: Store, node):  # type: ignore[no-untyped-def]
     """Return the smallest end of the rows of a run."""
-    return store.nodes[node_at(automata, node) + RUN_STOP]
+    return store.nodes[node_at(automata, node) + RUN_END]
 
 
 @helper
@@ -373,7 +373,7 @@ def is_result(automata: Automata, store: Store, node, head):  # type: ignore[no-
         if (
             automata.is_final[store.nodes[other + STATE]]
             and store.nodes[other + START] == store.nodes[at + START]
-            and store.nodes[other + RUN_STOP] == store.nodes[at + RUN_STOP]
+            and store.nodes[other + RUN_END] == store.nodes[at + RUN_END]
             and have_equal_registers(automata, store, node, head)
         ):
             return 0
@@ -384,13 +384,13 @@ def is_result(automata: Automata, store: Store, node, head):  # type: ignore[no-
 @helper
 def has_equal_result(automata: Automata, store: Store, node, other):  # type: ignore[no-untyped-def]
     """Return whether a final node of the list `other` has the same result as the final node `node`."""
-    start, stop = store.nodes[node_at(automata, node) + START], store.nodes[node_at(automata, node) + RUN_STOP]
+    start, stop = store.nodes[node_at(automata, node) + START], store.nodes[node_at(automata, node) + RUN_END]
     while other != NONE:
         at = node_at(automata, other)
         if (
             automata.is_final[store.nodes[at + STATE]]
             and store.nodes[at + START] == start
-            and store.nodes[at + RUN_STOP] == stop
+            and store.nodes[at + RUN_END] == stop
             and have_equal_registers(automata, store, node, other)
         ):
             return 1
@@ -408,7 +408,7 @@ def write_result(automata: Automata, store: Store, node, partition, weight, star
     results[to + PARTITION] = partition
     results[to + WEIGHT] = weight
     results[to + RESULT_START] = start
-    results[to + RESULT_STOP] = stop
+    results[to + RESULT_END] = stop
     results[to + RUN_START] = store.nodes[at + START]
     for field in range(automata.fields):
         results[to + RESULT_WORDS + field] = store.nodes[at + NODE_WORDS + field]
@@ -441,7 +441,7 @@ def attach_list(automata: Automata, store: Store, entry, partition):  # type: ig
 
 
 @helper
-def invalidate(automata: Automata, store: Store, entry, time, tie, partition):  # type: ignore[no-untyped-def]
+def invalidate(automata: Automata, store: Store, entry, time, sequence, partition):  # type: ignore[no-untyped-def]
     """Remove the nodes of an entry that start at or before a row, and retract their results.
 
     Return the number of removed nodes.
@@ -451,7 +451,7 @@ def invalidate(automata: Automata, store: Store, entry, time, tie, partition):  
         node = store.entries[at + NODES]
         of_node = node_at(automata, node)
         start = store.nodes[of_node + START]
-        if start > time or (start == time and store.nodes[of_node + START_TIE] > tie):
+        if start > time or (start == time and store.nodes[of_node + START_SEQUENCE] > sequence):
             break
         following = store.nodes[of_node + NEXT_NODE]
         is_final = automata.is_final[store.nodes[of_node + STATE]]
@@ -472,7 +472,10 @@ def are_neighbours(automata: Automata, store: Store, entry, following):  # type:
     if automata.is_numbered == 0:
         return 1
     entries = store.entries
-    number, next_number = entries[entry_at(automata, entry) + TIE], entries[entry_at(automata, following) + TIE]
+    number, next_number = (
+        entries[entry_at(automata, entry) + SEQUENCE],
+        entries[entry_at(automata, following) + SEQUENCE],
+    )
     return 1 if number != NO_NUMBER and next_number != NO_NUMBER and next_number == number + 1 else 0
 
 
@@ -485,16 +488,16 @@ def add_entry(automata: Automata, store: Store, rows: Rows, index):  # type: ign
         return NO_ROOM
     entry = take_record(entries, state, ENTRIES, width, AFTER)
     at, partition = entry * width, rows.partition[index] * PARTITION_WORDS
-    time, tie = rows.time[index], rows.tie[index]
+    time, sequence = rows.time[index], rows.sequence[index]
     before, after = store.partitions[partition + LAST], NONE
     while before != NONE:
         other = before * width
-        if entries[other + TIME] < time or (entries[other + TIME] == time and entries[other + TIE] <= tie):
+        if entries[other + TIME] < time or (entries[other + TIME] == time and entries[other + SEQUENCE] <= sequence):
             break
         before, after = entries[other + BEFORE], before
     entries[at + TIME] = time
-    entries[at + TIE] = tie
-    entries[at + STOP] = rows.stop[index]
+    entries[at + SEQUENCE] = sequence
+    entries[at + LIFETIME_END] = rows.stop[index]
     entries[at + ROW] = rows.row[index]
     entries[at + BEFORE] = before
     entries[at + AFTER] = after
@@ -525,7 +528,7 @@ def find_entry(automata: Automata, store: Store, rows: Rows, index):  # type: ig
         at = entry_at(automata, entry)
         if store.entries[at + TIME] < rows.time[index]:
             return NONE
-        is_equal = store.entries[at + STOP] == rows.stop[index] and store.entries[at + ROW] == rows.row[index]
+        is_equal = store.entries[at + LIFETIME_END] == rows.stop[index] and store.entries[at + ROW] == rows.row[index]
         if store.entries[at + TIME] == rows.time[index] and is_equal and store.entries[at + HAS_ROW]:
             return entry
         entry = store.entries[at + BEFORE]
@@ -581,7 +584,10 @@ def apply_rows(automata: Automata, machine: Machine, store: Store, rows: Rows, b
                 if state[RESULT_COUNT] + entries[other + NODE_COUNT] > store.result_room:
                     state[PHASE] = INVALIDATE
                     return index
-                if invalidate(automata, store, state[CURSOR], entries[at + TIME], entries[at + TIE], partition) == 0:
+                if (
+                    invalidate(automata, store, state[CURSOR], entries[at + TIME], entries[at + SEQUENCE], partition)
+                    == 0
+                ):
                     break
                 state[CURSOR] = entries[other + AFTER]
             phase = EXTEND if is_added else REMOVE
@@ -644,7 +650,7 @@ def forget_entries(automata: Automata, store: Store, partitions, watermark):  # 
                 while node != NONE:
                     of_node = node_at(automata, node)
                     following = store.nodes[of_node + NEXT_NODE]
-                    if store.nodes[of_node + RUN_STOP] <= watermark:
+                    if store.nodes[of_node + RUN_END] <= watermark:
                         if before == NONE:
                             entries[at + NODES] = following
                         else:

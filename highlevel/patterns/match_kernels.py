@@ -21,6 +21,7 @@ from highlevel.patterns.entry_kernels import (
     ENTRIES,
     ENTRY_WORDS,
     LAST,
+    LIFETIME_END,
     LIST_COUNT,
     LIST_HEAD,
     MATCHES,
@@ -37,23 +38,22 @@ from highlevel.patterns.entry_kernels import (
     RESULT_FIRST,
     RESULT_LAST,
     RESULT_WORDS,
-    RUN_STOP,
+    RUN_END,
+    SEQUENCE,
     START,
-    START_TIE,
+    START_SEQUENCE,
     STATE,
-    STOP,
-    TIE,
     TIME,
     Automata,
     Rows,
     Store,
     add_entry,
     append_node,
+    apply_arc,
     begin_list,
     begin_run,
     entry_at,
     extend,
-    fire,
     free_list,
     is_true,
     node_at,
@@ -71,11 +71,11 @@ from highlevel.speculation.lifetimes.kernels.records import (
 )
 from lowlevel.punctuation import END
 
-MATCH_END, MATCH_END_TIE = RUN_STOP, STATE
-"""Words of a candidate: time and tie of its last row. They are stored in words of its node that are not needed any
-more.
+MATCH_END, MATCH_END_SEQUENCE = RUN_END, STATE
+"""Words of a candidate: time and sequence number of its last row. They are stored in words of its node that are not
+needed any more.
 
-An empty match has the time of its start, and a smaller tie than its start.
+An empty match has the time of its start, and a smaller sequence number than its start.
 """
 
 NEXT_ROW, PAST_LAST_ROW, TO_FIELD = range(3)
@@ -130,19 +130,19 @@ def add_candidates(automata: Automata, store: Store, partition, entry, finality)
     node = store.entries[row + NODES]
     while node != NONE:
         at = node_at(automata, node)
-        start = nodes[at + START_TIE]
+        start = nodes[at + START_SEQUENCE]
         if automata.is_final[nodes[at + STATE]] == finality and start != added_start:
             added_start = start
-            while candidate != NONE and nodes[node_at(automata, candidate) + START_TIE] < start:
+            while candidate != NONE and nodes[node_at(automata, candidate) + START_SEQUENCE] < start:
                 before, candidate = candidate, nodes[node_at(automata, candidate) + NEXT_NODE]
-            if candidate != NONE and nodes[node_at(automata, candidate) + START_TIE] == start:
+            if candidate != NONE and nodes[node_at(automata, candidate) + START_SEQUENCE] == start:
                 following = nodes[node_at(automata, candidate) + NEXT_NODE]
                 free_node(automata, store, candidate)
                 candidate = following
             added = copy_node(automata, store, node)
             to = node_at(automata, added)
             nodes[to + MATCH_END] = store.entries[row + TIME]
-            nodes[to + MATCH_END_TIE] = store.entries[row + TIE]
+            nodes[to + MATCH_END_SEQUENCE] = store.entries[row + SEQUENCE]
             nodes[to + NEXT_NODE] = candidate
             if before == NONE:
                 store.partitions[of_partition] = added
@@ -163,14 +163,14 @@ def add_empty_candidate(automata: Automata, store: Store, partition, entry):  # 
     before, candidate = NONE, store.partitions[of_partition]
     while candidate != NONE:
         before, candidate = candidate, nodes[node_at(automata, candidate) + NEXT_NODE]
-    if before != NONE and nodes[node_at(automata, before) + START_TIE] == store.entries[row + TIE]:
+    if before != NONE and nodes[node_at(automata, before) + START_SEQUENCE] == store.entries[row + SEQUENCE]:
         return
     added = take_first_node(automata, store)
     at = node_at(automata, added)
     nodes[at + START] = store.entries[row + TIME]
-    nodes[at + START_TIE] = store.entries[row + TIE]
+    nodes[at + START_SEQUENCE] = store.entries[row + SEQUENCE]
     nodes[at + MATCH_END] = store.entries[row + TIME]
-    nodes[at + MATCH_END_TIE] = store.entries[row + TIE] - 1
+    nodes[at + MATCH_END_SEQUENCE] = store.entries[row + SEQUENCE] - 1
     nodes[at + NEXT_NODE] = NONE
     if before == NONE:
         store.partitions[of_partition] = added
@@ -199,8 +199,8 @@ def drop_ended(automata: Automata, store: Store, entry):  # type: ignore[no-unty
 
 @helper
 def drop_starts(automata: Automata, store: Store, node, until):  # type: ignore[no-untyped-def]
-    """Free the nodes of a list that start before the tie `until`. Return the first node that is left."""
-    while node != NONE and store.nodes[node_at(automata, node) + START_TIE] < until:
+    """Free the nodes of a list that start before the sequence number `until`. Return the first node that is left."""
+    while node != NONE and store.nodes[node_at(automata, node) + START_SEQUENCE] < until:
         following = store.nodes[node_at(automata, node) + NEXT_NODE]
         free_node(automata, store, node)
         node = following
@@ -215,11 +215,11 @@ def select_matches(automata: Automata, store: Store, partition, skip, skip_field
     while store.partitions[of_partition + CANDIDATES] != NONE:
         candidate = store.partitions[of_partition + CANDIDATES]
         at = node_at(automata, candidate)
-        start = nodes[at + START_TIE]
+        start = nodes[at + START_SEQUENCE]
         entry = store.partitions[of_partition + LAST]
         if entry != NONE:
             first = entries[entry_at(automata, entry) + NODES]
-            if first != NONE and nodes[node_at(automata, first) + START_TIE] <= start:
+            if first != NONE and nodes[node_at(automata, first) + START_SEQUENCE] <= start:
                 return 1
         if store.state[RESULT_COUNT] == store.result_room:
             return 0
@@ -229,10 +229,10 @@ def select_matches(automata: Automata, store: Store, partition, skip, skip_field
         to = store.state[RESULT_COUNT] * (RESULT_WORDS + automata.fields)
         write_result(automata, store, candidate, partition, number, nodes[at + START], nodes[at + MATCH_END])
         store.results[to + RESULT_FIRST] = start
-        store.results[to + RESULT_LAST] = nodes[at + MATCH_END_TIE]
+        store.results[to + RESULT_LAST] = nodes[at + MATCH_END_SEQUENCE]
         until = start + 1
         if skip == PAST_LAST_ROW:
-            until = max(until, nodes[at + MATCH_END_TIE] + 1)
+            until = max(until, nodes[at + MATCH_END_SEQUENCE] + 1)
         elif skip == TO_FIELD:
             target = nodes[at + NODE_WORDS + skip_field]
             if target != NULL and target > start:
@@ -266,7 +266,7 @@ def count_list(automata: Automata, store: Store, node):  # type: ignore[no-untyp
 def match_rows(  # type: ignore[no-untyped-def]
     automata: Automata, machine: Machine, store: Store, rows: Rows, begin, end, skip, skip_field
 ):  # fmt: skip
-    """Match the rows `[begin, end)`, which ascend in time and tie.
+    """Match the rows `[begin, end)`, which ascend in time and sequence number.
 
     Return the index of the next row: less than `end` if there is no room.
     """
@@ -328,7 +328,7 @@ def end_runs(automata: Automata, store: Store, begin, end, watermark, skip, skip
                 at = node_at(automata, node)
                 following = nodes[at + NEXT_NODE]
                 may_end = watermark == END or automata.is_final[nodes[at + STATE]] != AT_END
-                if nodes[at + RUN_STOP] <= watermark and may_end:
+                if nodes[at + RUN_END] <= watermark and may_end:
                     if before == NONE:
                         entries[row + NODES] = following
                     else:
@@ -344,20 +344,20 @@ def end_runs(automata: Automata, store: Store, begin, end, watermark, skip, skip
 
 
 @kernel("i64(Automata, Store, i64, i64*)")
-def first_starts(automata: Automata, store: Store, partitions, ties):  # type: ignore[no-untyped-def]
-    """Write the tie of the earliest first row of a run or candidate of each partition, or END, into `ties`.
+def first_starts(automata: Automata, store: Store, partitions, sequence_numbers):  # type: ignore[no-untyped-def]
+    """Write the sequence number of each partition's earliest first row of a run or candidate, or END.
 
     Return the time of the earliest of these rows, or END.
     """
     earliest = END
     for partition in range(partitions):
-        ties[partition] = END
+        sequence_numbers[partition] = END
         first = store.partitions[partition * PARTITION_WORDS + CANDIDATES]
         entry = store.partitions[partition * PARTITION_WORDS + LAST]
         for node in (first, NONE if entry == NONE else store.entries[entry_at(automata, entry) + NODES]):
             if node != NONE:
                 at = node_at(automata, node)
-                ties[partition] = min(ties[partition], store.nodes[at + START_TIE])
+                sequence_numbers[partition] = min(sequence_numbers[partition], store.nodes[at + START_SEQUENCE])
                 earliest = min(earliest, store.nodes[at + START])
     return earliest
 
@@ -390,8 +390,8 @@ def trace_matches(  # type: ignore[no-untyped-def]
 
     The rows of a match are `[bounds[2 * match], bounds[2 * match + 1])`. Its run ends in a state that is final ALWAYS,
     or by `finalities[match]`. The run of a match is computed again: all runs are extended from the first row, as in
-    `match_rows`. The word START_TIE of each node contains the node from which it was extended. `store` has no other
-    contents.
+    `match_rows`. The word START_SEQUENCE of each node contains the node from which it was extended. `store`
+    has no other contents.
 
     Return the index of the next match: less than `end` if there is no room.
     """
@@ -403,11 +403,11 @@ def trace_matches(  # type: ignore[no-untyped-def]
             state[records + LIVE_RECORDS] = 0
         node = take_first_node(automata, store)
         nodes[node_at(automata, node) + STATE] = 0
-        nodes[node_at(automata, node) + RUN_STOP] = END
+        nodes[node_at(automata, node) + RUN_END] = END
         nodes[node_at(automata, node) + NEXT_NODE] = NONE
         for index in range(bounds[2 * match], bounds[2 * match + 1]):
             entries[TIME] = rows.time[index]
-            entries[STOP] = rows.stop[index]
+            entries[LIFETIME_END] = rows.stop[index]
             for word in range(automata.row_words):
                 entries[ENTRY_WORDS + word] = rows.words[index * automata.row_words + word]
             for word in range(automata.float_row_words):
@@ -417,12 +417,12 @@ def trace_matches(  # type: ignore[no-untyped-def]
             while node != NONE and not is_cut:
                 of_node = nodes[node_at(automata, node) + STATE]
                 for arc in range(automata.first_arcs[of_node], automata.first_arcs[of_node + 1]):
-                    added = fire(automata, store, machine, arc, node, 0, state[LIST_HEAD])
+                    added = apply_arc(automata, store, machine, arc, node, 0, state[LIST_HEAD])
                     if added == NO_ROOM:
                         return match
                     if added != NONE:
                         append_node(automata, store, added)
-                        nodes[node_at(automata, added) + START_TIE] = node
+                        nodes[node_at(automata, added) + START_SEQUENCE] = node
                         if automata.is_final[nodes[node_at(automata, added) + STATE]] == ALWAYS:
                             is_cut = True
                             break
@@ -441,5 +441,5 @@ def trace_matches(  # type: ignore[no-untyped-def]
             for word in range(automata.float_fields):
                 value = store.float_nodes[node * automata.float_fields + word]
                 float_fields[index * automata.float_fields + word] = value
-            node = nodes[at + START_TIE]
+            node = nodes[at + START_SEQUENCE]
     return end

@@ -30,8 +30,8 @@ from highlevel.patterns.entry_kernels import (
     MISSING,
     NO_NUMBER,
     PARTITION,
+    RESULT_END,
     RESULT_START,
-    RESULT_STOP,
     RESULT_WORDS,
     RETRACTED,
     RUN_START,
@@ -59,7 +59,7 @@ MATCH_START = "match_start"
 """Column of a result: the time of the first row, in ns."""
 
 COPY_BITS = 2**20 - 1
-"""The bits of a tie that distinguish equal rows; the others are those of the hash."""
+"""The bits of a sequence number that distinguish equal rows; the others are those of the hash."""
 
 STATE, STATES, PARTITIONS = "state", "states", "partitions"
 ROW_VALUES, VALUES, RUNS = "row values", "values of ", "runs: "
@@ -208,24 +208,24 @@ class PatternOperator:
         words, floats = self._row_words.words(rows)
         partitions = self._keys(self._partitions, rows.select(self._by))
         values = self._keys(self._values, rows) if self._has_retractions else np.zeros(len(kind), np.int64)
-        ties = self._ties(rows, start)
+        sequence_numbers = self._sequence_numbers(rows, start)
         applied = Rows(
             np.where((kind[source] == INSERT) | is_second, ADDED, RETRACTED),
             partitions[source],
             start[source],
             stops,
-            ties[source],
+            sequence_numbers[source],
             values[source],
             np.append(words[source].reshape(-1), 0),
             np.append(floats[source].reshape(-1), 0.0),
         )
         if not self._has_retractions:
-            order = np.lexsort((applied.tie, applied.time))
+            order = np.lexsort((applied.sequence, applied.time))
             if (order[1:] < order[:-1]).any():
                 applied = _reordered(applied, order, words.shape[1], floats.shape[1])
         return [self._changes(results) for results in self.matches.apply(applied, self._count)]
 
-    def _ties(self, rows: pa.RecordBatch, start: Words) -> Words:
+    def _sequence_numbers(self, rows: pa.RecordBatch, start: Words) -> Words:
         """Return the order of rows with equal times: their numbers, or hashes of their values."""
         if self._number is not None:
             numbers = rows.column(self._number)
@@ -247,7 +247,7 @@ class PatternOperator:
 
     def _changes(self, results: Results) -> pa.RecordBatch:
         words = results.words
-        start, stop = (np.ascontiguousarray(words[:, word]) for word in (RESULT_START, RESULT_STOP))
+        start, stop = (np.ascontiguousarray(words[:, word]) for word in (RESULT_START, RESULT_END))
         columns = self._columns(words[:, PARTITION], words[:, RUN_START], words[:, RESULT_WORDS:], results.floats)
         payload = pa.RecordBatch.from_arrays(columns, schema=self._result)
         return make_changes(np.where(words[:, WEIGHT] > 0, INSERT, RETRACTION), start, stop, start, payload)
@@ -330,7 +330,7 @@ def _reordered(rows: Rows, order: Words, words: int, floats: int) -> Rows:
         rows.partition[order],
         rows.time[order],
         rows.stop[order],
-        rows.tie[order],
+        rows.sequence[order],
         rows.row[order],
         np.append(rows.words[: count * words].reshape(count, words)[order].reshape(-1), 0),
         np.append(rows.float_words[: count * floats].reshape(count, floats)[order].reshape(-1), 0.0),

@@ -35,7 +35,7 @@ MIN_ROOM = 4_096
 
 
 class Skip(NamedTuple):
-    """Where matching continues after a match: a rule of `match_kernels`, and the field with a tie or 0."""
+    """Where matching continues after a match: a rule of `match_kernels`, and the field with a sequence number or 0."""
 
     rule: int
     field: int
@@ -80,8 +80,8 @@ class PartialMatches:
         """Begin without rows. `initial`: the words of the register before the first row.
 
         With `is_preferred`, arcs are in the order of preference, and only `match` and `end_runs` may be used;
-        otherwise only `apply`, `pass_deadlines` and `forget`. With `is_numbered`, ties are numbers, and a run continues
-        only with the next number.
+        otherwise only `apply`, `pass_deadlines` and `forget`. With `is_numbered`, a run continues only with the next
+        sequence number.
         """
         self._is_preferred = is_preferred
         self._is_numbered = is_numbered
@@ -199,7 +199,7 @@ class PartialMatches:
                 self._grow()
 
     def match(self, rows: Rows, partitions: int, skip: Skip) -> Iterator[Results]:
-        """Match rows that ascend in time and tie; partitions are below `partitions`. Yield matches."""
+        """Match rows that ascend in time and sequence number; partitions are below `partitions`. Yield matches."""
         if partitions > len(self._partitions):
             self._partitions = _longer(self._partitions, 2 * partitions, NONE)
         begin, end = 0, len(rows.kind)
@@ -230,14 +230,14 @@ class PartialMatches:
         return int(match_kernels.earliest_candidate(self._automata, self._store(), known))
 
     def first_starts(self, partitions: int) -> tuple[Words, int]:
-        """Return the tie of the earliest first row of a run or match of each partition, and the earliest time; or END.
+        """Return the sequence number of each partition's earliest first row of a run or match, and the earliest time.
 
-        Only matches that may still be replaced are included.
+        Both are END if there is none. Only matches that may still be replaced are included.
         """
-        ties = np.full(max(partitions, 1), END)
+        sequence_numbers = np.full(max(partitions, 1), END)
         known = min(partitions, len(self._partitions))
-        earliest = int(match_kernels.first_starts(self._automata, self._store(), known, ties))
-        return ties[:partitions], earliest
+        earliest = int(match_kernels.first_starts(self._automata, self._store(), known, sequence_numbers))
+        return sequence_numbers[:partitions], earliest
 
     def trace(self, rows: Rows, bounds: Words, finalities: Words) -> tuple[Words, Results]:
         """Return the state after each row of matches, and the registers (`match_kernels.trace_matches`).

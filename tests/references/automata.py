@@ -22,7 +22,7 @@ from lowlevel.expressions.types import Op, Type
 from lowlevel.punctuation import END
 
 Run = tuple[int, int, str, tuple[Any, ...]]
-"""Time and tie of the first row, state, register."""
+"""Time and sequence of the first row, state, register."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Row:
     """A row with its lifetime and its order among rows of its time."""
 
     start: int
-    tie: int
+    sequence: int
     stop: int
     values: Mapping[str, Any]
 
@@ -97,9 +97,9 @@ def runs_by_row(
 ) -> list[tuple[Row, set[tuple[Run, int]]]]:
     """Return the rows in their order, each with the runs that end with it: start, state, register, and end.
 
-    With `is_numbered` ties are numbers, and a run continues only with the next number.
+    With `is_numbered`, a run continues only with the next number.
     """
-    ordered = sorted(rows, key=lambda row: (row.start, row.tie))
+    ordered = sorted(rows, key=lambda row: (row.start, row.sequence))
     ending: list[set[tuple[Run, int]]] = [set() for _ in ordered]
     for index, first in enumerate(ordered):
         initial = tuple(field.initial.value for field in automaton.register)
@@ -107,7 +107,7 @@ def runs_by_row(
         stop = END
         for end in range(index, len(ordered)):
             row = ordered[end]
-            if is_numbered and end > index and row.tie != ordered[end - 1].tie + 1:
+            if is_numbered and end > index and row.sequence != ordered[end - 1].sequence + 1:
                 break
             stop = min(stop, row.stop, END if automaton.window is None else row.start + automaton.window)
             if row.start >= stop:
@@ -115,7 +115,7 @@ def runs_by_row(
             runs = _close(automaton, set(_step(automaton, runs, row, is_silent=False)), row)
             if not runs:
                 break
-            ending[end] |= {((first.start, first.tie, state, register), stop) for state, register in runs}
+            ending[end] |= {((first.start, first.sequence, state, register), stop) for state, register in runs}
     return list(zip(ordered, ending, strict=True))
 
 
@@ -280,7 +280,7 @@ def _random_value(draw: random.Random, field: Field) -> Expression:
     return draw.choice([_more(field), SIZE, larger, Binary(Op.MUL, column, SIZE), Unary(Op.NEG, column), quotient])
 
 
-def random_row(draw: random.Random, time: int, tie: int) -> Row:
+def random_row(draw: random.Random, time: int, sequence: int) -> Row:
     """Return a row with some NULLs, and a lifetime that may end before those of earlier rows."""
     values = {
         "kind": draw.choice(["a", "b", "c", "a", "b", None]),
@@ -288,4 +288,4 @@ def random_row(draw: random.Random, time: int, tie: int) -> Row:
         "level": draw.choice([0.0, 0.25, 0.5, 1.0, None]),
     }
     stop = draw.choice([END, END, time + draw.randint(1, 25)])
-    return Row(time, tie, stop, values)
+    return Row(time, sequence, stop, values)

@@ -38,7 +38,7 @@ class MatchRows(NamedTuple):
 
 
 class KeptRows:
-    """Rows in the order of their ties, with the partition of each. Not thread safe."""
+    """Rows in the order of their sequence numbers, with the partition of each. Not thread safe."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class KeptRows:
         schema: pa.Schema,
         words: Callable[[pa.RecordBatch, Words], Rows],
     ) -> None:
-        """Keep rows of `schema`, whose last column is the tie. `words` returns rows of partitions for kernels."""
+        """Keep rows of `schema`, whose last column is the sequence number. `words` makes rows for kernels."""
         self._runs = PartialMatches(compiled, initial, is_preferred=True)
         self._initial = initial
         self._words = words
         self._rows = schema.empty_table()
-        self._ties = np.empty(0, np.int64)
+        self._sequence_numbers = np.empty(0, np.int64)
         self._partitions = np.empty(0, np.int64)
         self._is_matched = np.empty(0, np.bool_)
         self._most = MIN_ROOM
@@ -66,19 +66,21 @@ class KeptRows:
     @property
     def bytes(self) -> int:
         """Memory of the rows."""
-        return self._rows.nbytes + self._ties.nbytes + self._partitions.nbytes + self._is_matched.nbytes
+        return self._rows.nbytes + self._sequence_numbers.nbytes + self._partitions.nbytes + self._is_matched.nbytes
 
-    def add(self, batch: pa.RecordBatch, partitions: Words, ties: Words) -> None:
-        """Keep rows with the next ties."""
+    def add(self, batch: pa.RecordBatch, partitions: Words, sequence_numbers: Words) -> None:
+        """Keep rows with the next sequence numbers."""
         self._rows = pa.concat_tables([self._rows, pa.Table.from_batches([batch])])
         self._partitions = np.append(self._partitions, partitions)
-        self._ties = np.append(self._ties, ties)
-        self._is_matched = np.append(self._is_matched, np.zeros(len(ties), np.bool_))
+        self._sequence_numbers = np.append(self._sequence_numbers, sequence_numbers)
+        self._is_matched = np.append(self._is_matched, np.zeros(len(sequence_numbers), np.bool_))
 
     def of_matches(self, results: Results, *, is_end: bool) -> MatchRows:
         """Return the rows of matches. `is_end`: these are the last matches of the input."""
         partitions = results.words[:, PARTITION]
-        firsts, lasts = (np.searchsorted(self._ties, results.words[:, word]) for word in (RESULT_FIRST, RESULT_LAST))
+        firsts, lasts = (
+            np.searchsorted(self._sequence_numbers, results.words[:, word]) for word in (RESULT_FIRST, RESULT_LAST)
+        )
         is_empty = results.words[:, RESULT_LAST] < results.words[:, RESULT_FIRST]
         lasts[is_empty] = firsts[is_empty]
         is_used = np.zeros(int(self._partitions.max()) + 1, np.bool_)
@@ -109,12 +111,12 @@ class KeptRows:
     def forget(self, first_starts: Words, *, has_unmatched: bool) -> pa.Table:
         """Remove the rows that no later match contains. Return those that no match has contained, if they are shown.
 
-        `first_starts`: the tie of the first row of the earliest run of each partition.
+        `first_starts`: the sequence number of the first row of the earliest run of each partition.
         """
         unmatched = self._rows.slice(0, 0)
         if not self.num_rows or (not has_unmatched and self.num_rows < self._most):
             return unmatched
-        is_kept = self._ties >= first_starts[self._partitions]
+        is_kept = self._sequence_numbers >= first_starts[self._partitions]
         if has_unmatched:
             unmatched = self._rows.filter(array_of(~is_kept & ~self._is_matched))
         if not is_kept.all():
@@ -124,7 +126,7 @@ class KeptRows:
 
     def _keep(self, is_kept: Mask) -> None:
         self._rows = self._rows.filter(array_of(is_kept)).combine_chunks()
-        self._ties, self._partitions = self._ties[is_kept], self._partitions[is_kept]
+        self._sequence_numbers, self._partitions = self._sequence_numbers[is_kept], self._partitions[is_kept]
         self._is_matched = self._is_matched[is_kept]
 
     def renumber(self, kept: Words) -> None:
@@ -143,4 +145,4 @@ class KeptRows:
         self._rows = table.select(self._rows.schema.names).cast(self._rows.schema).combine_chunks()
         self._partitions = table[NUMBER].to_numpy().copy()
         self._is_matched = table[IS_MATCHED].to_numpy(zero_copy_only=False).copy()
-        self._ties = self._rows.column(self._rows.num_columns - 1).to_numpy().copy()
+        self._sequence_numbers = self._rows.column(self._rows.num_columns - 1).to_numpy().copy()

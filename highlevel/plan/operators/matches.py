@@ -16,8 +16,8 @@ from highlevel.patterns.compilation import NONE, NUMBERED, Words, compile_automa
 from highlevel.patterns.entry_kernels import (
     ADDED,
     PARTITION,
+    RESULT_END,
     RESULT_START,
-    RESULT_STOP,
     RESULT_WORDS,
     WEIGHT,
     Rows,
@@ -192,12 +192,12 @@ class MatchesOperator:
         if not batch.num_rows:
             return
         rows = batch.num_rows
-        ties = self._row_count + np.arange(rows)
+        sequence_numbers = self._row_count + np.arange(rows)
         self._row_count += rows
         self._newest = max(self._newest, int(times_of(batch.column(self._time)).max()))
-        extended = batch.append_column(ROW_NUMBER, array_of(ties))
+        extended = batch.append_column(ROW_NUMBER, array_of(sequence_numbers))
         if self._kept is not None:
-            self._kept.add(extended, partitions, ties)
+            self._kept.add(extended, partitions, sequence_numbers)
         for results in self._matches.match(self._rows_of(extended, partitions), self._partition_count, self._skip):
             yield from self._batches(results)
 
@@ -271,7 +271,7 @@ class MatchesOperator:
 
     def _match_columns(self, words: Words, registers: Results) -> dict[str, pa.Array]:
         """Return the columns of matches except the keys. `words`: RESULT_WORDS of the match of each register."""
-        times = {MATCH_START: RESULT_START, MATCH_END: RESULT_STOP, MATCH_NUMBER: WEIGHT}
+        times = {MATCH_START: RESULT_START, MATCH_END: RESULT_END, MATCH_NUMBER: WEIGHT}
         columns = {name: array_of(np.ascontiguousarray(words[:, word])) for name, word in times.items()}
         return columns | self._fields(registers)
 

@@ -121,7 +121,7 @@ class Comparison:
             if draw.random() < 0.3 and row.stop > row.start + 1:
                 new_stop = draw.randint(row.start + 1, min(row.stop - 1, row.start + 20))
                 if new_stop >= self.watermark:
-                    self._keep(part, Row(row.start, self._tie(part, row), new_stop, row.values))
+                    self._keep(part, Row(row.start, self._sequence(part, row), new_stop, row.values))
                 else:
                     new_stop = row.start
             return {"type": 1, "vs": row.start, "ve": row.stop, "vnew": new_stop, "part": part, **row.values}
@@ -129,7 +129,7 @@ class Comparison:
             self.watermark = max(self.watermark, draw.randint(0, 30))
             return {"type": 2, "vs": self.watermark}
         row = random_row(draw, draw.randint(max(self.watermark, 0), max(self.watermark, 0) + 30), 0)
-        row = replace(row, tie=self._tie(part, row))
+        row = replace(row, sequence=self._sequence(part, row))
         self._keep(part, row)
         return {"type": 0, "vs": row.start, "ve": row.stop, "part": part, **row.values}
 
@@ -137,7 +137,7 @@ class Comparison:
         window = self.automaton.window
         return row.start, row.stop if window is None else min(row.stop, row.start + window), row.values
 
-    def _tie(self, part: str, row: Row) -> int:
+    def _sequence(self, part: str, row: Row) -> int:
         self.count += 1
         return tie_of({"part": part, **row.values}, PAYLOAD, self.count)
 
@@ -246,13 +246,13 @@ def test_A11_random_numbered_rows_give_the_results_of_the_definition_and_withdra
     for seed in range(100):
         draw = random.Random(seed)
         automaton = random_automaton(draw)
-        rows = [replace(row, tie=number) for number, row in enumerate(rows_in_order(draw, 9))]
+        rows = [replace(row, sequence=number) for number, row in enumerate(rows_in_order(draw, 9))]
         operator = PatternOperator(inserts([], number=[]).schema, automaton, number="number")
         total: Counter[tuple[Any, ...]] = Counter()
         arrived: list[Row] = []
         for row in draw.sample(rows, 8):  # one number is missing
             arrived.append(row)
-            changes = operator.process(inserts([row], number=[row.tie]))
+            changes = operator.process(inserts([row], number=[row.sequence]))
             assert 1 not in changes.column("type").to_pylist(), f"seed {seed}"
             total += totals(changes, [field.name for field in automaton.register])
             expected = results(automaton, arrived, is_numbered=True)
