@@ -46,6 +46,7 @@ from highlevel.spark.errors import RunError, make_report
 from highlevel.spark.folder_start import check_subfolders, prepare_folder
 from highlevel.spark.frame_reading import add_batch_end, open_frames
 from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.java_references import JavaReferences
 from highlevel.spark.kernel_compilation import compile_kernels
 from highlevel.spark.locks import Locks
 from highlevel.spark.micro_batch import BatchProcessor
@@ -182,6 +183,7 @@ class StreamRun:
         self._is_prepared = False
         self._batch_lock = threading.RLock()
         self._restarts = Restarts(say)
+        self._java_references = JavaReferences()
         self._measure = measure
         self._frames = frames or {}
         self._trigger = trigger or {}
@@ -344,6 +346,7 @@ class StreamRun:
                 raise
             self._restarts.reset_delay()
             self._figures.count_batch()
+            self._java_references.release()
 
     def _process_batch(self, rows: DataFrame, batch_id: int) -> None:
         self._locks.lock_spools(self.assignment.inputs)
