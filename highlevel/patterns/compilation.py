@@ -107,6 +107,21 @@ class CompiledAutomaton:
         return self.conditions, self.row_integers, self.row_floats
 
     @property
+    def can_ignore(self) -> Words:
+        """1 for each state in which a run may ignore rows, 0 for the others.
+
+        An ignorable arc leads from the state to itself and changes no field. The state is not final, because each row
+        is another result; and no silent arc leaves it, because the lifetime of a silent arc may contain some rows only.
+        """
+        count = len(self.states)
+        sources = np.repeat(np.arange(count), np.diff(self.first_arcs))
+        arcs = self.arcs[self.first_arcs[0] : self.first_arcs[-1]]
+        is_ignorable = (arcs[:, TARGET] == sources) & (arcs[:, TRANSFER] == arcs[:, TRANSFER_END])
+        can_ignore = (self.is_final == NEVER) & (np.diff(self.first_silent) == 0)
+        can_ignore &= np.bincount(sources[is_ignorable], minlength=count) > 0
+        return can_ignore.astype(np.int64)
+
+    @property
     def states(self) -> tuple[str, ...]:
         """The names of the states by their number."""
         return self.automaton.states
@@ -207,9 +222,10 @@ class _Compiler:
             self._depths = [0, 0]
         transfer = self._position
         # All values are computed before the first is stored, because a transfer reads the register before the arc.
-        for name, value in arc.transfer:
+        transfer_values = [(name, value) for name, value in arc.transfer if not _is_field(value, name)]
+        for name, value in transfer_values:
             self._add(value, self._types[name])
-        for name, _ in reversed(arc.transfer):
+        for name, _ in reversed(transfer_values):
             self._store(name)
         return [condition, fence, transfer, transfer, self._position]
 
@@ -372,6 +388,11 @@ def _conjuncts(expression: Expression) -> list[Expression]:
             return _conjuncts(left) + _conjuncts(right)
         case _:
             return [expression]
+
+
+def _is_field(value: Expression, name: str) -> bool:
+    """Return whether a transfer keeps the value of a field."""
+    return isinstance(value, Column) and value.name == name
 
 
 def _join(parts: Sequence[Expression]) -> Expression:

@@ -1,21 +1,27 @@
 """Kernels over partial matches: rows and retractions in any order (Chandramouli et al., 2010, §4 and §5).
 
-    partition ──► entry ⇄ entry ⇄ entry        one entry for each row, in the order of time
-                    │       │       │
-                  nodes   nodes   nodes        the runs that end with the row: start, state, register
+    partition ──► entry ⇄ entry ⇄ entry ⇄ entry     one entry for each row, in the order of time
+                    │       │       │       │
+                    c ──────┼───────┼─► b ──► a     the runs that end with the row: start, state, register
 
-A **node** is a run. It is in the list of the run's last row. Three invariants hold between two calls:
+A **node** is a run. The list of an entry contains the runs that end with its row. Two invariants hold between two
+calls:
 
 * Content: consider a range of neighbouring rows. For each state and register that a run over these rows can reach,
-  there is one node.
-* Ordering: the nodes of a list ascend by start, so nodes with equal start are neighbours.
-* Completeness: if there is a node for a range of rows, there is also a node for each shorter range with the same start.
+  there is one node in the list of the last row. A list may also contain runs whose rows have ended (RUN_END).
+* Ordering: the nodes of a list descend by start, so nodes with equal start are neighbours.
 
-When a row at time t arrives, all runs that span t without this row are wrong: the nodes with a start before t, in
-entries after t. They are removed. They are at the head of their lists, and because of Completeness the search ends at
-the first entry without such a node. Then the nodes of the entry before t are extended with the row. The new nodes are
-extended with the rows after it, until no new nodes result. A retraction removes the runs over its row in the same way,
-and then extends the nodes of the entry before it.
+A row is **ignored** by a run if only arcs apply that lead from its state to this state and change no field: ignorable
+arcs (§5.3 and Appendix D of the paper). The run is the same after the row. So the list of the row ends with the same
+nodes as the list before, from the first start on after which all runs ignore the row: the lists share these nodes
+(REFERENCES). A row that begins no run and that all runs ignore has the list of the row before, without any copy. The
+paper stores a run once, as an anchor, and the interval of its ignored rows in an interval tree. Here a list is the
+answer to the query of that tree, so no tree is necessary. Final runs are never shared: each row is another result.
+
+The list of an entry follows from that of the entry before it and from its row. When a row arrives late or is retracted,
+the lists after it are made again, for the runs that start until its time. The first entry whose list stays equal
+ends this work. The difference of the two lists of an entry is the change of its results. A late row that all runs
+ignore and that begins no run changes no list.
 
 Rows with equal times are in the order of their sequence numbers. If rows are numbered, a run continues only with the
 next number: a row that is missing ends no run, and its arrival withdraws no result. If there is no room for an entry,
@@ -45,21 +51,24 @@ from highlevel.patterns.expression_kernels import Machine, are_equal_floats, run
 from highlevel.speculation.lifetimes.kernels.records import LIST_WORDS, LIVE_RECORDS, NONE, free_record, take_record
 from lowlevel.punctuation import END
 
-TIME, SEQUENCE, LIFETIME_END, ROW, BEFORE, AFTER, NODES, NODE_COUNT, HAS_ROW, ENTRY_WORDS = range(10)
+(
+    TIME, SEQUENCE, LIFETIME_END, ROW, BEFORE, AFTER, NODES, NODE_COUNT, LIST_STATES, LIST_END, HAS_ROW, ENTRY_WORDS,
+) = range(12)  # fmt: skip
 """Words of an entry.
 
 TIME, SEQUENCE, LIFETIME_END, ROW: the time of its row, its sequence number, the end of its lifetime, and the number of
-its values. BEFORE, AFTER: the entries before and after it. NODES, NODE_COUNT: its first node, and the number of nodes.
-HAS_ROW: whether the row can still be read. The words of the row follow.
+its values. BEFORE, AFTER: the entries before and after it. NODES: its first node. NODE_COUNT, LIST_STATES, LIST_END:
+the number of nodes, a bit for each of their states (LAST_BIT for later states, or for unknown ones), and the largest
+RUN_END; or more. HAS_ROW: whether the row can still be read. The words of the row follow.
 """
 
 NO_NUMBER = END
 """Sequence number of a row without a number: no run continues with it or after it."""
 
-START, START_SEQUENCE, RUN_END, STATE, NEXT_NODE, NODE_WORDS = range(6)
+START, START_SEQUENCE, RUN_END, STATE, REFERENCES, NEXT_NODE, NODE_WORDS = range(7)
 """Words of a node: the first row of the run, the smallest end of its rows, the state, the next node of the list.
 
-The fields of the register follow.
+REFERENCES: the number of entries and nodes whose NODES or NEXT_NODE is this node. The fields of the register follow.
 """
 
 FIRST, LAST, CANDIDATES, MATCHES, PARTITION_WORDS = range(5)
@@ -70,18 +79,20 @@ The last two are for `match_kernels` only.
 
 ENTRIES, NODE_RECORDS = 0, LIST_WORDS
 (
-    RESULT_COUNT, LIST_HEAD, LIST_TAIL, LIST_COUNT, PHASE, ENTRY, CURSOR, CURSOR_COUNT,
-    MISSING, CREATED, PROPAGATED, REMOVED, DROPPED, STATE_WORDS,
-) = range(2 * LIST_WORDS, 2 * LIST_WORDS + 14)  # fmt: skip
+    RESULT_COUNT, LIST_HEAD, LIST_TAIL, LIST_COUNT, KEPT, KEPT_COUNT, KEPT_STATES, KEPT_END,
+    PHASE, ENTRY, CURSOR, IS_CHANGED, SINCE, MISSING, CREATED, PROPAGATED, REMOVED, DROPPED, STATE_WORDS,
+) = range(2 * LIST_WORDS, 2 * LIST_WORDS + 19)  # fmt: skip
 """Words of the state.
 
 Before them: the lists of entries and nodes. RESULT_COUNT: the number of results. LIST_*: the list of nodes that is
-being made. PHASE, ENTRY, CURSOR, CURSOR_COUNT: where an interrupted row continues. The rest are counters: MISSING,
-retractions without a row; CREATED, nodes made with a new row; PROPAGATED, nodes made with later rows; REMOVED, removed
-nodes; DROPPED, entries that the watermark has removed.
+being made. KEPT*: the nodes that it shares with the list before; their number, states and largest end as for an entry.
+PHASE, ENTRY, CURSOR, IS_CHANGED, SINCE: where an interrupted row continues; IS_CHANGED is 1 if the list before the
+cursor has changed, for runs that start until SINCE. The rest are counters: MISSING, retractions without a row; CREATED,
+nodes made with a new row; PROPAGATED, nodes made with later rows; REMOVED, removed nodes; DROPPED, entries that the
+watermark has removed.
 """
 
-READY, INVALIDATE, REMOVE, EXTEND, PROPAGATE, RENEW = range(6)
+READY, REMOVE, EXTEND, RENEW = range(4)
 """Phases of a row, and of a change of arcs (`arc_kernels`)."""
 
 (
@@ -93,6 +104,9 @@ READY, INVALIDATE, REMOVE, EXTEND, PROPAGATE, RENEW = range(6)
 
 ADDED, RETRACTED = 1, -1
 
+LAST_BIT = 62
+"""The bit of LIST_STATES for the state with this number and for all later ones."""
+
 NO_ROOM = -2
 
 
@@ -102,7 +116,8 @@ class Automata(NamedTuple):
     `initial` and `float_initial` are the register before the first row. `fields`, `float_fields`, `row_words` and
     `float_row_words` are numbers of words. Runs are equal if the first `compared` and `float_compared` fields are. With
     `is_preferred` the runs of one start are in the order of preference, and a final run removes those after it. With
-    `is_numbered` a run continues only with a row whose sequence number is one more.
+    `is_numbered` a run continues only with a row whose sequence number is one more. `can_ignore`: for each state,
+    whether runs may ignore a row; `is_ignoring`: whether they may in any state.
     """
 
     arcs: Integers
@@ -120,6 +135,8 @@ class Automata(NamedTuple):
     is_preferred: Integer
     is_numbered: Integer
     empty_condition: Integer
+    can_ignore: Integers
+    is_ignoring: Integer
 
 
 class Store(NamedTuple):
@@ -176,10 +193,14 @@ def begin_list(store: Store):  # type: ignore[no-untyped-def]
 
 @helper
 def free_list(automata: Automata, store: Store, head):  # type: ignore[no-untyped-def]
-    """Free a list of nodes. Return the number of freed nodes."""
+    """Free the nodes of a list that no other list shares. Return the number of freed nodes."""
     count = 0
     while head != NONE:
-        following = store.nodes[node_at(automata, head) + NEXT_NODE]
+        at = node_at(automata, head)
+        store.nodes[at + REFERENCES] -= 1
+        if store.nodes[at + REFERENCES]:
+            break
+        following = store.nodes[at + NEXT_NODE]
         free_record(store.nodes, store.state, NODE_RECORDS, NODE_WORDS + automata.fields, NEXT_NODE, head)
         head = following
         count += 1
@@ -199,6 +220,7 @@ def append_node(automata: Automata, store: Store, node):  # type: ignore[no-unty
     """Append a node to the list that is being made."""
     state = store.state
     store.nodes[node_at(automata, node) + NEXT_NODE] = NONE
+    store.nodes[node_at(automata, node) + REFERENCES] = 1
     if state[LIST_TAIL] == NONE:
         state[LIST_HEAD] = node
     else:
@@ -230,30 +252,44 @@ def is_true(automata: Automata, store: Store, entry, condition):  # type: ignore
     return (word >> (condition % BITS)) & 1
 
 
+@helper
+def fits_row(automata: Automata, store: Store, arc, entry):  # type: ignore[no-untyped-def]
+    """Return whether the lifetime of an arc contains the row of an entry, and its condition over the row is true."""
+    at, time = arc * ARC_WORDS, store.entries[entry_at(automata, entry) + TIME]
+    if time < automata.arcs[at + BEGIN] or time >= automata.arcs[at + END_TIME]:
+        return 0
+    return is_true(automata, store, entry, automata.arcs[at + CONDITION])
+
+
+@helper
+def applies(automata: Automata, store: Store, machine: Machine, arc, node, entry):  # type: ignore[no-untyped-def]
+    """Return whether an arc applies to a node and the row of an entry."""
+    at, arcs = arc * ARC_WORDS, automata.arcs
+    if fits_row(automata, store, arc, entry) == 0:
+        return 0
+    if arcs[at + FENCE] == arcs[at + FENCE_END]:
+        return 1
+    run(
+        machine, arcs[at + FENCE], arcs[at + FENCE_END], store.nodes, node_at(automata, node) + NODE_WORDS,
+        store.float_nodes, node * automata.float_fields, store.entries, entry_at(automata, entry) + ENTRY_WORDS,
+        store.float_rows, entry * automata.float_row_words, 0, 0,
+    )  # fmt: skip
+    return 1 if machine.stack[0] == 1 else 0
+
+
 @outlined
 def apply_arc(automata: Automata, store: Store, machine: Machine, arc, node, entry, first):  # type: ignore[no-untyped-def]
     """Apply an arc to a node and the row of an entry. Return the new node, NONE without one, or NO_ROOM.
 
     There is none if the arc does not apply, or if an equal node is in the list from `first` on.
     """
+    if applies(automata, store, machine, arc, node, entry) == 0:
+        return NONE
     at, row = arc * ARC_WORDS, entry_at(automata, entry)
     entries, nodes, arcs = store.entries, store.nodes, automata.arcs
-    time = entries[row + TIME]
-    if time < arcs[at + BEGIN] or time >= arcs[at + END_TIME]:
-        return NONE
-    words = row + ENTRY_WORDS
-    if is_true(automata, store, entry, arcs[at + CONDITION]) == 0:
-        return NONE
-    of_node = node_at(automata, node)
+    words, of_node = row + ENTRY_WORDS, node_at(automata, node)
     field, float_field = of_node + NODE_WORDS, node * automata.float_fields
     float_word = entry * automata.float_row_words
-    if arcs[at + FENCE] < arcs[at + FENCE_END]:
-        run(
-            machine, arcs[at + FENCE], arcs[at + FENCE_END], nodes, field, store.float_nodes, float_field,
-            entries, words, store.float_rows, float_word, 0, 0,
-        )  # fmt: skip
-        if machine.stack[0] != 1:
-            return NONE
     added = take_node(automata, store)
     if added == NO_ROOM:
         return NO_ROOM
@@ -298,11 +334,11 @@ def close_group(automata: Automata, store: Store, machine: Machine, first, entry
 
 @outlined
 def extend(automata: Automata, store: Store, machine: Machine, node, count, entry):  # type: ignore[no-untyped-def]
-    """Append the extensions of `count` nodes with the row of an entry to the list. Return 0 without room."""
+    """Append the extensions of at most `count` nodes with the row of an entry to the list. Return 0 without room."""
     nodes, time = store.nodes, store.entries[entry_at(automata, entry) + TIME]
     first, start, start_sequence, is_cut = NONE, 0, 0, False
-    for _ in range(count):
-        at = node_at(automata, node)
+    while count > 0 and node != NONE:
+        at, count = node_at(automata, node), count - 1
         if first != NONE and (nodes[at + START] != start or nodes[at + START_SEQUENCE] != start_sequence):
             if close_group(automata, store, machine, first, entry) == 0:
                 return 0
@@ -354,6 +390,165 @@ def begin_run(automata: Automata, store: Store, machine: Machine, entry):  # typ
         has_room = extend(automata, store, machine, begun, begun_count, entry)
     free_list(automata, store, begun)
     return has_room
+
+
+@helper
+def are_neighbours(automata: Automata, store: Store, entry, following):  # type: ignore[no-untyped-def]
+    """Return whether a run over the row of an entry can continue with the row of the next entry."""
+    if automata.is_numbered == 0:
+        return 1
+    entries = store.entries
+    number, next_number = (
+        entries[entry_at(automata, entry) + SEQUENCE],
+        entries[entry_at(automata, following) + SEQUENCE],
+    )
+    return 1 if number != NO_NUMBER and next_number != NO_NUMBER and next_number == number + 1 else 0
+
+
+@helper
+def is_ignorable(automata: Automata, arc, state):  # type: ignore[no-untyped-def]
+    """Return whether an arc of a state leaves a run as it is."""
+    at, arcs = arc * ARC_WORDS, automata.arcs
+    return arcs[at + TARGET] == state and arcs[at + TRANSFER] == arcs[at + TRANSFER_END]
+
+
+@outlined
+def ignores(automata: Automata, store: Store, machine: Machine, node, entry):  # type: ignore[no-untyped-def]
+    """Return whether a run ignores the row of an entry. A run whose rows have ended ignores each row."""
+    at, row = node_at(automata, node), entry_at(automata, entry)
+    state, stop = store.nodes[at + STATE], store.nodes[at + RUN_END]
+    if stop <= store.entries[row + TIME]:
+        return 1
+    if automata.can_ignore[state] == 0 or store.entries[row + LIFETIME_END] < stop:
+        return 0
+    first, last, is_kept = automata.first_arcs[state], automata.first_arcs[state + 1], 0
+    for arc in range(first, last):
+        if is_ignorable(automata, arc, state) and applies(automata, store, machine, arc, node, entry):
+            is_kept = 1
+            break
+    if is_kept:
+        for arc in range(first, last):
+            if not is_ignorable(automata, arc, state) and applies(automata, store, machine, arc, node, entry):
+                return 0
+    return is_kept
+
+
+@helper
+def all_ignore(automata: Automata, store: Store, states, stop, entry):  # type: ignore[no-untyped-def]
+    """Return 1 if all runs in some states, whose rows end until `stop`, ignore the row of an entry.
+
+    0 if some may not ignore it. `states` has a bit for each state. No register is read, so the cost does not depend on
+    the number of runs.
+    """
+    if states >> LAST_BIT or store.entries[entry_at(automata, entry) + LIFETIME_END] < stop:
+        return 0
+    state = 0
+    while states:
+        if states & 1:
+            is_kept = 0
+            for arc in range(automata.first_arcs[state], automata.first_arcs[state + 1]):
+                if fits_row(automata, store, arc, entry):
+                    if not is_ignorable(automata, arc, state):
+                        return 0
+                    if automata.arcs[arc * ARC_WORDS + FENCE] == automata.arcs[arc * ARC_WORDS + FENCE_END]:
+                        is_kept = 1
+            if is_kept == 0 or automata.can_ignore[state] == 0:
+                return 0
+        states >>= 1
+        state += 1
+    return 1
+
+
+@outlined
+def keep_nodes(automata: Automata, store: Store, machine: Machine, node, entry):  # type: ignore[no-untyped-def]
+    """Set KEPT to the nodes of the list `node` from which on all runs ignore the row of an entry.
+
+    Return the number of nodes before them. Nodes of one start are not separated.
+    """
+    state, nodes, time = store.state, store.nodes, store.entries[entry_at(automata, entry) + TIME]
+    start, start_sequence, count = 0, 0, 0
+    state[KEPT] = NONE
+    while node != NONE:
+        at = node_at(automata, node)
+        is_first = count == 0 or nodes[at + START] != start or nodes[at + START_SEQUENCE] != start_sequence
+        start, start_sequence = nodes[at + START], nodes[at + START_SEQUENCE]
+        if ignores(automata, store, machine, node, entry) == 0:
+            state[KEPT] = NONE
+        elif is_first and state[KEPT] == NONE:
+            state[KEPT], state[KEPT_COUNT] = node, count
+            state[KEPT_STATES], state[KEPT_END] = 0, time
+        if state[KEPT] != NONE and nodes[at + RUN_END] > time:
+            state[KEPT_STATES] |= 1 << min(nodes[at + STATE], LAST_BIT)
+            state[KEPT_END] = max(state[KEPT_END], nodes[at + RUN_END])
+        node = nodes[at + NEXT_NODE]
+        count += 1
+    if state[KEPT] == NONE:
+        state[KEPT_COUNT] = 0
+        return count
+    before = state[KEPT_COUNT]
+    state[KEPT_COUNT] = count - before
+    if state[KEPT_STATES] == 0:  # the rows of all these runs have ended
+        state[KEPT], state[KEPT_COUNT] = NONE, 0
+    return before
+
+
+@outlined
+def make_list(automata: Automata, store: Store, machine: Machine, entry, since):  # type: ignore[no-untyped-def]
+    """Make the list of an entry from the list before it, of the runs that start until `since`. KEPT belongs to it.
+
+    Return 0 without room.
+    """
+    state, entries, row = store.state, store.entries, entry_at(automata, entry)
+    begin_list(store)
+    state[KEPT], state[KEPT_COUNT], state[KEPT_STATES], state[KEPT_END] = NONE, 0, 0, entries[row + TIME]
+    time, before = entries[row + TIME], entries[row + BEFORE]
+    if time <= since and begin_run(automata, store, machine, entry) == 0:
+        return 0
+    if before == NONE or are_neighbours(automata, store, before, entry) == 0:
+        return 1
+    other = entry_at(automata, before)
+    node, count = entries[other + NODES], entries[other + NODE_COUNT]
+    while node != NONE and store.nodes[node_at(automata, node) + START] > since:
+        node = store.nodes[node_at(automata, node) + NEXT_NODE]
+        count -= 1
+    if automata.is_ignoring:
+        states, stop = entries[other + LIST_STATES], entries[other + LIST_END]
+        if stop <= time:
+            return 1
+        if node == entries[other + NODES] and all_ignore(automata, store, states, stop, entry):
+            state[KEPT], state[KEPT_COUNT], state[KEPT_STATES], state[KEPT_END] = node, count, states, stop
+            return 1
+        count = keep_nodes(automata, store, machine, node, entry)
+    return extend(automata, store, machine, node, count, entry)
+
+
+@helper
+def link_kept(automata: Automata, store: Store):  # type: ignore[no-untyped-def]
+    """Append the shared nodes to the list that was made."""
+    state, kept = store.state, store.state[KEPT]
+    if kept == NONE:
+        return
+    store.nodes[node_at(automata, kept) + REFERENCES] += 1
+    if state[LIST_TAIL] == NONE:
+        state[LIST_HEAD] = kept
+    else:
+        store.nodes[node_at(automata, state[LIST_TAIL]) + NEXT_NODE] = kept
+
+
+@helper
+def describe_list(automata: Automata, store: Store, entry, count):  # type: ignore[no-untyped-def]
+    """Set NODE_COUNT, LIST_STATES and LIST_END of an entry; `count` nodes were made, and the others are shared."""
+    state, nodes, at = store.state, store.nodes, entry_at(automata, entry)
+    store.entries[at + NODE_COUNT] = count + state[KEPT_COUNT]
+    states, stop = 1 << LAST_BIT, END
+    if automata.is_ignoring:
+        states, stop, node = state[KEPT_STATES], state[KEPT_END], state[LIST_HEAD]
+        for _ in range(count):
+            of_node = node_at(automata, node)
+            states |= 1 << min(nodes[of_node + STATE], LAST_BIT)
+            stop = max(stop, nodes[of_node + RUN_END])
+            node = nodes[of_node + NEXT_NODE]
+    store.entries[at + LIST_STATES], store.entries[at + LIST_END] = states, stop
 
 
 @helper
@@ -417,66 +612,93 @@ def write_result(automata: Automata, store: Store, node, partition, weight, star
         store.float_results[number * automata.float_fields + field] = value
 
 
-@outlined
-def attach_list(automata: Automata, store: Store, entry, partition):  # type: ignore[no-untyped-def]
-    """Insert the list that was made at the head of the nodes of an entry, and write its results.
+@helper
+def write_results(automata: Automata, store: Store, head, count, other, partition, weight, time):  # type: ignore[no-untyped-def]
+    """Write the results of the first `count` nodes of a list that the list `other` does not have, earlier starts first.
 
-    Return 0 without room.
+    `count` is at least the number of nodes, or the others are not final. Runs whose rows have ended have no result.
     """
-    state, entries, at = store.state, store.entries, entry_at(automata, entry)
-    if state[LIST_COUNT] == 0:
-        return 1
-    if state[RESULT_COUNT] + state[LIST_COUNT] > store.result_room:
-        return 0
-    head, others = state[LIST_HEAD], entries[at + NODES]
-    node = head
-    while node != NONE:
-        if is_result(automata, store, node, head) and has_equal_result(automata, store, node, others) == 0:
-            write_result(automata, store, node, partition, 1, entries[at + TIME], run_stop(automata, store, node))
+    first, node = store.state[RESULT_COUNT], head
+    while node != NONE and count > 0:
+        has_result = run_stop(automata, store, node) > time and is_result(automata, store, node, head)
+        if has_result and has_equal_result(automata, store, node, other) == 0:
+            write_result(automata, store, node, partition, weight, time, run_stop(automata, store, node))
         node = store.nodes[node_at(automata, node) + NEXT_NODE]
-    store.nodes[node_at(automata, state[LIST_TAIL]) + NEXT_NODE] = others
-    entries[at + NODES] = head
-    entries[at + NODE_COUNT] += state[LIST_COUNT]
+        count -= 1
+    reverse(store.results, RESULT_WORDS + automata.fields, first, store.state[RESULT_COUNT])
+    reverse(store.float_results, automata.float_fields, first, store.state[RESULT_COUNT])
+
+
+@helper
+def reverse(words, width, begin, end):  # type: ignore[no-untyped-def]
+    """Reverse the order of the records `[begin, end)` of `width` words."""
+    end -= 1
+    while begin < end:
+        for word in range(width):
+            one, other = begin * width + word, end * width + word
+            words[one], words[other] = words[other], words[one]
+        begin += 1
+        end -= 1
+
+
+@helper
+def are_equal_lists(automata: Automata, store: Store, one, other, time):  # type: ignore[no-untyped-def]
+    """Return whether two lists of one row have equal runs in the same order, apart from runs whose rows have ended."""
+    nodes = store.nodes
+    while one != other:
+        while one != NONE and nodes[node_at(automata, one) + RUN_END] <= time:
+            one = nodes[node_at(automata, one) + NEXT_NODE]
+        while other != NONE and nodes[node_at(automata, other) + RUN_END] <= time:
+            other = nodes[node_at(automata, other) + NEXT_NODE]
+        if one == NONE or other == NONE:
+            return 1 if one == other else 0
+        left, right = node_at(automata, one), node_at(automata, other)
+        for word in (START, START_SEQUENCE, RUN_END, STATE):
+            if nodes[left + word] != nodes[right + word]:
+                return 0
+        if have_equal_registers(automata, store, one, other) == 0:
+            return 0
+        one, other = nodes[left + NEXT_NODE], nodes[right + NEXT_NODE]
     return 1
 
 
-@helper
-def invalidate(automata: Automata, store: Store, entry, time, sequence, partition):  # type: ignore[no-untyped-def]
-    """Remove the nodes of an entry that start at or before a row, and retract their results.
+@outlined
+def renew_entry(automata: Automata, store: Store, machine: Machine, entry, since, partition):  # type: ignore[no-untyped-def]
+    """Make the list of an entry again, for the runs that start until `since`, and write the changes of results.
 
-    Return the number of removed nodes.
+    Runs that start at one time stay together, because runs of different rows can have equal results. Return whether the
+    list has changed, or NO_ROOM.
     """
-    at, removed = entry_at(automata, entry), 0
-    while store.entries[at + NODES] != NONE:
-        node = store.entries[at + NODES]
-        of_node = node_at(automata, node)
-        start = store.nodes[of_node + START]
-        if start > time or (start == time and store.nodes[of_node + START_SEQUENCE] > sequence):
+    state, nodes, at = store.state, store.nodes, entry_at(automata, entry)
+    last, old, count = NONE, store.entries[at + NODES], 0
+    while old != NONE and nodes[node_at(automata, old) + START] > since:
+        if nodes[node_at(automata, old) + REFERENCES] > 1:  # nodes of other lists stay as they are
+            last, old, count, since = NONE, store.entries[at + NODES], 0, END
             break
-        following = store.nodes[of_node + NEXT_NODE]
-        is_final = automata.is_final[store.nodes[of_node + STATE]]
-        if is_final and has_equal_result(automata, store, node, following) == 0:
-            stop = run_stop(automata, store, node)
-            write_result(automata, store, node, partition, -1, store.entries[at + TIME], stop)
-        store.entries[at + NODES] = following
-        store.entries[at + NODE_COUNT] -= 1
-        free_record(store.nodes, store.state, NODE_RECORDS, NODE_WORDS + automata.fields, NEXT_NODE, node)
-        removed += 1
-    store.state[REMOVED] += removed
-    return removed
-
-
-@helper
-def are_neighbours(automata: Automata, store: Store, entry, following):  # type: ignore[no-untyped-def]
-    """Return whether a run over the row of an entry can continue with the row of the next entry."""
-    if automata.is_numbered == 0:
-        return 1
-    entries = store.entries
-    number, next_number = (
-        entries[entry_at(automata, entry) + SEQUENCE],
-        entries[entry_at(automata, following) + SEQUENCE],
-    )
-    return 1 if number != NO_NUMBER and next_number != NO_NUMBER and next_number == number + 1 else 0
+        last, old, count = old, nodes[node_at(automata, old) + NEXT_NODE], count + 1
+    has_room = make_list(automata, store, machine, entry, since)
+    if has_room == 0 or state[RESULT_COUNT] + store.entries[at + NODE_COUNT] + state[LIST_COUNT] > store.result_room:
+        free_list(automata, store, state[LIST_HEAD])
+        return NO_ROOM
+    link_kept(automata, store)
+    new, of_row = state[LIST_HEAD], store.entries[at + TIME]
+    if are_equal_lists(automata, store, old, new, of_row):
+        free_list(automata, store, new)
+        return 0
+    write_results(automata, store, old, store.entries[at + NODE_COUNT], new, partition, -1, of_row)
+    write_results(automata, store, new, state[LIST_COUNT], old, partition, 1, of_row)
+    states, stop = store.entries[at + LIST_STATES], store.entries[at + LIST_END]
+    describe_list(automata, store, entry, state[LIST_COUNT])
+    if last == NONE:
+        store.entries[at + NODES] = new
+    else:
+        nodes[node_at(automata, last) + NEXT_NODE] = new
+        store.entries[at + NODE_COUNT] += count
+        store.entries[at + LIST_STATES] |= states
+        store.entries[at + LIST_END] = max(store.entries[at + LIST_END], stop)
+    state[PROPAGATED] += state[LIST_COUNT]
+    state[REMOVED] += free_list(automata, store, old)
+    return 1
 
 
 @helper
@@ -503,6 +725,8 @@ def add_entry(automata: Automata, store: Store, rows: Rows, index):  # type: ign
     entries[at + AFTER] = after
     entries[at + NODES] = NONE
     entries[at + NODE_COUNT] = 0
+    entries[at + LIST_STATES] = 0
+    entries[at + LIST_END] = time
     entries[at + HAS_ROW] = 1
     for word in range(automata.row_words):
         entries[at + ENTRY_WORDS + word] = rows.words[index * automata.row_words + word]
@@ -537,7 +761,7 @@ def find_entry(automata: Automata, store: Store, rows: Rows, index):  # type: ig
 
 @helper
 def remove_entry(automata: Automata, store: Store, entry, partition):  # type: ignore[no-untyped-def]
-    """Remove an entry with its nodes."""
+    """Remove an entry with its nodes. Return the number of removed nodes."""
     entries, width = store.entries, ENTRY_WORDS + automata.row_words
     at, of_partition = entry * width, partition * PARTITION_WORDS
     before, after = entries[at + BEFORE], entries[at + AFTER]
@@ -549,8 +773,9 @@ def remove_entry(automata: Automata, store: Store, entry, partition):  # type: i
         store.partitions[of_partition + LAST] = before
     else:
         entries[after * width + BEFORE] = before
-    free_list(automata, store, entries[at + NODES])
+    count = free_list(automata, store, entries[at + NODES])
     free_record(entries, store.state, ENTRIES, width, AFTER, entry)
+    return count
 
 
 @kernel("i64(Automata, Machine, Store, Rows, i64, i64)")
@@ -564,66 +789,47 @@ def apply_rows(automata: Automata, machine: Machine, store: Store, rows: Rows, b
         partition, phase = rows.partition[index], state[PHASE]
         is_added = rows.kind[index] == ADDED
         if phase == READY:
-            if is_added:
-                entry = add_entry(automata, store, rows, index)
-                if entry == NO_ROOM:
-                    return index
-                state[CURSOR] = entries[entry_at(automata, entry) + AFTER]
-            else:
-                entry = find_entry(automata, store, rows, index)
-                if entry == NONE:
-                    state[MISSING] += 1
-                    continue
-                state[CURSOR] = entry
-            state[ENTRY], phase = entry, INVALIDATE
+            entry = add_entry(automata, store, rows, index) if is_added else find_entry(automata, store, rows, index)
+            if entry == NO_ROOM:
+                return index
+            if entry == NONE:
+                state[MISSING] += 1
+                continue
+            state[ENTRY], phase = entry, EXTEND if is_added else REMOVE
+            state[SINCE] = entries[entry_at(automata, entry) + TIME]
         entry = state[ENTRY]
         at = entry_at(automata, entry)
-        if phase == INVALIDATE:
-            while state[CURSOR] != NONE:
-                other = entry_at(automata, state[CURSOR])
-                if state[RESULT_COUNT] + entries[other + NODE_COUNT] > store.result_room:
-                    state[PHASE] = INVALIDATE
-                    return index
-                if (
-                    invalidate(automata, store, state[CURSOR], entries[at + TIME], entries[at + SEQUENCE], partition)
-                    == 0
-                ):
-                    break
-                state[CURSOR] = entries[other + AFTER]
-            phase = EXTEND if is_added else REMOVE
-        if phase == REMOVE:
-            before = entries[at + BEFORE]
-            remove_entry(automata, store, entry, partition)
-            state[CURSOR] = before
-            state[CURSOR_COUNT] = 0 if before == NONE else entries[entry_at(automata, before) + NODE_COUNT]
-            phase = PROPAGATE
         if phase == EXTEND:
-            begin_list(store)
-            before, has_room = entries[at + BEFORE], 1
-            if before != NONE and are_neighbours(automata, store, before, entry):
-                other = entry_at(automata, before)
-                has_room = extend(automata, store, machine, entries[other + NODES], entries[other + NODE_COUNT], entry)
-            if has_room:
-                has_room = begin_run(automata, store, machine, entry)
-            if has_room == 0 or attach_list(automata, store, entry, partition) == 0:
+            has_room = make_list(automata, store, machine, entry, END)
+            if has_room == 0 or state[RESULT_COUNT] + state[LIST_COUNT] > store.result_room:
                 free_list(automata, store, state[LIST_HEAD])
                 state[PHASE] = EXTEND
                 return index
+            write_results(automata, store, state[LIST_HEAD], state[LIST_COUNT], NONE, partition, 1, entries[at + TIME])
+            link_kept(automata, store)
+            entries[at + NODES] = state[LIST_HEAD]
+            describe_list(automata, store, entry, state[LIST_COUNT])
             state[CREATED] += state[LIST_COUNT]
-            state[CURSOR], state[CURSOR_COUNT], phase = entry, state[LIST_COUNT], PROPAGATE
-        while state[CURSOR_COUNT] > 0:
-            other = entry_at(automata, state[CURSOR])
-            following = entries[other + AFTER]
-            if following == NONE or are_neighbours(automata, store, state[CURSOR], following) == 0:
-                break
-            begin_list(store)
-            has_room = extend(automata, store, machine, entries[other + NODES], state[CURSOR_COUNT], following)
-            if has_room == 0 or attach_list(automata, store, following, partition) == 0:
-                free_list(automata, store, state[LIST_HEAD])
-                state[PHASE] = PROPAGATE
+        if phase == REMOVE and state[RESULT_COUNT] + entries[at + NODE_COUNT] > store.result_room:
+            state[PHASE] = REMOVE
+            return index
+        if phase != RENEW:
+            before = entries[at + BEFORE]
+            other = NONE if before == NONE else entries[entry_at(automata, before) + NODES]
+            state[CURSOR] = entries[at + AFTER]
+            state[IS_CHANGED] = 1 if automata.is_numbered or entries[at + NODES] != other else 0
+        if phase == REMOVE:
+            count = entries[at + NODE_COUNT]
+            write_results(automata, store, entries[at + NODES], count, NONE, partition, -1, entries[at + TIME])
+            state[REMOVED] += remove_entry(automata, store, entry, partition)
+        while state[CURSOR] != NONE and state[IS_CHANGED]:
+            following = state[CURSOR]
+            is_changed = renew_entry(automata, store, machine, following, state[SINCE], partition)
+            if is_changed == NO_ROOM:
+                state[PHASE] = RENEW
                 return index
-            state[PROPAGATED] += state[LIST_COUNT]
-            state[CURSOR], state[CURSOR_COUNT] = following, state[LIST_COUNT]
+            state[IS_CHANGED] = is_changed
+            state[CURSOR] = entries[entry_at(automata, following) + AFTER]
         state[PHASE] = READY
     return end
 
@@ -635,7 +841,8 @@ def forget_entries(automata: Automata, store: Store, partitions, watermark):  # 
     Return the number of partitions with entries.
 
     The last entry below the watermark is kept, because the next row may extend its nodes. The words of its row are not
-    needed, and nodes whose lifetime has ended are removed. The entries before it are removed.
+    needed, and nodes whose lifetime has ended are removed; later rows do not need them either. The entries before it
+    are removed.
     """
     entries, width, used = store.entries, ENTRY_WORDS + automata.row_words, 0
     for partition in range(partitions):
@@ -656,9 +863,11 @@ def forget_entries(automata: Automata, store: Store, partitions, watermark):  # 
                         else:
                             store.nodes[node_at(automata, before) + NEXT_NODE] = following
                         entries[at + NODE_COUNT] -= 1
-                        free_record(
-                            store.nodes, store.state, NODE_RECORDS, NODE_WORDS + automata.fields, NEXT_NODE, node
-                        )
+                        if store.nodes[of_node + REFERENCES] > 1 and following != NONE:
+                            store.nodes[node_at(automata, following) + REFERENCES] += 1
+                        if store.nodes[of_node + REFERENCES] == 1:
+                            store.nodes[of_node + NEXT_NODE] = NONE
+                        free_list(automata, store, node)
                     else:
                         before = node
                     node = following

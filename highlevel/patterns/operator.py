@@ -78,14 +78,15 @@ class PatternOperator:
         number: str | None = None,
         macs: Sequence[str] = (),
         has_retractions: bool = True,
+        shares_runs: bool = True,
     ) -> None:
         """Match rows in partitions with equal values of the columns `by`.
 
         The columns of a result are those of `by`, MATCH_START, and the fields of the register. Without a window in the
         automaton, a run lasts while its rows are true. `number`: the column with the number of a row in its partition;
         a run continues only with the next number. `macs`: the columns of MAC addresses. Without `has_retractions` rows
-        must arrive in the order of their times, those of equal times in one batch. Raises PatternError for unknown
-        columns and equal names.
+        must arrive in the order of their times, those of equal times in one batch. Without `shares_runs` a run is
+        stored with each row that it ignores. Raises PatternError for unknown columns and equal names.
         """
         self._payload = payload_schema(changes)
         self._has_retractions = has_retractions
@@ -111,7 +112,9 @@ class PatternOperator:
         self._result = pa.schema([*keys, (MATCH_START, pa.int64()), *self._register.schema])
         assert self._result.names == names
         self.schema = change_schema(self._result)
-        self.matches = PartialMatches(compiled, self._register.initial(), is_numbered=number is not None)
+        self.matches = PartialMatches(
+            compiled, self._register.initial(), is_numbered=number is not None, shares_runs=shares_runs
+        )
         self._partitions = Keys([storable(self._payload.field(name)) for name in by])
         self._values = Keys([storable(field) for field in self._payload])
         self._arrivals = 0

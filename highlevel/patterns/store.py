@@ -76,14 +76,16 @@ class PartialMatches:
         *,
         is_preferred: bool = False,
         is_numbered: bool = False,
+        shares_runs: bool = True,
     ) -> None:
         """Begin without rows. `initial`: the words of the register before the first row.
 
         With `is_preferred`, arcs are in the order of preference, and only `match` and `end_runs` may be used;
         otherwise only `apply`, `pass_deadlines` and `forget`. With `is_numbered`, a run continues only with the next
-        sequence number.
+        sequence number. Without `shares_runs` each row has nodes of its own.
         """
         self._is_preferred = is_preferred
+        self._shares_runs = shares_runs and not is_preferred
         self._is_numbered = is_numbered
         self._use(compiled, initial)
         self._entry_width = ENTRY_WORDS + self._automata.row_words
@@ -103,6 +105,7 @@ class PartialMatches:
         """Make the tables of an automaton for kernels."""
         self.compiled = compiled
         compared = compiled.compared if self._is_preferred else (len(compiled.integers), len(compiled.floats))
+        can_ignore = compiled.can_ignore & int(self._shares_runs)
         self._automata = Automata(
             compiled.arcs.reshape(-1),
             compiled.first_arcs,
@@ -118,6 +121,8 @@ class PartialMatches:
             int(self._is_preferred),
             int(self._is_numbered),
             compiled.empty_condition,
+            can_ignore,
+            int(can_ignore.any()),
         )
 
     @property
@@ -181,6 +186,7 @@ class PartialMatches:
 
     def renumber_states(self, numbers: Words) -> None:
         """Give each state of a node the number at its place in `numbers`."""
+        self._entries[: self.state[ENTRIES + USED_RECORDS], kernels.LIST_STATES] = 1 << kernels.LAST_BIT
         states = self._nodes[: self.state[NODE_RECORDS + USED_RECORDS], kernels.STATE]
         states[:] = numbers[states]
 
@@ -420,6 +426,8 @@ class PartialMatches:
         ]
         partition, last, node = np.array(places, np.int64).reshape(-1, 3).T
         words = self._nodes[node]
+        is_true = words[:, kernels.RUN_END] > last
+        partition, last, node, words = partition[is_true], last[is_true], node[is_true], words[is_true]
         names = np.array(self.compiled.states)[words[:, kernels.STATE]]
         return Runs(
             partition, words[:, kernels.START], last, names.tolist(), words[:, NODE_WORDS:], self._float_nodes[node]

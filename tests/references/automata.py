@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -217,6 +217,30 @@ def random_automaton(draw: random.Random) -> Automaton:
     reached = dict.fromkeys(name for arc in arcs for name in (arc.source, arc.target))
     finals = tuple(draw.sample(list(reached), draw.randint(1, min(2, len(reached)))))
     return Automaton(states[0], finals, tuple(arcs), tuple(fields), draw.choice([None, 3, 8, 30]))
+
+
+def random_waiting_automaton(draw: random.Random) -> Automaton:
+    """Return an automaton as `random_automaton`, in which runs wait in most states for some kinds of rows.
+
+    Most runs stay the same over the other rows, such as those of kind c.
+    """
+    automaton = random_automaton(draw)
+    awaited = {name: draw.choice("ab") for name in automaton.states}
+    arcs = []
+    for arc in automaton.arcs:
+        if not arc.is_silent and draw.random() < 0.8:
+            is_awaited = Binary(Op.EQ, KIND, Literal(awaited[arc.source], Type.TEXT))
+            arc = replace(arc, fence=Binary(Op.AND, is_awaited, arc.fence))
+        arcs.append(arc)
+    for name, kind in awaited.items():
+        others: Expression = Binary(Op.OR, IsNull(KIND), Binary(Op.NE, KIND, Literal(kind, Type.TEXT)))
+        if automaton.register and draw.random() < 0.3:
+            field = draw.choice(automaton.register)
+            others = Binary(Op.AND, others, _random_condition(draw, field, is_silent=False))
+        if draw.random() < (0.2 if name in automaton.finals else 0.9):
+            kept = draw.choice([(), tuple((field.name, field.column) for field in automaton.register)])
+            arcs.insert(draw.randint(0, len(arcs)), Arc(name, name, others, kept))
+    return replace(automaton, arcs=tuple(arcs), window=draw.choice([None, 10, 30]))
 
 
 def random_arc(draw: random.Random, states: list[str], fields: Sequence[Field]) -> Arc:

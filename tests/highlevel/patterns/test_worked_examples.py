@@ -16,7 +16,7 @@ import pytest
 
 from highlevel.patterns.automaton import Arc, Automaton, Field, PatternError
 from highlevel.patterns.compilation import compile_automaton
-from highlevel.patterns.entry_kernels import CREATED, PROPAGATED, REMOVED
+from highlevel.patterns.entry_kernels import CREATED, NEXT_NODE, NODES, PROPAGATED, REMOVED, STATE, TIME
 from highlevel.patterns.operator import PatternOperator
 from highlevel.speculation.lifetimes.model import canonical_history, change_schema, concat
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, Unary
@@ -26,7 +26,7 @@ from lowlevel.punctuation import BEGINNING, END
 CHANGE = Column("change", Type.FLOAT)
 R1, R2 = Column("r1", Type.INT), Column("r2", Type.INT)
 ONE = Literal(1, Type.INT)
-KIND, TIME, HOST = Column("kind", Type.TEXT), Column("ts", Type.INT), Column("host", Type.TEXT)
+KIND, WHEN, HOST = Column("kind", Type.TEXT), Column("ts", Type.INT), Column("host", Type.TEXT)
 
 BIG_DROP, DOWN, UP = -2.0, -0.5, 0.5
 
@@ -104,6 +104,19 @@ class Stream:
             register = tuple(run[name] for name in self.fields)
             lists.setdefault(run["last"], []).append((run["match_start"], run["state"], *register))
         return lists
+
+    def intervals(self) -> list[tuple[str, int, int]]:
+        """Return each stored run: its state, the row that made it (the anchor), and the last row that it ignores."""
+        tables = self.operator.matches.snapshot(1)
+        entries, nodes = ({int(name): tables[kind][name].to_pylist() for name in tables[kind].column_names[1:]}
+            for kind in ("entries", "nodes"))  # fmt: skip
+        found: dict[int, list[int]] = {}
+        for time, node in sorted(zip(entries[TIME], entries[NODES], strict=True)):
+            while node >= 0:
+                found.setdefault(node, []).append(time)
+                node = nodes[NEXT_NODE][node]
+        states = self.operator.matches.compiled.states
+        return sorted((states[nodes[STATE][node]], times[0], times[-1]) for node, times in found.items())
 
     def counters(self) -> list[int]:
         """Return the nodes that new rows made, those of later rows, and removed ones."""
@@ -295,6 +308,110 @@ def test_EX7_A15_a_multi_event_carries_a_probability_for_each_value() -> None:
     assert stream.add(2, p_blue=0.0) == []
 
 
+def awaited(kind: str = "b", *others: Arc, window: int | None = None, finals: tuple[str, ...] = ("q2",)) -> Stream:
+    """Return a stream of: a, then any rows, then `kind`."""
+    waits = Arc("q1", "q1", Unary(Op.NOT, is_kind(kind)))
+    arcs = (Arc("q0", "q1", is_kind("a")), waits, Arc("q1", "q2", is_kind(kind)), *others)
+    return Stream(Automaton("q0", finals, arcs, (), window), {"kind": pa.string()})
+
+
+def with_ignored_rows() -> Stream:
+    """Return the stream of EX6 before the row at 15: the rows at 11 to 14 are ignored."""
+    stream = awaited()
+    for time, kind in zip(range(10, 15), "axxxx", strict=True):
+        assert stream.add(time, kind=kind) == []
+    return stream
+
+
+def test_EX6_A12_a_run_over_ignored_rows_is_one_anchor_with_an_interval() -> None:
+    stream = with_ignored_rows()
+    assert stream.intervals() == [("q1", 10, 14)]
+    assert stream.counters() == [1, 0, 0]
+    assert stream.add(15, kind="b") == [("insert", 15, END, ())]
+    assert stream.intervals() == [("q1", 10, 14), ("q2", 15, 15)]
+    assert stream.operator.matches.node_count == 2
+    assert stream.runs() == {**{time: [(10, "q1")] for time in range(10, 15)}, 15: [(10, "q2")]}
+
+
+def test_A12_a_late_row_that_is_ignored_changes_nothing() -> None:
+    stream = with_ignored_rows()
+    stream.add(16, kind="b")
+    before = stream.counters()
+    assert stream.add(15, kind="x") == []
+    assert stream.add(11, kind="x") == []
+    assert stream.retract(13, kind="x") == []
+    assert stream.retract(14, kind="x") == []
+    assert stream.counters() == before
+    assert stream.intervals() == [("q1", 10, 15), ("q2", 16, 16)]
+
+
+def test_A12_a_late_row_ends_an_interval_and_its_retraction_restores_it() -> None:
+    stream = with_ignored_rows()
+    stream.add(15, kind="b")
+    assert stream.add(12, kind="b") == [("insert", 12, END, ()), ("retract", 15, END, ())]
+    assert [run for run in stream.intervals() if run[0] == "q1"] == [("q1", 10, 11)]
+    assert stream.retract(12, kind="b") == [("retract", 12, END, ()), ("insert", 15, END, ())]
+    assert stream.intervals() == [("q1", 10, 14), ("q2", 15, 15)]
+    assert stream.retract(10, kind="a") == [("retract", 15, END, ())]
+    assert stream.intervals() == []
+
+
+def test_A12_results_before_a_late_row_survive_although_their_run_ends() -> None:
+    """q1 ignores each row apart from the last kind, so each b is a result of the same anchor (§3.8 of the digest)."""
+    stream = awaited("z", Arc("q1", "q2", is_kind("b")))
+    for time, kind in [(1, "a"), (2, "b"), (3, "x"), (5, "b")]:
+        stream.add(time, kind=kind)
+    before = stream.results()
+    assert before == [(2, END, ()), (5, END, ())]
+    assert stream.add(4, kind="z") == [("insert", 4, END, ()), ("retract", 5, END, ())]
+    assert stream.retract(4, kind="z") == [("retract", 4, END, ()), ("insert", 5, END, ())]
+    assert stream.results() == before
+
+
+def test_A12_a_watermark_keeps_the_anchor_while_its_interval_lasts() -> None:
+    stream = with_ignored_rows()
+    stream.punctuate(14)
+    assert stream.intervals() == [("q1", 13, 14)]  # the rows before 13 are forgotten, not the run
+    assert stream.add(15, kind="b") == [("insert", 15, END, ())]
+    stream.punctuate(END)
+    assert stream.operator.matches.node_count == 0
+
+
+def test_A12_an_interval_ends_with_the_window() -> None:
+    stream = awaited(window=4)
+    for time, kind in [(1, "a"), (2, "x"), (4, "x"), (5, "x"), (6, "b")]:
+        assert stream.add(time, kind=kind) == []
+    assert stream.runs() == {time: [(1, "q1")] for time in (1, 2, 4)}
+    assert stream.intervals() == [("q1", 1, 4)]
+
+
+def test_A12_a_run_that_has_ended_has_no_result_that_a_late_row_withdraws() -> None:
+    """The list of the row at 9 shares the nodes of both starts, also the final node of the start at 1."""
+    stream = awaited("z", Arc("q1", "q2", is_kind("b")), Arc("q0", "q1", is_kind("b")))
+    stream.add(1, 6, kind="a")
+    assert stream.add(3, kind="b") == [("insert", 3, 6, ())]
+    stream.add(9, kind="x")
+    assert stream.add(8, kind="z") == [("insert", 8, END, ())]
+
+
+def test_A12_a_final_state_ignores_nothing_because_each_row_is_a_result() -> None:
+    stream = awaited("b", Arc("q2", "q2", is_kind("x")))
+    for time, kind in [(1, "a"), (2, "b"), (3, "x")]:
+        changes = stream.add(time, kind=kind)
+    assert changes == [("insert", 3, END, ())]
+    assert stream.intervals() == [("q1", 1, 1), ("q2", 2, 2), ("q2", 3, 3)]
+
+
+def test_A12_a_row_that_ends_earlier_than_the_run_is_not_ignored() -> None:
+    stream = awaited()
+    stream.add(1, 90, kind="a")
+    stream.add(2, 95, kind="x")
+    stream.add(3, 50, kind="x")
+    stream.add(4, 60, kind="x")
+    assert stream.intervals() == [("q1", 1, 2), ("q1", 3, 4)]
+    assert stream.add(5, kind="b") == [("insert", 5, 50, ())]
+
+
 def head_and_shoulders() -> Automaton:
     """EX8. `change` is the difference to the previous price."""
     price = Column("price", Type.FLOAT)
@@ -337,9 +454,9 @@ def test_EX8_head_and_shoulders_need_a_head_above_the_first_shoulder(head: float
 def trailing_negation() -> Automaton:
     """EX9: A, then no B within 300. A row of kind `end` is the end-of-window indicator."""
     deadline = Column("deadline", Type.INT)
-    is_over = Binary(Op.GE, TIME, deadline)
+    is_over = Binary(Op.GE, WHEN, deadline)
     arcs = (
-        Arc("q0", "q1", is_kind("A"), (("deadline", Binary(Op.ADD, TIME, integer(300))),)),
+        Arc("q0", "q1", is_kind("A"), (("deadline", Binary(Op.ADD, WHEN, integer(300))),)),
         Arc("q1", "q1", all_of(Unary(Op.NOT, is_kind("B")), Unary(Op.NOT, is_over))),
         Arc("q1", "q2", all_of(is_kind("end"), is_over)),
     )
@@ -361,9 +478,9 @@ def test_EX9_A14_a_match_without_a_reply_is_found_at_the_end_of_the_window(
 def test_EX10_A16_a_pattern_with_a_hole_gives_the_missing_row() -> None:
     """Begin and end of a transfer without its middle: the result is the row that is missing, half-way."""
     begun = Column("begun", Type.INT)
-    half = Binary(Op.DIV, Binary(Op.ADD, begun, TIME), integer(2))
+    half = Binary(Op.DIV, Binary(Op.ADD, begun, WHEN), integer(2))
     arcs = (
-        Arc("q0", "q1", is_kind("begin"), (("begun", TIME),)),
+        Arc("q0", "q1", is_kind("begin"), (("begun", WHEN),)),
         Arc("q1", "q2", is_kind("end"), (("begun", half),)),
     )
     automaton = Automaton("q0", ("q2",), arcs, (Field("begun", Literal(None, Type.INT)),))
