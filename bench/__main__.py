@@ -65,6 +65,7 @@ BENCHES = {
     "join": "joins over windows as rows come, against Arrow's hash join of all rows at once, on one core",
     "kills": "kill -9 of `wiretide run` at a hundred random moments while its spool is written",
     "state": "state of a stream on Spark: bytes written when 1 % of a large open window changes",
+    "driver_memory": "memory of the driver of a run on Spark over 1e4 to 1e7 result rows",
     "soak": "five queries over three live links for --minutes: memory, lag, loss, latency",
     "startup": "the start-up time of commands",
     "page": "the live page in Chromium: a reload, frames per second, memory",

@@ -54,7 +54,7 @@ def timed(
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output or subprocess.DEVNULL, stderr=errors, env=environment
             )
-        peak = _Peak(Path(f"/proc/{child.pid}/status"))
+        peak = _Peak(child.pid)
         status = child.wait()
         seconds, processor = time.perf_counter() - begin, _spent_by_children() - spent
         memory = peak.stop()
@@ -72,25 +72,31 @@ def _spent_by_children() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
+def read_anonymous_memory(process: int) -> int | None:
+    """Return the anonymous memory of a process in bytes; None if it has ended, or if the system has no /proc."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:")), None)
+
+
 class _Peak(threading.Thread):
     """Samples the anonymous memory of a process until `stop`."""
 
-    def __init__(self, status: Path) -> None:
+    def __init__(self, process: int) -> None:
         super().__init__(daemon=True)
-        self.status = status
+        self.process = process
         self.peak: int | None = None
         self.ended = threading.Event()
         self.start()
 
     def run(self) -> None:
         while not self.ended.wait(SAMPLE_EVERY):
-            try:
-                lines = self.status.read_text().splitlines()
-            except OSError:  # it has ended, or the system has no /proc
+            memory = read_anonymous_memory(self.process)
+            if memory is None:
                 return
-            for line in lines:
-                if line.startswith("RssAnon:"):
-                    self.peak = max(self.peak or 0, int(line.split()[1]) * 1024)
+            self.peak = max(self.peak or 0, memory)
 
     def stop(self) -> int | None:
         """End the samples. Return the maximum in bytes."""
