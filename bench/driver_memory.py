@@ -24,6 +24,7 @@ from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import cached
 from capture.generate import Profile
+from capture.generate.profile import MAX_GROUPS
 from highlevel.results.stored_files import list_files, query_folder
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -85,7 +86,7 @@ def run(setting: Setting) -> Report:
 def measure(size: int, data: Path) -> DriverMemory:
     """Run a pipeline with about `size` result rows. Raises RuntimeError if it fails or returns other rows."""
     packets = size // len(QUERIES)
-    traffic = Profile(packets=packets, rate=packets / CAPTURE_SECONDS, groups=20 * packets, skew=0.0)
+    traffic = Profile(packets=packets, rate=packets / CAPTURE_SECONDS, groups=min(20 * packets, MAX_GROUPS), skew=0.0)
     capture = cached(traffic, data)
     with tempfile.TemporaryDirectory(prefix="wiretide-driver-memory-") as name:
         folder = Path(name)

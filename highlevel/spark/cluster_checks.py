@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 
 from capture.private_files import replace_file
 from highlevel.spark import executor_checks
-from highlevel.spark.errors import RunError, find_root_cause, make_report
+from highlevel.spark.errors import MISSING_MODULE, TASK_FAILURE, RunError, find_root_cause, make_report
 from highlevel.spark.executor_checks import TOKEN, check_executor, compile_on_host, find_version, look_at
 from highlevel.spark.executors import has_executors
 from highlevel.spark.restarts import restart_reason
@@ -44,9 +44,6 @@ COMPILE_SECONDS = 600.0
 
 MAX_PROBLEMS = 3
 """Maximum number of problems in one error message."""
-
-TASK_FAILURE = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor \S+\): ")
-"""Matches the host of a failed task in a report."""
 
 
 def check_executors(
@@ -178,9 +175,9 @@ def _explain(report: str) -> Exception:
     """Return the error if the checks could not run. Its message names the host, if a task failed."""
     lost = TASK_FAILURE.findall(report)
     cause = find_root_cause(report)
-    if not lost:
+    if not lost or MISSING_MODULE.search(report):
         return cause
-    host = lost[-1]
+    host, _ = lost[-1]
     wrong_python = re.search(r'Cannot run program "([^"]+)"|\[PYTHON_VERSION_MISMATCH\]', report)
     if wrong_python is None:
         return RunError(f"host {host} cannot run tasks: {cause}")

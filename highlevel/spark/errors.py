@@ -34,6 +34,12 @@ WRAPPING_EXCEPTIONS = (
 )
 """Names, or beginnings of names, of exceptions that only wrap another one, or only report that the JVM ended."""
 
+TASK_FAILURE = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor (\S+)\): ")
+"""Matches the host and the executor of a failed task in a report. The executor of a local Spark is `driver`."""
+
+MISSING_MODULE = re.compile(r"No module named '?([\w.]+)")
+"""Matches the name of a Python module that a process of Spark could not import."""
+
 START_REASON = re.compile(
     r"^(?:Caused by: |Exception in thread \S+ )?(?:Error: |(?:\w+\.)+\w*(?:Error|Exception): )(.+)$", re.MULTILINE
 )
@@ -62,8 +68,13 @@ USER_ERRORS: dict[str, type[Exception]] = {
 
 
 def names_user_error(report: str) -> bool:
-    """Return True if a report contains a Python exception caused by the inputs, the folder, or a user's function."""
-    return any(not name.startswith(WRAPPING_EXCEPTIONS) for name, _ in PYTHON_EXCEPTION.findall(report))
+    """Return True if a report contains a Python exception caused by the inputs, the folder, or a user's function.
+
+    A missing module is such a cause too, also if it prevents the start of a Python process.
+    """
+    return MISSING_MODULE.search(report) is not None or any(
+        not name.startswith(WRAPPING_EXCEPTIONS) for name, _ in PYTHON_EXCEPTION.findall(report)
+    )
 
 
 def make_report(failure: BaseException) -> str:
@@ -86,6 +97,12 @@ def find_root_cause(report: str) -> Exception:
     >>> find_root_cause("Job aborted\nTraceback …\ncapture.errors.InputError: a.pcap: cut\n\\tat org.apache.spark.x(y)")
     InputError('a.pcap: cut')
     """
+    missing = MISSING_MODULE.search(report)
+    if missing is not None:
+        failures = TASK_FAILURE.findall(report)
+        host = f"host {failures[-1][0]}" if failures and failures[-1][1] != "driver" else "this machine"
+        remedy = "install it on all machines, or send it with spark.submit.pyFiles or spark.archives"
+        return RunError(f"the Python processes of Spark on {host} have no module {missing[1]}: {remedy}")
     raised = [(name, text) for name, text in PYTHON_EXCEPTION.findall(report) if not name.startswith(SPARK_PACKAGES)]
     for name, text in raised:
         if name in USER_ERRORS:

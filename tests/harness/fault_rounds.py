@@ -1,9 +1,9 @@
 """Faults of a machine with one master: `python -m tests.harness.fault_rounds --faults 20 --seed 7`.
 
 `wiretide run` replays a capture into one folder. After random micro-batches a process is killed or stopped for longer
-than the timeouts of Spark, or the disk of the folder is full for some seconds. A run that ends is started again. At the
-end the rows must be those of the inline engine. The full disk is a small file system in memory; it needs a mount
-namespace, and is left out, visibly, if the system refuses one.
+than the timeouts of Spark, or the capture is missing for some seconds, or the disk of the folder is full or does not
+answer. A run that ends is started again. At the end the rows must be those of the inline engine. The disk is a small
+file system in a file; it needs a mount namespace, and its faults are left out, visibly, if the system refuses one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ STOPPED_SECONDS = 15
 """Spark waits 10 seconds for the connection of a Python process."""
 
 FULL_SECONDS = 3
+MISSING_SECONDS = 3
 DISK_BYTES = 64 << 20
+DISK = "disk"
+CAPTURE = "a.pcap"
 RATE = 1000.0
 PACKETS_PER_FAULT = 60_000
 """Packets of the capture for each fault: more than a run reads between two faults."""
@@ -46,8 +49,13 @@ PROCESSES = {
 }
 """A word in the command of each process, by its name."""
 
-FAULTS = ("driver killed", "JVM killed", "planner killed", "workers killed", "planner stopped", "workers stopped")
+MISSING_CAPTURE = "capture missing"
+FAULTS = (
+    *("driver killed", "JVM killed", "planner killed", "workers killed", "planner stopped", "workers stopped"),
+    MISSING_CAPTURE,
+)
 FULL_DISK = "full disk"
+STOPPED_DISK = "disk stopped"
 
 NAMESPACE = "WIRETIDE_FAULTS_NAMESPACE"
 """Variable of the environment that a process in its own namespace has."""
@@ -87,10 +95,22 @@ def list_descendants(process: int, words: str) -> list[int]:
     return found
 
 
-def cause(fault: str, run: subprocess.Popen[bytes], disk: Path) -> None:
+def cause(fault: str, run: subprocess.Popen[bytes], folder: Path) -> None:
     """Cause a fault, and end it after a time if it does not end by itself."""
+    if fault == MISSING_CAPTURE:
+        (folder / CAPTURE).rename(folder / "away")
+        time.sleep(MISSING_SECONDS)
+        (folder / "away").rename(folder / CAPTURE)
+        return
+    if fault == STOPPED_DISK:  # each write waits, as on a disk that is very slow
+        subprocess.run(["fsfreeze", "--freeze", folder / DISK], check=True)
+        try:
+            time.sleep(STOPPED_SECONDS)
+        finally:
+            subprocess.run(["fsfreeze", "--unfreeze", folder / DISK], check=True)
+        return
     if fault == FULL_DISK:
-        filler = disk / "filler"
+        filler = folder / DISK / "filler"
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(1 << 16))
@@ -110,9 +130,9 @@ def cause(fault: str, run: subprocess.Popen[bytes], disk: Path) -> None:
 
 def play(folder: Path, faults: list[str], random: Random) -> Counter[str]:
     """Play a run with faults to its end, and return the number of starts by the status of their ends."""
-    disk, remaining = folder / "disk", list(faults)
+    remaining = list(faults)
     ends: Counter[str] = Counter()
-    totals = TotalsFiles(disk / "state" / "totals")
+    totals = TotalsFiles(folder / DISK / "state" / "totals")
     command = [sys.executable, "-m", "wiretide", "run", str(folder / "pipeline.toml"), "--until-done"]
     while True:
         with (folder / "log").open("ab") as log, subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log) as run:
@@ -122,7 +142,7 @@ def play(folder: Path, faults: list[str], random: Random) -> Counter[str]:
                     if run.poll() is None:
                         fault = remaining.pop()
                         print(f"micro-batch {totals.last_batch_id()}: {fault}", flush=True)
-                        cause(fault, run, disk)
+                        cause(fault, run, folder)
                 run.wait()
             finally:
                 run.kill()
@@ -144,10 +164,10 @@ def _wait(run: subprocess.Popen[bytes], totals: TotalsFiles, batches: int) -> No
 def check_rows(folder: Path) -> None:
     """Compare the results with those of the inline engine."""
     for plan in read_pipeline(folder / "pipeline.toml").plans():
-        run = InlineRun([plan], [Input("a", folder / "a.pcap")])
+        run = InlineRun([plan], [Input("a", folder / CAPTURE)])
         expected = pa.Table.from_batches([batch for _, batch in run.results()], plan.schema)
         run.close()
-        found = read_results(folder / "disk" / "state" / "output", plan)
+        found = read_results(folder / DISK / "state" / "output", plan)
         rows = [Counter(str(row) for row in table.to_pylist()) for table in (found, expected)]
         assert rows[0] == rows[1], f"{plan.name}: {rows[0] - rows[1]} instead of {rows[1] - rows[0]}"
         assert expected.num_rows > 3
@@ -155,9 +175,18 @@ def check_rows(folder: Path) -> None:
 
 def make_small_disk(path: Path) -> str | None:
     """Mount a small file system in this mount namespace. Return the reason if that is not possible."""
-    size = f"size={DISK_BYTES},mode=700"
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", path], capture_output=True, text=True)
-    return done.stderr.strip() if done.returncode else None
+    image = path.with_name("disk.img")
+    with image.open("wb") as file:
+        file.truncate(DISK_BYTES)
+    for command in (["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, path]):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True)
+        except FileNotFoundError as error:
+            return str(error)
+        if done.returncode:
+            return done.stderr.strip()
+    path.chmod(0o700)
+    return None
 
 
 def has_own_namespace() -> bool:
@@ -178,15 +207,15 @@ def main() -> None:
     random = Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="wiretide-faults-") as name:
         folder = Path(name)
-        (folder / "disk").mkdir(mode=0o700)
-        reason = make_small_disk(folder / "disk") if has_namespace else "unshare refuses a mount namespace"
-        kinds = [*FAULTS, *([FULL_DISK] if reason is None else [])]
+        (folder / DISK).mkdir(mode=0o700)
+        reason = make_small_disk(folder / DISK) if has_namespace else "unshare refuses a mount namespace"
+        kinds = [*FAULTS, *([FULL_DISK, STOPPED_DISK] if reason is None else [])]
         if reason is not None:
-            print(f"no full disk: {reason}")
+            print(f"no faults of the disk: {reason}")
         faults = [kinds[number % len(kinds)] for number in range(options.faults)]
         random.shuffle(faults)
         packets = PACKETS_PER_FAULT * (options.faults + 1)
-        generate(Profile(packets=packets, rate=RATE, seed=options.seed), folder / "a.pcap")
+        generate(Profile(packets=packets, rate=RATE, seed=options.seed), folder / CAPTURE)
         (folder / "pipeline.toml").write_text(PIPELINE)
         print(f"seed {options.seed}: {options.faults} faults", flush=True)
         try:
@@ -194,7 +223,7 @@ def main() -> None:
             check_rows(folder)
         finally:
             if reason is None:
-                subprocess.run(["umount", folder / "disk"], check=False)
+                subprocess.run(["umount", folder / DISK], check=False)
     print(f"{options.faults} faults, {ends.total()} starts: all rows equal those of the inline engine")
 
 

@@ -16,6 +16,14 @@ SLOW_START = "org.apache.spark.SparkException: Python worker failed to connect b
 DATA_ERROR = f"{SLOW_START}\nTraceback (most recent call last):\ncapture.errors.InputError: a.pcap: changed\n"
 
 
+LOST_TASK = "Lost task 0.3 in stage 0.0 (TID 3) (10.0.0.7 executor 0): org.apache.spark.SparkException: "
+NO_MODULE = f"{LOST_TASK}Traceback (most recent call last):\nModuleNotFoundError: No module named 'functions'\n"
+NO_PYSPARK = (
+    f"{LOST_TASK}EOFException occurred while reading the port number from pyspark.daemon's stdout:\n"
+    "/usr/bin/python3: No module named pyspark\n"
+)
+
+
 def test_delays_double_up_to_a_minute_and_nine_failures_in_a_row_end_a_run() -> None:
     said: list[str] = []
     restarts = Restarts(said.append)
@@ -47,13 +55,34 @@ def test_the_final_error_contains_the_number_of_restarts() -> None:
 
 
 @pytest.mark.parametrize(
-    "report", [DATA_ERROR, "ZeroDivisionError: division by zero", "java.io.IOException: No space left on device", ""]
+    "report",
+    [
+        DATA_ERROR,
+        NO_MODULE,
+        NO_PYSPARK,
+        "ZeroDivisionError: division by zero",
+        "java.io.IOException: No space left on device",
+        "",
+    ],
 )
 def test_other_failures_are_not_repeated(report: str) -> None:
     restarts = Restarts(lambda line: None)
     before = Samples(restarts.samples)
     assert restarts.next_delay(report) is None
     assert restarts.samples == before
+
+
+@pytest.mark.parametrize(
+    ("report", "beginning"),
+    [
+        (NO_MODULE, "the Python processes of Spark on host 10.0.0.7 have no module functions: install it on all"),
+        (NO_PYSPARK, "the Python processes of Spark on host 10.0.0.7 have no module pyspark: install it on all"),
+        (NO_MODULE.replace("executor 0", "executor driver"), "the Python processes of Spark on this machine have no"),
+        (NO_MODULE.removeprefix(LOST_TASK), "the Python processes of Spark on this machine have no module functions"),
+    ],
+)
+def test_a_missing_module_is_reported_with_its_host(report: str, beginning: str) -> None:
+    assert str(Restarts(lambda line: None).make_final_error(report)).startswith(beginning)
 
 
 def test_folders_of_killed_processes_are_removed_and_those_in_use_stay(
