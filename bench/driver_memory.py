@@ -11,7 +11,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +34,7 @@ QUICK_SIZES = (1_000, 10_000)
 CAPTURE_SECONDS = 60
 SPEED = 2
 SAMPLE_SECONDS = 0.02
-DRIVER_JVM = b"org.apache.spark.deploy.SparkSubmit"
+DRIVER_JVM = "org.apache.spark.deploy.SparkSubmit"
 
 QUERIES = {
     "rows": "SELECT ts, srcIP, destIP, len FROM packets",
@@ -74,13 +74,17 @@ def run(setting: Setting) -> Report:
         ("result rows", "driver, Python", "driver, JVM"),
         [(f"{one.rows:,}", f"{one.python / 1e6:.0f} MB", f"{one.jvm / 1e6:.0f} MB") for one in measured],
     )
-    parts: dict[str, Callable[[DriverMemory], int]] = {"Python": lambda one: one.python, "JVM": lambda one: one.jvm}
-    for name, memory in parts.items():
-        values = [memory(one) for one in measured]
-        mean = sum(values) / len(values)
-        farthest = max(abs(value - mean) for value in values) / mean
-        report.require(f"memory of the driver, {name}, farthest from the mean", farthest, "<= 0.1", not setting.quick)
+    judged = not setting.quick
+    python, jvm = (find_farthest(values) for values in zip(*((one.python, one.jvm) for one in measured), strict=True))
+    report.require("memory of the driver, Python, farthest from the mean", python, "<= 0.1", judged)
+    report.require("memory of the driver, JVM, farthest from the mean", jvm, "<= 0.1", judged)
     return report
+
+
+def find_farthest(values: Sequence[int]) -> float:
+    """Return the largest difference from the mean, as a part of the mean."""
+    mean = sum(values) / len(values)
+    return max(abs(value - mean) for value in values) / mean
 
 
 def measure(size: int, data: Path) -> DriverMemory:
@@ -131,7 +135,7 @@ def find_driver_jvm(process: int) -> int | None:
     """Return the JVM of the driver among the descendants of a process, or None if it has not started."""
     for descendant in list_process_tree(process)[1:]:
         try:
-            command = Path(f"/proc/{descendant}/cmdline").read_bytes()
+            command = Path(f"/proc/{descendant}/cmdline").read_text("utf-8", "replace")
         except OSError:
             continue
         if DRIVER_JVM in command:
