@@ -122,7 +122,7 @@ class BatchRun:
     def _answer(self) -> list[pa.Table]:
         with convert_jvm_failures():
             paths = [path for input_ in self.inputs for path in input_.files]
-            check_executors(self.spark.sparkContext, paths, self._kinds, self.say)
+            check_executors(self.spark.sparkContext, paths, self._kinds, self.say, plans=self.plans)
         if self._is_divisible:
             answers = self._compute(guess_tasks(self.files, self._task_count))
             if answers is not None:

@@ -21,6 +21,7 @@ from pyspark import InheritableThread, SparkContext, cloudpickle
 from pyspark.errors import PySparkException
 
 from capture.private_files import replace_file
+from highlevel.plan.plan import Plan
 from highlevel.spark import executor_checks
 from highlevel.spark.errors import MISSING_MODULE, TASK_FAILURE, RunError, find_root_cause, make_report
 from highlevel.spark.executor_checks import TOKEN, check_executor, compile_on_host, find_version, look_at
@@ -52,11 +53,13 @@ def check_executors(
     kinds: Iterable[str],
     say: Callable[[str], None],
     folder: Path | None = None,
+    plans: Iterable[Plan] = (),
     seconds: float = SECONDS,
 ) -> None:
     """Run one task per core of the executors. Each checks its machine. Raise RunError that names hosts and paths.
 
-    `paths` are the inputs, `kinds` the kinds of their rows, `folder` is the folder of the run. `say` receives warnings.
+    `paths` are the inputs, `kinds` the kinds of their rows, `folder` is the folder of the run, and `plans` its queries,
+    which may need modules of the user. `say` receives warnings.
     """
     if not has_executors(str(context.master)):
         return
@@ -67,6 +70,7 @@ def check_executors(
         "paths": [str(path) for path in dict.fromkeys(paths) if path.exists()],
         "folder": None if folder is None else str(folder),
         "token": token,
+        "plans": cloudpickle.dumps(tuple(plans)),  # type: ignore[no-untyped-call]
     }
     try:
         if folder is not None:
@@ -177,7 +181,7 @@ def _explain(report: str) -> Exception:
     cause = find_root_cause(report)
     if not lost or MISSING_MODULE.search(report):
         return cause
-    host, _ = lost[-1]
+    host = lost[-1]
     wrong_python = re.search(r'Cannot run program "([^"]+)"|\[PYTHON_VERSION_MISMATCH\]', report)
     if wrong_python is None:
         return RunError(f"host {host} cannot run tasks: {cause}")
@@ -209,6 +213,9 @@ def judge(documents: Sequence[dict[str, Any]], request: dict[str, Any]) -> tuple
         kernels = document["kernels"]
         if isinstance(kernels, str):
             problems.append(f"host {host} cannot import Wiretide: {kernels}")
+        elif document["plans"] is not None:
+            remedy = "install the module on all machines, or send it with spark.submit.pyFiles or spark.archives"
+            problems.append(f"host {host} cannot load the queries: {document['plans']}; {remedy}")
         for path, found in document["paths"].items():
             problem = describe_path(path, found, local_sizes[path])
             if problem:

@@ -34,8 +34,8 @@ WRAPPING_EXCEPTIONS = (
 )
 """Names, or beginnings of names, of exceptions that only wrap another one, or only report that the JVM ended."""
 
-TASK_FAILURE = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor (\S+)\): ")
-"""Matches the host and the executor of a failed task in a report. The executor of a local Spark is `driver`."""
+TASK_FAILURE = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor \S+\): ")
+"""Matches the host of a failed task in a report."""
 
 MISSING_MODULE = re.compile(r"No module named '?([\w.]+)")
 """Matches the name of a Python module that a process of Spark could not import."""
@@ -99,10 +99,10 @@ def find_root_cause(report: str) -> Exception:
     """
     missing = MISSING_MODULE.search(report)
     if missing is not None:
-        failures = TASK_FAILURE.findall(report)
-        host = f"host {failures[-1][0]}" if failures and failures[-1][1] != "driver" else "this machine"
+        hosts = TASK_FAILURE.findall(report)
+        place = f" on host {hosts[-1]}" if hosts else ""
         remedy = "install it on all machines, or send it with spark.submit.pyFiles or spark.archives"
-        return RunError(f"the Python processes of Spark on {host} have no module {missing[1]}: {remedy}")
+        return RunError(f"the Python processes of Spark{place} have no module {missing[1]}: {remedy}")
     raised = [(name, text) for name, text in PYTHON_EXCEPTION.findall(report) if not name.startswith(SPARK_PACKAGES)]
     for name, text in raised:
         if name in USER_ERRORS:

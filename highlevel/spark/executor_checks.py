@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import importlib.metadata
 import os
+import pickle
 import platform
 import socket
 import uuid
@@ -24,13 +25,14 @@ def check_executor(request: dict[str, Any], _: Iterable[int] = ()) -> Iterator[d
     """Yield a document about this executor: host, versions, missing kernels, problems with paths and the run's folder.
 
     `request` contains the names of `packages`, the `paths` of inputs, the `folder` of the run or None, `token`, the
-    name of a file in this folder, and the `modules` whose kernels the tasks need.
+    name of a file in this folder, the `modules` whose kernels the tasks need, and the pickled `plans`.
     """
     yield {
         "host": socket.gethostname(),
         "python": platform.python_version(),
         "packages": {name: find_version(name) for name in request["packages"]},
         "kernels": count_missing_kernels(request["modules"]),
+        "plans": try_plans(request["plans"]),
         "paths": {path: look_at(path) for path in request["paths"]},
         "folder": None if request["folder"] is None else try_folder(request["folder"], request["token"]),
     }
@@ -71,6 +73,15 @@ def count_missing_kernels(modules: Iterable[str]) -> int | str:
         return len(importlib.import_module("capture.native").missing())
     except Exception as error:  # a broken package may raise any exception
         return f"{type(error).__name__}: {error}"
+
+
+def try_plans(plans: bytes) -> str | None:
+    """Return why the pickled plans cannot be loaded here, for example because the module of a function is missing."""
+    try:
+        pickle.loads(plans)
+    except Exception as error:  # the modules of a user may raise any exception
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 def look_at(path: str) -> int | str:

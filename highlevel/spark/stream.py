@@ -282,7 +282,7 @@ class StreamRun:
     def _check_executors(self, spark: SparkSession) -> None:
         kinds = {leaf.low.kind for leaf in leaves_of(self.assignment.plans)}
         paths = [path for input_ in self.assignment.inputs for path in input_.files]
-        check_executors(spark.sparkContext, paths, kinds, self.say, self.folder)
+        check_executors(spark.sparkContext, paths, kinds, self.say, self.folder, self.assignment.plans)
 
     def _start(self, spark: SparkSession) -> None:
         if not (self.folder / "checkpoint").exists():

@@ -1,11 +1,13 @@
 """The checks of executors before the first task with data: what they find, and what the user is told."""
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from pyspark import cloudpickle
 
 from highlevel.spark.cluster_checks import PACKAGES, _explain, check_executors, describe_path, judge
 from highlevel.spark.errors import RunError
@@ -26,6 +28,7 @@ def request_(tmp_path: Path) -> dict:
         "paths": [str(path), str(tmp_path)],
         "folder": str(tmp_path),
         "token": "token",
+        "plans": cloudpickle.dumps(()),
     }
 
 
@@ -92,6 +95,21 @@ def test_modules_that_cannot_be_imported(request_: dict) -> None:
     problems, _ = judge([document], request_)
     assert len(problems) == 1
     assert "cannot import Wiretide: ModuleNotFoundError: No module named 'no_such_module'" in problems[0]
+
+
+def test_a_function_of_a_module_that_a_host_lacks(
+    request_: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "only_on_the_driver.py").write_text("def halve(port):\n    return port // 2\n")
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        halve = importlib.import_module("only_on_the_driver").halve
+        request_["plans"] = cloudpickle.dumps((halve,))
+        assert judge([found_here(request_)], request_) == ([], [])
+    del sys.modules["only_on_the_driver"]
+    problems, _ = judge([found_here(request_)], request_)
+    missing = "ModuleNotFoundError: No module named 'only_on_the_driver'"
+    assert [problem.partition(";")[0] for problem in problems] == [f"host worker-2 cannot load the queries: {missing}"]
 
 
 def test_a_python_that_is_missing_on_a_host() -> None:
