@@ -19,6 +19,12 @@ class InputError(WiretideError):
     """
 
 
+class SettingError(WiretideError):
+    """An invalid setting of the collector or of an interface. The user must correct it."""
+
+    status = 2
+
+
 class MissingPackageError(WiretideError):
     """An optional package is not installed. The user must install the extra that contains it."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from capture.collector.settings import SettingError, parse_size
+from capture.errors import SettingError
 from capture.lazy_dataclasses import dataclass
-from capture.units import MEBIBYTE
+from capture.units import MEBIBYTE, parse_size
 
 INTERFACE_PREFIX = "interface:"
 """Prefix of the path of a live interface. A file whose name begins with it must be given with its folder."""

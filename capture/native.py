@@ -24,9 +24,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import hashlib
-import json
 import threading
+from ast import literal_eval
 from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from itertools import islice, takewhile
@@ -39,6 +38,11 @@ import numpy as np
 from capture import object_code
 from capture.kernel_cache import cache_folder, locked_cache, read_trusted, shipped_folder
 from capture.private_files import UnsafeFolderError, make_private_folder, replace_file
+
+try:  # hashlib also loads OpenSSL, which takes 2 ms
+    from _sha256 import sha256  # type: ignore[import-not-found]
+except ImportError:
+    from hashlib import sha256
 
 SCALAR_TYPES: dict[str, tuple[str, Any, Any]] = {
     "i64": ("int64", ctypes.c_int64, np.int64),
@@ -117,10 +121,10 @@ def _read_code(path: Path) -> tuple[str, bytes] | None:
     """Return symbol and machine code of a file. Return None if it is incomplete, or if another user can write to it."""
     try:
         header, _, code = read_trusted(path).partition(b"\n")
-        header_fields = json.loads(header)
+        header_fields = literal_eval(header.decode())  # JSON of two texts; the import of json takes 1 ms
         symbol = header_fields["symbol"]
         complete = header_fields["sha256"] == _compute_digest(symbol, code)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, SyntaxError, KeyError, TypeError, AttributeError):
         return None
     return (symbol, code) if complete else None
 
@@ -130,7 +134,7 @@ def _compute_digest(symbol: str, code: bytes) -> str:
 
     The symbol is included, because a call of a missing symbol jumps to address 0.
     """
-    return hashlib.sha256(symbol.encode() + b"\n" + code).hexdigest()
+    return sha256(symbol.encode() + b"\n" + code).hexdigest()
 
 
 class Kernel:
@@ -184,7 +188,7 @@ class Kernel:
 
         The functions are hashed as loaded in memory, not as source files, which may have changed since the import.
         """
-        digest = hashlib.sha256("\0".join([self.signature, *_target()]).encode())
+        digest = sha256("\0".join([self.signature, *_target()]).encode())
         for record in filter(None, self.records):
             digest.update(repr((record._fields, _field_types(record))).encode())
         for _, function in sorted(self._functions().items()):
@@ -266,7 +270,7 @@ class Kernel:
         return entry
 
     def _store(self, symbol: str, code: bytes) -> None:
-        header = json.dumps({"symbol": symbol, "sha256": _compute_digest(symbol, code)}).encode()
+        header = f'{{"symbol": "{symbol}", "sha256": "{_compute_digest(symbol, code)}"}}'.encode()
         target = self.path()
         try:
             make_private_folder(target.parent)

@@ -6,22 +6,9 @@ import re
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 
-from capture.errors import WiretideError
+from capture.errors import SettingError
 from capture.lazy_dataclasses import dataclass
 from capture.units import MEBIBYTE, SECOND
-
-SIZE_UNITS = {
-    "": 1,
-    "K": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "T": 10**12,
-    "KI": 2**10,
-    "MI": 2**20,
-    "GI": 2**30,
-    "TI": 2**40,
-}
-"""Bytes of the units of sizes, in upper case."""
 
 DURATION_UNITS = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": 86400 * SECOND}
 """Nanoseconds of the units of durations."""
@@ -34,12 +21,6 @@ MAX_EXPORTERS = 4096
 
 MAX_PREFIXES = 1024
 """Maximum length of `Settings.allow`. A datagram of an unknown sender is compared with every prefix."""
-
-
-class SettingError(WiretideError):
-    """An invalid setting of the collector or of an interface. The user must correct it."""
-
-    status = 2
 
 
 @dataclass(frozen=True)
@@ -100,18 +81,6 @@ def parse_address(text: str) -> tuple[str, int]:
         )
     host = matched[1] or matched[2] or ""
     return ("" if host == "*" else host, int(matched[3]))
-
-
-def parse_size(text: str) -> int:
-    """Parse a number of bytes. K, M, G and T are powers of 1000; Ki, Mi, Gi and Ti are powers of 1024.
-
-    >>> parse_size("100M"), parse_size("1.5GiB"), parse_size("4096")
-    (100000000, 1610612736, 4096)
-    """
-    matched = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?)\s*([KMGT]?I?)B?", text.strip().upper(), re.ASCII)
-    if not matched or matched[2] not in SIZE_UNITS:
-        raise SettingError(f"{text}: got no size, expected bytes such as 500M, 10G or 64MiB")
-    return round(float(matched[1]) * SIZE_UNITS[matched[2]])
 
 
 def parse_interval(text: str) -> int:

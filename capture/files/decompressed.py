@@ -10,8 +10,6 @@ has at most 128 MiB for zstd, and MAX_XZ_MEMORY for xz.
 
 from __future__ import annotations
 
-import bz2
-import lzma
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -117,10 +115,14 @@ def _lz4() -> tuple[Decompressor, type[Exception]]:
 
 
 def _bzip2() -> tuple[Decompressor, type[Exception]]:
+    import bz2
+
     return bz2.BZ2Decompressor(), OSError
 
 
 def _xz() -> tuple[Decompressor, type[Exception]]:
+    import lzma
+
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, MAX_XZ_MEMORY), lzma.LZMAError
 
 

@@ -28,7 +28,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
-from hashlib import blake2b
 from pathlib import Path
 
 from capture.descriptors import is_shortage
@@ -133,12 +132,19 @@ MAX_STORED_NAMES = 65_536
 """Maximum number of stored names of read files. A compressed version of such a file is recognised by its name."""
 
 
+EMPTY_DIGEST = bytes.fromhex("00e4a6a0577479b2b4")
+"""The digest of no bytes."""
+
+
 def digest(head: bytes) -> bytes:
-    """Return 9 bytes that identify the beginning of a file: the length of `head` and its hash."""
+    """Return 9 bytes that identify the beginning of a file: the length of `head` and its hash.
+
+    >>> digest(b"") == EMPTY_DIGEST
+    True
+    """
+    from hashlib import blake2b
+
     return bytes([len(head)]) + blake2b(head, digest_size=8).digest()
-
-
-EMPTY_DIGEST = digest(b"")
 
 
 @dataclass

@@ -139,7 +139,8 @@ def _run_collector(
     metrics: str | None,
 ) -> None:
     """Run the collector of flow exports."""
-    from capture.collector.settings import Settings, parse_address, parse_interval, parse_prefix, parse_size
+    from capture.collector.settings import Settings, parse_address, parse_interval, parse_prefix
+    from capture.units import parse_size
     from dashboards.monitors.collector import collect
     from dashboards.output.console import compile_kernels
     from dashboards.output.log_lines import print_line

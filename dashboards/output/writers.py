@@ -11,7 +11,6 @@ IP and MAC addresses are text in every format. `Times` is the form of times in t
 from __future__ import annotations
 
 import io
-import json
 import os
 import stat
 import sys
@@ -27,7 +26,6 @@ from capture import arrow_compute as pc
 from capture.errors import InputError
 from capture.private_files import SHARED_FILE_MODE, NamedFile, replacing
 from dashboards.output.formats import DEFAULT_TIMES, ChangeForm, Format, Times
-from dashboards.output.table import ResultTable
 from dashboards.wire_text import escape_json, neutralise_column
 from highlevel.plan.plan import Plan
 from highlevel.results.user_types import readable, readable_schema
@@ -223,6 +221,8 @@ def _needs_quotes(column: pa.Array) -> bool:
 
 
 def _write_json(batches: Iterable[pa.RecordBatch], sink: BinaryIO, iso: Collection[str]) -> None:
+    import json
+
     for batch in batches:
         texts = _write_texts(batch, iso)
         rows = pa.RecordBatch.from_arrays([_to_finite(column) for column in texts.columns], names=texts.schema.names)
@@ -257,6 +257,8 @@ def _write_table(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, *, live: bool, times: Collection[str]
 ) -> None:
     empty = True
+    from dashboards.output.table import ResultTable
+
     for lines in ResultTable(times=times, live=live).lines(readable(batch, ()) for batch in batches):
         sink.write(lines.encode())
         sink.flush()

@@ -19,15 +19,14 @@ from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
 from highlevel.inline.last_rows import LastRows
 from highlevel.inline.table_sources import (
-    CSV,
     Source,
-    has_suffix,
     is_json,
     open_source,
     read_batches,
     source_name,
     source_size,
 )
+from highlevel.inline.table_suffixes import CSV, has_suffix
 from highlevel.inline.tables import BATCH_ROWS, PACKED_TYPES, Stream, convert_column, rows_of_leaf
 from highlevel.plan.nodes import Leaf, Node
 from lowlevel.expressions.tree import Column

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -32,14 +32,8 @@ from highlevel.inline.debezium_envelopes import (
 )
 from highlevel.inline.json_lines import BOM, read_objects, split_lines
 from highlevel.inline.last_rows import LastRows
+from highlevel.inline.table_suffixes import ARROW, CSV, JSON, PARQUET, has_suffix
 from highlevel.inline.tables import BATCH_ROWS
-
-CSV = (".csv", ".csv.gz", ".csv.zst", ".csv.bz2", ".csv.lz4")
-JSON = tuple(f"{kind}{packed}" for kind in (".ndjson", ".jsonl") for packed in ("", ".gz", ".zst", ".bz2", ".lz4"))
-PARQUET = (".parquet", ".pq")
-ARROW = (".arrow", ".arrows", ".feather", ".ipc")
-SUFFIXES = (*CSV, *JSON, *PARQUET, *ARROW)
-"""Suffixes of files, by format."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +119,6 @@ def read_batches(source: Source, opened: OpenSource, chunk: int) -> Iterator[tup
             return
         for start in range(0, batch.num_rows, BATCH_ROWS):
             yield number, batch.slice(start, BATCH_ROWS)
-
-
-def has_suffix(path: Path, suffixes: Sequence[str]) -> bool:
-    """Return whether the name of a file ends in one of `suffixes`, in any case."""
-    return path.name.lower().endswith(tuple(suffixes))
 
 
 def source_name(source: Source) -> str:

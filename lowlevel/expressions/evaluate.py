@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowlevel.expressions import byte_functions, hashing, membership, scalar_functions, text_casts
+from lowlevel.expressions import byte_functions, membership
 from lowlevel.expressions import columns as texts
 from lowlevel.expressions.address_constants import WIDTH, Address, Prefix
 from lowlevel.expressions.columns import (
@@ -173,6 +173,8 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             assert isinstance(address, AddressVector)
             return _mask_addresses(address, ipv4, ipv6)
         case ScalarCall(function, operand, argument, constants):
+            from lowlevel.expressions import scalar_functions
+
             subject = evaluate(operand, columns)
             others = [constant.value for constant in constants]
             if isinstance(subject, TextVector):
@@ -181,19 +183,27 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             exponent = None if argument is None else _values(argument, columns)
             return scalar_functions.of_number(function, subject, exponent, others)
         case TextOf(operand):
+            from lowlevel.expressions import text_casts
+
             return text_casts.write_texts(evaluate(operand, columns), operand.type)
         case JoinedText(left, right):
+            from lowlevel.expressions import text_casts
+
             before, after = evaluate(left, columns), evaluate(right, columns)
             assert isinstance(before, TextVector)
             assert isinstance(after, TextVector)
             return text_casts.join(before, after)
         case ParsedText(operand, kind):
+            from lowlevel.expressions import text_casts
+
             text = evaluate(operand, columns)
             assert isinstance(text, TextVector)
             return text_casts.read_texts(text, kind)
         case UserCall(function, arguments):
             return function.apply([evaluate(argument, columns) for argument in arguments])
         case HashOf(arguments, seed, is_uniform):
+            from lowlevel.expressions import hashing
+
             hashes = hashing.hash_values([Vector(np.array(seed)), *(evaluate(each, columns) for each in arguments)])
             return hashing.uniform(hashes) if is_uniform else hashes
         case Extreme(left, right, largest):

@@ -30,10 +30,7 @@ from queries.binding.aggregates import (
 from queries.binding.comparisons import Operand, compare, member, time_literal
 from queries.binding.conditionals import as_number, case, filter_argument, null_operand
 from queries.binding.filter_joins import SEEN_WITHIN
-from queries.binding.functions import FUNCTIONS, call
-from queries.binding.patterns import like
 from queries.binding.running_aggregates import RUNNING, check_arguments
-from queries.binding.scalar_functions import cast, concatenation
 from queries.binding.user_aggregates import ARGUMENT, DEFINED
 from queries.binding.window_functions import OrderKey, WindowFunctions
 from queries.text import dialects, tree
@@ -110,10 +107,16 @@ class Binder:
                 operands = [self._member(value, depth) for value in node.values]
                 bound = member(self._operand(node.operand, depth), operands)
             case tree.Like():
+                from queries.binding.patterns import like
+
                 bound = like(node, self._operand(node.operand, depth), self._operand(node.pattern, depth))
             case tree.Cast():
+                from queries.binding.scalar_functions import cast
+
                 bound = cast(self._result(node.operand, depth), node.type, is_try=node.is_try)
             case tree.Concatenation():
+                from queries.binding.scalar_functions import concatenation
+
                 bound = concatenation([self._operand(operand, depth) for operand in node.operands])
             case tree.IsNull():
                 bound = _is_null(self._bind(node.operand, depth + 1))
@@ -242,16 +245,18 @@ class Binder:
             self._fail(f"FILTER after {name}", node.where, "FILTER after an aggregate such as count(*)")
         if name == SEEN_WITHIN and self._clause != "WHERE":
             self._fail(f"{name} in {self._clause}", node, "the function in WHERE, over rows of a link")
-        if name in FUNCTIONS or name in USER_FUNCTIONS:
-            return call(self._sql, word, [self._operand(argument, depth) for argument in arguments])
-        if selects:
-            return self._selection(node, depth)
-        if name not in known_aggregates():
+        if name in USER_FUNCTIONS or not (selects or name in known_aggregates()):
+            from queries.binding.functions import FUNCTIONS, call
+
+            if name in FUNCTIONS or name in USER_FUNCTIONS:
+                return call(self._sql, word, [self._operand(argument, depth) for argument in arguments])
             choices = (*known_aggregates(), *FUNCTIONS, *USER_FUNCTIONS)
             expected = dialects.FUNCTIONS.get(name, "an aggregate or a function")
             if name in set(RowFunctionKind):
                 expected = f"OVER after it: {name}(…) OVER (ORDER BY …)"
             raise QueryError(f"unknown function '{word.text}'", self._sql, word.start, expected, choices, name)
+        if selects:
+            return self._selection(node, depth)
         if self._aggregates is None:
             expected = "aggregates in SELECT and HAVING only, not within each other"
             self._fail(f"the aggregate {name} in {self._clause}", node, expected)

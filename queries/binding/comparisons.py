@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import NoReturn
 
 from capture.lazy_dataclasses import dataclass
@@ -95,6 +94,8 @@ class Operand:
         names = {known: number for number, known in names_of(registry).items()} | ALIASES[registry]
         number = names.get(text.lower())
         if number is None:
+            from difflib import get_close_matches
+
             problem = f"unknown {'protocol' if name == 'protocol' else 'port'} '{text}'"
             similar = get_close_matches(text.lower(), names, n=5, cutoff=0.5) or [*names][:5]
             raise QueryError(

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Protocol
 
 from capture.packets.fields import INNER_PREFIX
@@ -116,6 +115,8 @@ class LinkNames:
 
     def unknown(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
         """Return the error that lists the columns, including hidden columns with a similar name."""
+        from difflib import get_close_matches
+
         whole = f"{stream.text}.{name.text}" if stream and stream.text.lower() in list(Layer) else name.text
         problem = f"unknown column '{whole}'" + (f" of {self._kind.name}" if self._kind.name != PACKETS else "")
         unlisted = [column.lower() for column in self._kind.unlisted_names()]

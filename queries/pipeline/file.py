@@ -61,10 +61,9 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from capture.collector.settings import parse_size
 from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
-from capture.units import MEBIBYTE, SECOND
+from capture.units import MEBIBYTE, SECOND, parse_size
 from highlevel.inline.engine import Input
 from highlevel.plan.nodes import Leaf
 from highlevel.plan.plan import Plan, named_leaves

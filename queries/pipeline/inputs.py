@@ -16,7 +16,7 @@ from capture.files.decompressed import SUFFIXES
 from capture.files.rotation import TEMPLATES_FILE
 from capture.interface_path import interface_name, is_interface
 from highlevel.inline.engine import Input, check_one_input
-from highlevel.inline.table_sources import SUFFIXES as TABLE_SUFFIXES
+from highlevel.inline.table_suffixes import SUFFIXES as TABLE_SUFFIXES
 from highlevel.plan.plan import Plan, leaves_of
 from lowlevel.kinds import KINDS
 

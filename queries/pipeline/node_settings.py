@@ -25,11 +25,10 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from capture.collector.settings import parse_size
 from capture.files.byte_source import STANDARD_INPUT
 from capture.interface_path import is_interface
 from capture.lazy_dataclasses import dataclass
-from capture.units import MEBIBYTE, SECOND
+from capture.units import MEBIBYTE, SECOND, parse_size
 from lowlevel.durations import parse_duration
 from lowlevel.spool.limits import SpoolLimits, WhenFull
 from lowlevel.table.flushing import Flushing, Policy

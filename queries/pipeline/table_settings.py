@@ -15,7 +15,7 @@ from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
 from highlevel.inline.engine import Input
 from highlevel.inline.table_files import FileStream
-from highlevel.inline.table_sources import SUFFIXES
+from highlevel.inline.table_suffixes import SUFFIXES
 from highlevel.plan.plan import Plan
 from queries.pipeline.inputs import expand
 from queries.pipeline.sections import PipelineError, Section

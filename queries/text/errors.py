@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from capture.errors import WiretideError
 
@@ -82,6 +81,8 @@ def _closest_first(got: str, choices: Iterable[str]) -> tuple[str, ...]:
 
     Of names that differ only in case, the last is returned, because the select list contains names in lower case.
     """
+    from difflib import get_close_matches
+
     by_key = {name.casefold(): name for name in choices}
     names = list(by_key.values())
     close = [by_key[key] for key in get_close_matches(got.casefold(), by_key, n=3, cutoff=0.5)] if got else []

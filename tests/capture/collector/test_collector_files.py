@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from capture.collector.record_files import LOCK_NAME, PCAP_HEADER, RecordFiles, RecordingError, file_name, start_time
-from capture.collector.settings import SettingError, Settings, parse_address, parse_interval, parse_prefix, parse_size
-from capture.errors import InputError, WiretideError
+from capture.collector.settings import Settings, parse_address, parse_interval, parse_prefix
+from capture.errors import InputError, SettingError, WiretideError
+from capture.units import parse_size
 
 MEBIBYTE = 1 << 20
 START = 1_700_000_000 * 10**9

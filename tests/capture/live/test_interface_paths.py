@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from capture.collector.settings import SettingError
-from capture.errors import InputError
+from capture.errors import InputError, SettingError
 from capture.interface_path import InterfaceSettings, is_interface, parse_interface
 from capture.live import packet_socket
 from capture.metrics import INTERFACE_DOWN, INTERFACE_DROPPED, INTERFACE_UNREADABLE, RECORDS_READ, Samples
