@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from dashboards.command_arguments import NO_INPUT, load_functions, parse_bindings, parse_params
 from dashboards.command_options import Argument, Option, UsageError
-from dashboards.commands.query import NO_INPUT, load_functions, parse_bindings, parse_params
 from lowlevel.layers import Layer
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from capture.errors import InputError, WiretideError
+from dashboards.command_arguments import NO_INPUT, check_engine_name, load_functions, parse_bindings, parse_params
 from dashboards.command_options import Argument, Option, UsageError
-from dashboards.commands.query import NO_INPUT, check_engine_name, load_functions, parse_bindings, parse_params
 from dashboards.request import INLINE
 from lowlevel.layers import Layer
 

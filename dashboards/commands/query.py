@@ -3,101 +3,42 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast
 
 from dashboards import request
+from dashboards.command_arguments import (
+    NO_INPUT,
+    add_archive_option,
+    check_engine_name,
+    exists,
+    load_functions,
+    parse_bindings,
+    parse_conf,
+    parse_params,
+    split_words,
+)
 from dashboards.command_options import Argument, Option, UsageError
-from dashboards.output.formats import BINARY, COMPRESSED, SUFFIXES, ChangeForm, Format, Times
+from dashboards.output.formats import BINARY, ChangeForm, Format, Times
+from dashboards.query_outputs import (
+    Drawing,
+    change_writer,
+    check_changes,
+    check_outputs,
+    check_plot,
+    check_several,
+    format_of,
+)
 from dashboards.request import INLINE, is_results
 from dashboards.wire_text import escape
 from lowlevel.layers import Layer
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from dashboards.output.change_forms import ChangeWriter
     from dashboards.tables import Tables
     from highlevel.inline.engine import InlineRun, Input
     from highlevel.plan.plan import Plan
-
-
-NO_INPUT = "no input: write at least one input before the query, or bind a name with -s NAME=INPUT"
-
-
-QUERY = re.compile(r"@[\w-]+$|\s*(?:SELECT|WITH|DEFINE|PARAM|MERGE)\b.*\s", re.IGNORECASE | re.DOTALL)
-"""Recognises the words before the last word that are queries: @NAME, or a text that begins like a query."""
-
-
-def parse_bindings(pairs: list[str]) -> dict[str, list[str]]:
-    """Parse NAME=PATH pairs. Return the paths of each name. Raises UsageError for other text."""
-    bound: dict[str, list[str]] = {}
-    for pair in pairs:
-        name, equals, path = pair.partition("=")
-        if not (name and equals and path):
-            raise UsageError(f"-s {pair}: expected NAME=PATH, for example -s Main1=main1.pcap")
-        bound.setdefault(name, []).append(path)
-    return bound
-
-
-def parse_params(pairs: list[str]) -> dict[str, object]:
-    """Parse NAME=VALUE pairs. Return the values of parameters.
-
-    Raises UsageError for other text and for equal names.
-    """
-    values: dict[str, object] = {}
-    for pair in pairs:
-        name, equals, value = (part.strip() for part in pair.partition("="))
-        if not (name and equals and value):
-            raise UsageError(f"--param {pair}: expected NAME=VALUE, for example --param n=20")
-        if name in values:
-            raise UsageError(f"--param {pair}: got a second value of {name}, expected one")
-        values[name] = value
-    return values
-
-
-def check_engine_name(on: str) -> None:
-    """Raise UsageError for a text that does not name an engine."""
-    if on == INLINE:
-        return
-    from queries.pipeline.spark_settings import MASTER_FORMS, is_master
-
-    if not is_master(on):
-        raise UsageError(f"--on {on}: expected inline, local, or {MASTER_FORMS}")
-
-
-def parse_conf(pairs: Sequence[str]) -> dict[str, str]:
-    """Parse the settings of --conf. Raises UsageError for a wrong setting."""
-    from queries.pipeline.spark_settings import parse_settings
-
-    try:
-        return parse_settings(pairs)
-    except ValueError as error:
-        raise UsageError(f"--conf: {error}") from error
-
-
-def add_archive_option(settings: Mapping[str, str], archive: Path | None, master: str) -> dict[str, str]:
-    """Add the settings for --archive. Raises UsageError if an archive cannot be used."""
-    if archive is None:
-        return {**settings}
-    from queries.pipeline.spark_settings import add_archive
-
-    try:
-        return add_archive(settings, archive, master)
-    except ValueError as error:
-        raise UsageError(f"--archive: {error}") from error
-
-
-def load_functions(files: list[Path]) -> None:
-    """Execute the files of --functions, which define functions and aggregates. Raises FunctionError."""
-    from lowlevel.expressions.user_functions import load
-
-    for file in files:
-        load(file)
 
 
 class WithoutPandas:
@@ -315,13 +256,13 @@ def query(
     settings = add_archive_option(settings, archive, on)
     if slots is not None and (slots < 8 or slots & (slots - 1)):
         raise UsageError(f"--slots {slots}: expected a power of two, at least 8")
-    kind = _format_of(format, None if several else output)
+    kind = format_of(format, None if several else output)
     if several:
-        _check_several(kind, output)
+        check_several(kind, output)
     if plot is not None:
-        _check_plot(plot, several)
+        check_plot(plot, several)
     if changes is not None:
-        _check_changes(changes, kind, several, plot)
+        check_changes(changes, kind, several, plot)
     if raw_csv and kind is not Format.CSV:
         raise UsageError(f"--raw-csv: got --format {kind}, expected --format csv")
     if kind in BINARY and output is None and sys.stdout.isatty():
@@ -365,7 +306,7 @@ def query(
             raise UsageError(f"{source} and {wrong}: expected {expected}")
         tables = _tables_of(schema, files, bindings, (on, settings))
         drawing = (plot, output is not None or format is not None)
-        _check_outputs({"--output": output, "--plot": plot, "--final-to": final_to}, [*results, *tables.paths])
+        check_outputs({"--output": output, "--plot": plot, "--final-to": final_to}, [*results, *tables.paths])
         _answer_tables(tables, queries[0], params, (kind, output, times, raw_csv, stats), changes, drawing, final_to)
         return
     inline_options = {"--follow": follow, "--slack": slack, "--lull": lull, "--threads": threads}
@@ -394,7 +335,7 @@ def query(
             raise UsageError(f"{name} {file}: got {problem}, expected one query and the inline engine")
     outputs = {"--output": output, "--plot": plot, "--final-to": final_to}
     outputs |= {"--packets-to": packets_to, "--partial-matches": partial_matches}
-    _check_outputs(outputs, [])
+    check_outputs(outputs, [])
     for name, file in (("--packets-to", packets_to), ("--partial-matches", partial_matches)):
         if file is not None and final_to is not None:
             raise UsageError(f"--final-to {final_to}: got {name} {file} too, expected one of them")
@@ -429,7 +370,7 @@ def query(
         from dashboards.evidence import Evidence
 
         evidence = Evidence(packets_to, plans, inputs, layer)
-    _check_outputs(outputs, [source.path for source in inputs])
+    check_outputs(outputs, [source.path for source in inputs])
     if on != INLINE:
         _refuse_inline_options(on, inputs, inline_options)
         compile_kernels()
@@ -442,7 +383,7 @@ def query(
     live = any(is_live(source) for source in inputs)
     if plot is not None:
         _refuse_live("--plot reads complete inputs", inputs)
-    drawn, form = _Drawing(plan, plot, output is not None or format is not None), _change_writer(plan, changes)
+    drawn, form = Drawing(plan, plot, output is not None or format is not None), change_writer(plan, changes)
     final_rows = None
     if final_to is not None:
         from dashboards.final_rows import FinalRows
@@ -559,7 +500,7 @@ def _answer_tables(
         from dashboards.final_rows import final_format
 
         final_kind = final_format(final_to, plan)
-    drawn, form = _Drawing(plan, *drawing), _change_writer(plan, changes)
+    drawn, form = Drawing(plan, *drawing), change_writer(plan, changes)
     with interrupt_at_sigterm(), start() as result:
         with progress_bar() as bar, open_output(output) as sink:
             if bar is not None:
@@ -584,94 +525,6 @@ def _answer_tables(
             write_answer(final_plan, final.batches, final_kind, sink, style=times)
 
 
-def _check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[str | Path]) -> None:
-    """Raise UsageError if two options write the same file, or one writes an input. `outputs`: files by option.
-
-    Files are the same also if links or other paths lead to them. Pipes and devices may be given twice.
-    """
-    uses = {_file_of(path): f"the input {path}" for path in inputs}
-    for name, path in outputs.items():
-        if path is None or (path.exists() and not path.is_file()):
-            continue
-        use = uses.setdefault(_file_of(path), f"the file of {name}")
-        if use != f"the file of {name}":
-            raise UsageError(f"{name} {path}: got {use}, expected another file")
-
-
-def _file_of(path: str | Path) -> object:
-    """Return device and number of a file; its absolute path if it does not exist."""
-    try:
-        status = os.stat(path)  # noqa: PTH116
-    except (OSError, ValueError):  # a glob, or a text with the character 0
-        return os.path.realpath(path) if "\0" not in str(path) else path
-    return status.st_dev, status.st_ino
-
-
-def _check_changes(form: ChangeForm, kind: Format, several: bool, plot: Path | None) -> None:
-    """Raise UsageError for options that cannot be combined with a format of changes."""
-    if several:
-        raise UsageError(f"--changes {form}: got several queries, expected one")
-    if plot is not None or kind is Format.OPENMETRICS:
-        given = "--plot" if plot is not None else f"--format {kind}"
-        raise UsageError(f"--changes {form} with {given}: samples and plots cannot be corrected")
-    if form is ChangeForm.DEBEZIUM and kind in (Format.TABLE, Format.CSV):
-        raise UsageError(
-            f"--changes {form} with --format {kind}: rows are in envelopes, expected --format json, arrow or parquet"
-        )
-
-
-def _change_writer(plan: Plan, form: ChangeForm | None) -> ChangeWriter | None:
-    """Return the writer of a format of changes; None if `form` is None.
-
-    Raises InputError if the plan has no such format.
-    """
-    if form is None:
-        return None
-    from dashboards.output.change_forms import ChangeWriter
-
-    return ChangeWriter(plan, form)
-
-
-def _check_plot(plot: Path, several: bool) -> None:
-    """Raise an error if the plot cannot be drawn, before the inputs are read."""
-    from dashboards.plots.drawing import require_matplotlib
-    from dashboards.plots.plot_file import check_plot_file
-
-    if several:
-        raise UsageError(f"--plot {plot}: got several queries, expected one")
-    check_plot_file(plot)
-    require_matplotlib("--plot")
-
-
-class _Drawing:
-    """The option --plot: collects the rows of the answer and draws them. Without the option it does nothing."""
-
-    def __init__(self, plan: Plan, path: Path | None, prints: bool) -> None:
-        """Draw into `path`. `prints`: the user also wants the rows. Raises PlotError if the plan cannot be drawn."""
-        self._path, self._rows = path, None
-        if path is not None:
-            from dashboards.plots.answer_charts import AnswerRows
-
-            self._rows = AnswerRows(plan)
-        self.writes_rows = path is None or prints
-
-    def collect(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches, and store them for the plot."""
-        return batches if self._rows is None else self._rows.collect(batches)
-
-    def read(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Read all batches without printing them."""
-        for _ in batches:
-            pass
-
-    def write(self) -> None:
-        """Draw the rows, and print a message about the plot to standard error."""
-        if self._path is not None and self._rows is not None:
-            from dashboards.plots.plot_file import write_plot
-
-            print(escape(write_plot(self._path, self._rows)), file=sys.stderr)
-
-
 @contextlib.contextmanager
 def _show_progress(run: InlineRun) -> Iterator[None]:
     """Show the progress of a sub-query, which reads the whole input before the query itself."""
@@ -683,53 +536,6 @@ def _show_progress(run: InlineRun) -> Iterator[None]:
     with interrupt_at_sigterm(), progress_bar(detail=lambda: "sub-query") as bar:
         run.progress = bar
         yield
-
-
-def _format_of(format: Format | None, output: Path | None) -> Format:  # noqa: A002
-    """Return the given format, by default the format of the output file's suffix, or TABLE without an output file."""
-    if format is not None:
-        return format
-    if output is None or not output.suffix or (output.exists() and not output.is_file()):
-        return Format.TABLE
-    suffix = output.suffix.lower()
-    if suffix in COMPRESSED:
-        raise UsageError(f"--output {output}: results are not compressed; expected a name without {suffix}")
-    if suffix not in SUFFIXES:
-        known = ", ".join(SUFFIXES)
-        raise UsageError(f"--output {output}: unknown suffix {suffix}; expected {known}, or --format")
-    return SUFFIXES[suffix]
-
-
-def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Divide words into inputs and queries. The last word is a query, and so is each word that begins like a query.
-
-    >>> split_words(["a.pcap", "@floods", "select count(*) from packets"])
-    (['a.pcap'], ['@floods', 'select count(*) from packets'])
-    """
-
-    def is_query(word: str) -> bool:
-        return word.endswith((".gsql", ".eql", ".yml", ".yaml")) or (QUERY.match(word) is not None and not exists(word))
-
-    first = len(words) - 1
-    while first > 0 and is_query(words[first - 1]):
-        first -= 1
-    return [*words[:first]], [*words[first:]]
-
-
-def exists(path: str) -> bool:
-    """Return True if the path exists. A query may be too long for a path; Path.exists would raise an error."""
-    return os.path.exists(path)  # noqa: PTH110
-
-
-def _check_several(kind: Format, output: Path | None) -> None:
-    """Raise UsageError for options that cannot be combined with several queries."""
-    if output is None and kind is not Format.TABLE:
-        raise UsageError(f"--format {kind}: got several queries for one output, expected -o FOLDER")
-    if output is not None and (str(output) == "-" or (output.exists() and not output.is_dir())):
-        raise UsageError(f"--output {output}: got several queries, expected a folder for their answers")
-    if output is not None and output.suffix.lower() in SUFFIXES and not output.exists():
-        example = f"-o {output.stem} --format {SUFFIXES[output.suffix.lower()]}"
-        raise UsageError(f"--output {output}: got a file for several queries, expected a folder, such as {example}")
 
 
 def _refuse_live(reason: str, inputs: Sequence[Input]) -> None:

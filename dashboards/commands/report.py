@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from dashboards.command_arguments import NO_INPUT, parse_bindings
 from dashboards.command_options import Argument, Option, UsageError
-from dashboards.commands.query import NO_INPUT, parse_bindings
 
 
 def report(

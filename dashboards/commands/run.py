@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from capture.errors import WiretideError
+from dashboards.command_arguments import add_archive_option, parse_conf
 from dashboards.command_options import Argument, Option, UsageError
-from dashboards.commands.query import add_archive_option, parse_conf
 from dashboards.output.log_lines import LogFormat, make_printer, print_document, print_line
 from queries.pipeline.spark_settings import MASTER_FORMS, is_master
 

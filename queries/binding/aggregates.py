@@ -31,6 +31,7 @@ from highlevel.aggregation import (
     result_type,
 )
 from highlevel.windows.kind import AnyWindow, LifetimeWindow, SessionWindow, SlidingWindow, TupleWindow
+from lowlevel.expressions.computed_texts import find_computed_text, spelled_values
 from lowlevel.expressions.tree import (
     SHARE_PREFIX,
     AtEnd,
@@ -46,8 +47,6 @@ from lowlevel.expressions.tree import (
     Variance,
     WideSum,
     columns_of,
-    find_computed_text,
-    spelled_values,
     transform,
     width_of,
 )

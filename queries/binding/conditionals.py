@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 
+from lowlevel.expressions.computed_texts import find_computed_text
 from lowlevel.expressions.tree import (
     Binary,
     Conditional,
@@ -13,7 +14,6 @@ from lowlevel.expressions.tree import (
     IsNull,
     Literal,
     Unary,
-    find_computed_text,
 )
 from lowlevel.expressions.types import NUMBERS, Op, Type, key_type
 from queries.binding.comparisons import Operand, compare

@@ -13,6 +13,7 @@ from typing import cast
 
 from highlevel.aggregation import BOUNDS, LATE, Aggregation, Detail, Folding, Output, Selection, SelectionKind
 from highlevel.windows.kind import WHOLE_INPUT, LifetimeWindow, SessionWindow, TupleWindow
+from lowlevel.expressions.computed_texts import find_computed_text, spelled_values
 from lowlevel.expressions.tree import (
     Binary,
     Call,
@@ -21,8 +22,6 @@ from lowlevel.expressions.tree import (
     Literal,
     columns_of,
     computed_column,
-    find_computed_text,
-    spelled_values,
     transform,
 )
 from lowlevel.expressions.types import Op, Type

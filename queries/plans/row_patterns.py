@@ -8,11 +8,9 @@ An arc to a state of a variable has the condition of the variable as fence, and 
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import permutations
-from typing import NamedTuple
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
@@ -45,6 +43,7 @@ from lowlevel.expressions.tree import (
 from lowlevel.expressions.types import Op, Type
 from queries.binding.names import Names, Scope
 from queries.binding.row_patterns import RowPatternBinder
+from queries.plans.pattern_positions import Positions
 from queries.plans.relations import (
     LinkRelation,
     NamedTable,
@@ -58,15 +57,6 @@ from queries.text import tree
 from queries.text.errors import QueryError
 
 ONE_ROW = tree.RowsPerMatch.ONE
-
-MAX_STATES = 2_000
-"""States of an automaton: variables of a pattern, repeated ones as often as their quantifiers state."""
-
-MAX_PARTS = 100_000
-"""Parts of a pattern, those without a row included, repeated ones as often as their quantifiers state."""
-
-MAX_ARCS = 20_000
-"""Arcs of an automaton: for each variable of a pattern, the variables that may follow it."""
 
 START = "start"
 
@@ -310,194 +300,6 @@ def _skip(clause: tree.MatchRecognize, binder: RowPatternBinder) -> tuple[SkipRu
     return SkipRule.TO_FIELD, binder.row_of(variable, first=clause.skip.rule == "FIRST")
 
 
-class _Following(NamedTuple):
-    """The positions that can follow a node, the preferred ones first, and whether the pattern may end there.
-
-    `may_end_last`: the pattern may end there if no row of the partition follows.
-    """
-
-    positions: list[int]
-    may_end: bool
-    may_end_last: bool
-
-
-class _Place(NamedTuple):
-    """A node that is reached without a row.
-
-    `is_last`: `$` is before it, so no row may follow. `begun`: the quantifiers whose repetition has begun, and has no
-    row so far.
-    """
-
-    node: int
-    is_last: bool
-    begun: frozenset[int]
-
-
-class _Positions:
-    """The variables of a pattern as positions, and for each position what follows it in the order of preference."""
-
-    def __init__(self, sql: str, start: int) -> None:
-        self._sql = sql
-        self._start = start
-        self.variables: list[str] = []
-        self.exits: list[int] = []
-        """The node after each position."""
-        self._targets: list[list[int]] = [[]]
-        """The nodes that follow each node without a row, first ones preferred. Node 0 is the end of the pattern."""
-        self._position_of: dict[int, int] = {}
-        self._anchors: dict[int, tree.PatternAnchor] = {}
-        """The nodes of `^` and `$`."""
-        self._repeats: dict[int, int] = {}
-        """The nodes at which a quantifier begins a repetition or ends, with the node after the quantifier."""
-        self._ends: dict[int, int] = {}
-        """The nodes after a repetition, with the node at which it has begun."""
-        self._parts = 0
-        self.excluded: set[int] = set()
-        """Positions whose rows are excluded."""
-        self._exclusions = 0
-
-    def add(self, pattern: tree.RowPattern, after: int) -> int:
-        """Return the node at which a pattern begins, which `after` follows."""
-        self._parts += 1
-        if self._parts > MAX_PARTS:
-            expected = "smaller numbers in { }, or a shorter PERMUTE"
-            raise QueryError(f"a pattern of more than {MAX_PARTS} parts", self._sql, self._start, expected)
-        match pattern:
-            case tree.PatternVariable(word):
-                if len(self.variables) == MAX_STATES:
-                    expected = f"at most {MAX_STATES}: smaller numbers in {{ }}, or count(A.*) in DEFINE"
-                    raise QueryError(f"a pattern of more than {MAX_STATES} variables", self._sql, self._start, expected)
-                node = self._node([])
-                self._position_of[node] = len(self.variables)
-                if self._exclusions:
-                    self.excluded.add(len(self.variables))
-                self.variables.append(word.text)
-                self.exits.append(after)
-                return node
-            case tree.PatternSequence(parts):
-                for part in reversed(parts):
-                    after = self.add(part, after)
-                return after
-            case tree.PatternChoice(parts):
-                return self._node([self.add(part, after) for part in parts])
-            case tree.PatternPermutation(parts):
-                return self.add(_orders(parts), after)
-            case tree.PatternAnchor():
-                node = self._node([after])
-                self._anchors[node] = pattern
-                return node
-            case tree.PatternExclusion(part):
-                self._exclusions += 1
-                node = self.add(part, after)
-                self._exclusions -= 1
-                return node
-            case tree.PatternRepeat(part, least, most, is_reluctant):
-                return self._repeat(part, least, most, is_reluctant, after)
-
-    def _repeat(self, part: tree.RowPattern, least: int, most: int | None, is_reluctant: bool, after: int) -> int:
-        if most is None:
-            loop = self._node([])
-            begin = self._repetition(part, loop, loop, after, is_reluctant)
-            node, copies = (loop, least) if least == 0 else (begin, least - 1)
-        else:
-            node, copies = after, least
-            for _ in range(most - least):
-                repeat, following = self._node([]), node
-                self._repetition(part, repeat, following, after, is_reluctant)
-                node = repeat
-        for _ in range(copies):
-            node = self.add(part, node)
-        return node
-
-    def _repetition(self, part: tree.RowPattern, repeat: int, following: int, after: int, is_reluctant: bool) -> int:
-        """Let the node `repeat` begin a repetition, which `following` follows, or end. Return where it begins."""
-        end = self._node([following])
-        self._ends[end] = repeat
-        begin = self.add(part, end)
-        self._repeats[repeat] = after
-        self._targets[repeat] = [after, begin] if is_reluctant else [begin, after]
-        return begin
-
-    def _node(self, targets: list[int]) -> int:
-        self._targets.append(targets)
-        return len(self._targets) - 1
-
-    def reachable(self, first: Sequence[int]) -> list[int]:
-        """Return the positions that can be reached, `first` ones before those that follow them."""
-        order, arcs = dict.fromkeys(first), len(first)
-        waiting = deque(first)
-        while waiting:
-            following = self.following(self.exits[waiting.popleft()]).positions
-            arcs += len(following)
-            if arcs > MAX_ARCS:
-                expected = (
-                    f"at most {MAX_ARCS}: fewer optional parts in sequence, such as A{{,9}} in place of (A?){{9}}"
-                )
-                raise QueryError(f"a pattern with more than {MAX_ARCS} arcs", self._sql, self._start, expected)
-            waiting += [each for each in following if each not in order]
-            order |= dict.fromkeys(following)
-        return list(order)
-
-    def following(self, node: int) -> _Following:
-        """Return what follows a node after the first row."""
-        return self._following(node, "$")
-
-    def anchor_starts(self) -> list[int]:
-        """Return the places of anchors in the text."""
-        return sorted(anchor.start for anchor in self._anchors.values())
-
-    def beginning(self, node: int, *, is_first: bool) -> _Following:
-        """Return what follows a node before the first row of a match, the first row of the partition or another one."""
-        return self._following(node, "^" if is_first else "")
-
-    def _following(self, node: int, possible: str) -> _Following:
-        """Return what follows a node, with the anchor that can be true there.
-
-        Positions that are less preferred than the end are left out, because the shorter match is preferred to them.
-        A repetition of no row is the last one of its quantifier.
-        """
-        positions, visited, may_end_last = dict[int, None](), set[_Place](), False
-        waiting = [_Place(node, False, frozenset())]
-        while waiting:
-            place = waiting.pop()
-            if place in visited:
-                continue
-            visited.add(place)
-            node, is_last, begun = place
-            if node == 0 and not is_last:
-                return _Following(list(positions), True, False)
-            may_end_last |= node == 0
-            if node in self._position_of and not is_last:
-                positions[self._position_of[node]] = None
-            anchor = self._anchors.get(node)
-            if anchor is not None and anchor.text != possible:
-                continue
-            targets = self._targets[node]
-            repeat = self._ends.get(node)
-            if repeat in begun:
-                targets, begun = [self._repeats[repeat]], begun - {repeat}
-            after, is_last = self._repeats.get(node), is_last or (anchor is not None and possible == "$")
-            waiting += [
-                _Place(target, is_last, begun if after in (None, target) else begun | {node})
-                for target in reversed(targets)
-            ]
-        return _Following(list(positions), False, may_end_last)
-
-
-def _orders(parts: Sequence[tree.RowPattern]) -> tree.RowPattern:
-    """Return all orders of patterns, preferred ones first. Orders of variables share their beginnings."""
-    if len(parts) == 1:
-        return parts[0]
-    if not all(isinstance(part, tree.PatternVariable) for part in parts):
-        return tree.PatternChoice(tuple(tree.PatternSequence(order) for order in permutations(parts)))
-    return tree.PatternChoice(
-        tuple(
-            tree.PatternSequence((first, _orders([*parts[:place], *parts[place + 1 :]])))
-            for place, first in enumerate(parts)
-        )
-    )
-
-
 def _automaton(
     sql: str,
     clause: tree.MatchRecognize,
@@ -511,7 +313,7 @@ def _automaton(
     `read`: the fields that measures and SKIP need.
     """
     start = clause.keyword.start
-    positions = _Positions(sql, start)
+    positions = Positions(sql, start)
     begin = positions.add(clause.pattern, 0)
     first, later = (positions.beginning(begin, is_first=is_first) for is_first in (True, False))
     order = positions.reachable(list(dict.fromkeys(first.positions + later.positions)))

@@ -14,8 +14,8 @@ import pytest
 
 import wiretide
 from lowlevel.expressions.columns import AddressVector, Vector
+from lowlevel.expressions.computed_texts import spelled_values
 from lowlevel.expressions.evaluate import evaluate
-from lowlevel.expressions.tree import spelled_values
 from lowlevel.expressions.types import Type
 from queries.gsql import compile_query
 from queries.text.errors import QueryError

@@ -11,7 +11,7 @@ import pytest
 import wiretide
 from capture.errors import InputError
 from dashboards import many_queries
-from dashboards.commands.query import split_words
+from dashboards.command_arguments import split_words
 from dashboards.many_queries import query_names
 from queries.text.errors import QueryError
 from tests.harness.command_line import run
