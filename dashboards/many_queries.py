@@ -32,29 +32,6 @@ SPILL_BYTES = 4 << 20
 """Bytes of a result above which it is stored in a temporary file."""
 
 
-def query_names(texts: Sequence[str]) -> list[str]:
-    """Return a name for each query: that of a ready query (`@NAME`) or of its file, otherwise its position from 1 on.
-
-    >>> query_names(["@floods", "SELECT count(*) FROM packets", "@floods", "sql/talkers.gsql"])
-    ['floods', 'query-2', 'floods-2', 'talkers']
-    """
-    from queries.query_text import SUFFIXES
-
-    names: list[str] = []
-    for number, text in enumerate(map(str.strip, texts), 1):
-        name = f"query-{number}"
-        if text.startswith("@"):
-            name = text.removeprefix("@").lower()
-        elif text.endswith(SUFFIXES) and "\n" not in text:
-            name = Path(text).stem
-        same = names.count(name)
-        while name in names:
-            same += 1
-            name = f"{name.removesuffix(f'-{same - 1}')}-{same}"
-        names.append(name)
-    return names
-
-
 @dataclass(frozen=True)
 class Style:
     """The format of answers. `times`: the form of times, by default that of the format. `raw_csv`: exact texts."""

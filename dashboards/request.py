@@ -137,8 +137,7 @@ def texts_of(queries: Sequence[str], params: Mapping[str, object] | None) -> dic
 
     Each of `params` is a parameter of at least one of them. Raises QueryError for an unknown query or parameter.
     """
-    from dashboards.many_queries import query_names
-    from queries.query_text import parameter_names, query_text
+    from queries.query_text import parameter_names, query_names, query_text
     from queries.text.errors import QueryError
 
     params, texts, known = params or {}, {}, set[str]()

@@ -6,7 +6,7 @@ queries are plain GSQL.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from capture.errors import InputError
@@ -88,3 +88,24 @@ def _text(sql: str) -> str:
 
         return sigma_to_sql(text)
     return text
+
+
+def query_names(texts: Sequence[str]) -> list[str]:
+    """Return a name for each query: that of a ready query (`@NAME`) or of its file, otherwise its position from 1 on.
+
+    >>> query_names(["@floods", "SELECT count(*) FROM packets", "@floods", "sql/talkers.gsql"])
+    ['floods', 'query-2', 'floods-2', 'talkers']
+    """
+    names: list[str] = []
+    for number, text in enumerate(map(str.strip, texts), 1):
+        name = f"query-{number}"
+        if text.startswith("@"):
+            name = text.removeprefix("@").lower()
+        elif text.endswith(SUFFIXES) and "\n" not in text:
+            name = Path(text).stem
+        same = names.count(name)
+        while name in names:
+            same += 1
+            name = f"{name.removesuffix(f'-{same - 1}')}-{same}"
+        names.append(name)
+    return names

@@ -1,8 +1,8 @@
 """The tree is the pipeline: proved by reading the sources, not by importing them.
 
-Each folder imports only from itself and from folders to its left. Only `highlevel/spark` imports pyspark; only the
-traffic generator and the tests import packet libraries. The top folder contains no other modules, and no file names the
-machine on which it was written.
+Each folder imports only from itself and from folders to its left, and imports have no cycle. Only `highlevel/spark`
+imports pyspark; only the traffic generator and the tests import packet libraries. The top folder contains no other
+modules, and no file names the machine on which it was written.
 """
 
 import ast
@@ -121,6 +121,52 @@ def test_an_import_in_the_wrong_direction_is_seen(name: str, source: str) -> Non
 )
 def test_an_import_to_the_left_is_fine(name: str, source: str) -> None:
     assert wrong_imports(name, source) == []
+
+
+def find_cycle(imported: dict[str, set[str]]) -> list[str]:
+    """A cycle in a graph of modules, from a module to itself. Empty if there is none."""
+    checked: set[str] = set()
+    for start in imported:
+        chain, choices = [start], [iter(sorted(imported[start]))]
+        while chain:
+            module = next(choices[-1], None)
+            if module in chain:
+                return [*chain[chain.index(module) :], module]
+            if module is None:
+                checked.add(chain.pop())
+                choices.pop()
+            elif module not in checked:
+                chain.append(module)
+                choices.append(iter(sorted(imported.get(module, ()))))
+    return []
+
+
+def test_the_imports_of_modules_have_no_cycle() -> None:
+    """Imports inside functions and under TYPE_CHECKING count too."""
+    sources = {
+        name.removesuffix(".py").replace("/", "."): ast.parse((ROOT / name).read_text("utf-8"))
+        for name in files()
+        if name.endswith(".py") and name.partition("/")[0].removesuffix(".py") in PIPELINE
+    }
+    imported: dict[str, set[str]] = {module: set() for module in sources}
+    for module, source in sources.items():
+        for node in ast.walk(source):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = {f"{node.module}.{alias.name}" for alias in node.names}
+                imported[module] |= (names | {node.module}) & sources.keys()
+    assert find_cycle(imported) == []
+
+
+@pytest.mark.parametrize(
+    ("imported", "cycle"),
+    [
+        ({"a": {"b", "c"}, "b": {"c"}, "c": set()}, []),
+        ({"a": {"b"}, "b": {"c"}, "c": {"b"}}, ["b", "c", "b"]),
+        ({"a": {"a"}}, ["a", "a"]),
+    ],
+)
+def test_a_cycle_is_found(imported: dict[str, set[str]], cycle: list[str]) -> None:
+    assert find_cycle(imported) == cycle
 
 
 def test_nothing_else_lies_at_the_top() -> None:

@@ -12,7 +12,7 @@ import wiretide
 from capture.errors import InputError
 from dashboards import many_queries
 from dashboards.command_arguments import split_words
-from dashboards.many_queries import query_names
+from queries.query_text import query_names
 from queries.text.errors import QueryError
 from tests.harness.command_line import run
 from tests.references.small_captures import icmp, udp, write
