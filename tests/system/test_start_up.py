@@ -35,7 +35,7 @@ print("numpy" in sys.modules, len(os.listdir("/proc/self/task")))
 """
 )
 
-MOST_MODULES = 270
+MOST_MODULES = 260
 """Largest number of modules of this project that a plain query imports. Each takes about 0.2 ms."""
 
 PACKAGES = {"numpy", "pyarrow", "cython_runtime"}
@@ -47,7 +47,13 @@ RARE = {
     *("numba", "llvmlite", "pandas", "pyarrow.compute", "queries.catalogue", "queries.text.script", "queries.explain"),
     *("fractions", "lowlevel.watch.timed_files", "lowlevel.watch.leases"),
     *("queries.plans.joins", "queries.plans.correlated", "queries.plans.set_operations", "queries.plans.sample"),
-    "queries.plans.revisions",
+    *(
+        "queries.plans.revisions",
+        "queries.binding.functions",
+        "highlevel.inline.table_sources",
+        "dashboards.output.table",
+    ),
+    *("json", "difflib", "bz2", "lzma"),
     *("queries.pipeline.spark_settings", "capture.flows.kernels.datagrams", "lowlevel.spool", "highlevel.spark"),
 }
 """Modules that a query of packets with groups does not need."""
@@ -94,7 +100,8 @@ def test_a_wrong_option_is_an_error_before_anything_heavy_is_imported() -> None:
 
 def test_a_plain_query_imports_only_its_command_and_no_part_for_rare_queries(tmp_path: Path) -> None:
     path = write_links(tmp_path, 1)[0].path
-    used = modules("query", path, "SELECT srcIP, count(*) FROM packets GROUP BY srcIP")
+    sql = "SELECT srcIP, count(*) FROM packets GROUP BY srcIP"
+    used = modules("query", path, sql, "--format", "csv")
     assert "highlevel.sliding.aggregate" in used  # the query was answered
     assert used & RARE == set()
     assert {name for name in used if name.startswith("dashboards.commands.")} == {
@@ -105,6 +112,22 @@ def test_a_plain_query_imports_only_its_command_and_no_part_for_rare_queries(tmp
     assert len(own) <= MOST_MODULES, sorted(own)
     others = {name.partition(".")[0] for name in used - own} - sys.stdlib_module_names
     assert {name for name in others if not name.startswith("_")} <= PACKAGES
+
+
+@pytest.mark.parametrize(
+    ("words", "choices"),
+    [
+        ("wiretide qu", ["query", "queries"]),
+        ("wiretide query --form", ["--format"]),
+        ("wiretide query --format par", ["parquet"]),
+    ],
+)
+def test_a_shell_completes_commands_options_and_values(words: str, choices: list[str]) -> None:
+    requested = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_WIRETIDE_COMPLETE": "complete_bash"}
+    command = [sys.executable, "-c", "import sys, wiretide; sys.argv = ['wiretide']; wiretide.main()"]
+    folder = Path(wiretide.__file__).parent
+    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=os.environ | requested)
+    assert run.stdout.split() == choices, run.stderr
 
 
 def test_a_file_of_functions_may_import_pandas_which_other_queries_do_not_load(tmp_path: Path) -> None:
