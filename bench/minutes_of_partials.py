@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.undisturbed import step
-from highlevel.sliding.aggregate import Aggregate
-from highlevel.sliding.bucket import END_WID, FIRST_WID
+from highlevel.sliding.aggregate import END_WID, FIRST_WID, Aggregate
 from lowlevel.expressions.arrow import to_arrow
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type

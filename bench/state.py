@@ -19,8 +19,7 @@ import pyarrow as pa
 from bench.minutes_of_partials import PAIR, QUERIES
 from bench.report import Report
 from bench.setting import Setting
-from highlevel.sliding.aggregate import Aggregate
-from highlevel.sliding.bucket import END_WID, FIRST_WID
+from highlevel.sliding.aggregate import END_WID, FIRST_WID, Aggregate
 from highlevel.spark.state import PartState
 from lowlevel.expressions.arrow import to_arrow
 

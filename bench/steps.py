@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from highlevel.sliding.bucket import END_WID, FIRST_WID
+from highlevel.sliding.aggregate import END_WID, FIRST_WID
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import END, Item, Punctuation
 

@@ -17,8 +17,7 @@ from enum import StrEnum
 import numpy as np
 import pyarrow as pa
 
-from highlevel.sliding.aggregate import Aggregate
-from highlevel.sliding.bucket import END_WID, FIRST_WID
+from highlevel.sliding.aggregate import END_WID, FIRST_WID, Aggregate
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import SubAggregate

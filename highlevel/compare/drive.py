@@ -22,8 +22,7 @@ from highlevel.plan.nodes import Join, Node
 from highlevel.plan.operators.operator import AnyPunctuation, NodeOperator
 from highlevel.plan.operators.windowed import WindowedOperator
 from highlevel.plan.pipeline import Pipeline
-from highlevel.sliding.aggregate import Aggregate
-from highlevel.sliding.operator import SlidingAggregate
+from highlevel.sliding.aggregate import Aggregate, SlidingAggregate
 from lowlevel.punctuation import GraphItem
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from highlevel.groups.merging import list_merge_rules
 from highlevel.groups.table import merge_batches
 from highlevel.operators.meld import UNION
-from highlevel.sliding.operator import SlidingAggregate
+from highlevel.sliding.aggregate import SlidingAggregate
 from highlevel.windows.kind import TupleWindow
 from lowlevel.integer_ranges import Ranges
 from lowlevel.punctuation import END, Item, Punctuation

@@ -20,7 +20,7 @@ import pyarrow as pa
 from capture.lazy_dataclasses import dataclass
 from highlevel.patterns.automaton import Arc
 from lowlevel.punctuation import BEGINNING, END
-from lowlevel.watch.rules import RuleForm
+from lowlevel.watch.contents import RuleForm
 
 
 @dataclass(frozen=True)

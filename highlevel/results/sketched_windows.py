@@ -22,7 +22,7 @@ from highlevel.aggregation import Aggregation, Folding
 from highlevel.groups.merging import MergeRule, list_merge_rules
 from highlevel.groups.table import GroupTable
 from highlevel.results.sketches import MAKERS, Sketch, values_for
-from highlevel.sliding.operator import SlidingAggregate
+from highlevel.sliding.aggregate import SlidingAggregate
 from lowlevel.integer_ranges import Ranges, unite
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 

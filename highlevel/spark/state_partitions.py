@@ -26,8 +26,7 @@ from highlevel.operators.session import EMITTED, LOW, OPEN, SessionAggregate
 from highlevel.plan.fragments import sources_of
 from highlevel.plan.nodes import Leaf, Windowed
 from highlevel.plan.operators.windowed import WindowedOperator
-from highlevel.sliding.aggregate import CLOSED
-from highlevel.sliding.operator import SlidingAggregate
+from highlevel.sliding.aggregate import CLOSED, SlidingAggregate
 from highlevel.spark.checked_files import REMEDY
 from highlevel.spark.errors import FolderError
 from highlevel.spark.fragment_task import FragmentTask

@@ -24,9 +24,8 @@ from highlevel.groups.merging import list_merge_rules
 from highlevel.groups.table import join_batches, merge_batches
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.operators.group_numbers import number_groups
-from highlevel.sliding.aggregate import WID
-from highlevel.sliding.bucket import END_WID, FIRST_WID, Bucket
-from highlevel.sliding.operator import merge_late_partials
+from highlevel.sliding.aggregate import END_WID, FIRST_WID, Bucket, merge_late_partials
+from highlevel.sliding.open_partials import WID
 from highlevel.speculation.consistency import Consistency
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.integer_ranges import Ranges, append_ids, unite

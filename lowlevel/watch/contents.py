@@ -8,6 +8,7 @@ The kernels are functions that numba compiles to machine code.
 from __future__ import annotations
 
 import socket
+from abc import ABC, abstractmethod
 from enum import StrEnum
 from typing import Any
 
@@ -21,7 +22,6 @@ from lowlevel.expressions.address_constants import WIDTH
 from lowlevel.watch.errors import WatchlistError
 from lowlevel.watch.history import COLUMNS, History
 from lowlevel.watch.ranges import AddressRanges, Halves, Numbers, Prefixes
-from lowlevel.watch.rules import RuleForm
 from lowlevel.watch.settings import Setting
 
 # A line is a word and a label:
@@ -199,6 +199,22 @@ class Form(StrEnum):
 
 TIMED = (Form.LIFETIMES, Form.HISTORY)
 """Forms whose rows are true for a time."""
+
+
+class RuleForm(ABC):
+    """The form of a file with rules that a higher layer reads, such as the arcs of an automaton.
+
+    Subclasses are immutable, hashable and picklable, because plans contain them.
+    """
+
+    @abstractmethod
+    def read(self, text: str) -> tuple[object, ...]:
+        """Return the rules of a text. Raises WatchlistError for the first invalid rule."""
+
+    @property
+    @abstractmethod
+    def expected(self) -> str:
+        """The file that is expected, for messages."""
 
 
 @dataclass(frozen=True, slots=True)

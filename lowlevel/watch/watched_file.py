@@ -23,10 +23,9 @@ import numpy as np
 from capture.descriptors import is_shortage
 from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
-from lowlevel.watch.contents import Contents, Form, read_contents
+from lowlevel.watch.contents import Contents, Form, RuleForm, read_contents
 from lowlevel.watch.errors import WatchlistError
 from lowlevel.watch.ranges import Numbers
-from lowlevel.watch.rules import RuleForm
 from lowlevel.watch.settings import Setting
 
 CHECK_INTERVAL = 1.0

@@ -28,7 +28,7 @@ from lowlevel.node.node_watchlists import find_instances, find_watched_files
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import MERGE, SubAggregate
 from lowlevel.table.keys import KeyLayout, code_widths
-from lowlevel.watch.rules import RuleForm
+from lowlevel.watch.contents import RuleForm
 from lowlevel.watch.settings import Setting
 from lowlevel.watch.watched_file import read_watchlist
 from queries.text.printer import expression_text

@@ -34,7 +34,7 @@ from highlevel.baselines.adaptive.store import Store
 from highlevel.baselines.adaptive.thresholds import MemoryModel, ThresholdPolicy
 from highlevel.groups.key_words import Words
 from highlevel.operators.meld import Meld
-from highlevel.sliding.bucket import END_WID, FIRST_WID
+from highlevel.sliding.aggregate import END_WID, FIRST_WID
 from lowlevel.expressions.types import Type
 from lowlevel.integer_ranges import Ranges, unite
 from lowlevel.punctuation import Item, Punctuation

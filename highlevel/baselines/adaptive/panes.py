@@ -17,7 +17,7 @@ import pyarrow as pa
 from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate
 from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER, ThresholdPolicy
 from highlevel.groups.key_words import Words
-from highlevel.sliding.bucket import END_WID, FIRST_WID
+from highlevel.sliding.aggregate import END_WID, FIRST_WID
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import SubAggregate

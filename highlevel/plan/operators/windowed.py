@@ -14,7 +14,7 @@ from highlevel.plan.nodes import Windowed, bound_count
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, single_bound
 from highlevel.plan.operators.row_partials import RowPartials
 from highlevel.results.stages import make_stages
-from highlevel.sliding.operator import SlidingAggregate
+from highlevel.sliding.aggregate import SlidingAggregate
 from highlevel.windows.kind import (
     LandmarkWindow,
     LifetimeWindow,

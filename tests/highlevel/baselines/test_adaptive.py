@@ -23,8 +23,7 @@ from highlevel.baselines.adaptive import store as store_module
 from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate
 from highlevel.baselines.adaptive.layout import GROUP, LAST, NONE, VOLUME, WID
 from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER, ALWAYS_LAZY, ThresholdPolicy, Thresholds
-from highlevel.sliding.aggregate import Aggregate
-from highlevel.sliding.bucket import END_WID, FIRST_WID
+from highlevel.sliding.aggregate import END_WID, FIRST_WID, Aggregate
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.integer_ranges import count

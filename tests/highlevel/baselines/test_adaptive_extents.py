@@ -13,7 +13,7 @@ import pytest
 from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate
 from highlevel.baselines.adaptive.extents import Extents
 from highlevel.baselines.adaptive.thresholds import ALWAYS_LAZY, MemoryModel
-from highlevel.sliding.bucket import END_WID, FIRST_WID
+from highlevel.sliding.aggregate import END_WID, FIRST_WID
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate

@@ -11,7 +11,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from highlevel.sliding.bucket import END_WID, FIRST_WID, Bucket
+from highlevel.sliding.aggregate import END_WID, FIRST_WID, Bucket
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from tests.conftest import Rounds

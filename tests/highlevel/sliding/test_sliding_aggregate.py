@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from highlevel.operators.window_operator import WINDOW_END
-from highlevel.sliding.aggregate import Aggregate
-from highlevel.sliding.operator import SlidingAggregate
+from highlevel.sliding.aggregate import Aggregate, SlidingAggregate
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.integer_ranges import count
 from lowlevel.punctuation import BEGINNING, END, Punctuation

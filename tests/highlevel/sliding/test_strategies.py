@@ -20,8 +20,7 @@ from highlevel.groups.running_totals import RunningTotals
 from highlevel.groups.two_stacks import TwoStacks
 from highlevel.sliding import window_rows
 from highlevel.sliding import window_rows as strategy
-from highlevel.sliding.aggregate import Aggregate
-from highlevel.sliding.bucket import END_WID, FIRST_WID
+from highlevel.sliding.aggregate import END_WID, FIRST_WID, Aggregate
 from highlevel.sliding.window_rows import Strategy, strategy_of
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
