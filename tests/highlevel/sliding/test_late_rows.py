@@ -18,7 +18,7 @@ from highlevel.metrics import LATE_ROWS
 from highlevel.plan.operators.windowed import WindowedOperator
 from highlevel.plan.pipeline import Pipeline
 from highlevel.plan.plan import Plan
-from highlevel.sliding import operator as late_windows
+from highlevel.sliding import aggregate as late_windows
 from lowlevel.punctuation import END, Punctuation
 from queries.gsql import compile_query
 from queries.pipeline.inputs import bind_files
