@@ -30,7 +30,7 @@ from capture.interrupts import uninterrupted
 from capture.open import open_finite
 from highlevel.spark.class_archive import archive_options
 from highlevel.spark.errors import RunError, find_start_failure, make_report
-from highlevel.spark.executors import check_master, wait_for_executors
+from highlevel.spark.executors import check_master, has_executors, wait_for_executors
 from highlevel.spark.java import require_java
 from highlevel.spark.scratch import ScratchFolder
 from highlevel.spark.settings import (
@@ -103,6 +103,8 @@ def start_session(
         if is_relative(python):
             folder, chosen = scratch.path, make_absolute(chosen)
             write_launcher(scratch.path / python)
+        # Another SPARK_HOME may contain another version of pyspark.
+        uses_launcher = starts_jvm and not has_executors(master) and "SPARK_HOME" not in os.environ
         settings = combine_settings(master, partitions, scratch.path if starts_jvm else None, chosen)
         if starts_jvm:
             settings[DRIVER_OPTIONS] += archive_options(java_home, settings[DRIVER_OPTIONS])
@@ -119,6 +121,7 @@ def start_session(
                 # never end.
                 with uninterrupted():
                     start_jvm(jvm_settings, folder)
+                launcher = write_launcher(scratch.path / "python", spark_python_path()) if uses_launcher else None
                 check_known(SparkContext._jvm, chosen)
                 spark = builder.getOrCreate()
         except (Py4JError, PySparkException, OSError) as failure:
@@ -136,6 +139,8 @@ def start_session(
                     if starts_jvm:
                         _end_jvm()
         context = spark.sparkContext
+        if launcher is not None:
+            context.pythonExec = str(launcher)
         _use_counts[context] = 1
         if starts_jvm:
             _jvm_folders[context] = scratch
@@ -174,17 +179,31 @@ def start_jvm(conf: SparkConf, folder: Path | None) -> None:
         SparkContext._ensure_initialized(conf=conf)
 
 
-def write_launcher(path: Path) -> None:
-    """Write a script that starts the Python executable of this process.
+def spark_python_path() -> str:
+    """Return the beginning of the PYTHONPATH of all Python processes that the JVM starts on this machine."""
+    jvm: Any = SparkContext._jvm
+    return str(jvm.org.apache.spark.api.python.PythonUtils.sparkPythonPath())
+
+
+def write_launcher(path: Path, excluded: str = "") -> Path:
+    """Write a script that starts the Python executable of this process. Return its path.
+
+    The script removes `excluded` from the beginning of PYTHONPATH. Spark begins PYTHONPATH with its own copy of
+    pyspark, a zip file without byte code. Each Python process compiles its modules again, which takes half a second.
+    The script lets Python import the same version of pyspark from the environment of this process.
 
     Executors find the Python of an archive by a path relative to their working folder, such as `./wiretide/bin/python`.
     Spark uses the same path for processes that it starts on the driver's machine, which need the Python of the driver.
     This script is at that path there. A symbolic link would not work, because Python would not find its virtual
     environment.
     """
+    lines = ["#!/bin/sh"]
+    if excluded:
+        lines += [f"PYTHONPATH=${{PYTHONPATH#{shlex.quote(excluded)}}}", "export PYTHONPATH=${PYTHONPATH#:}"]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n', "utf-8")
+    path.write_text("\n".join([*lines, f'exec {shlex.quote(sys.executable)} "$@"', ""]), "utf-8")
     path.chmod(0o700)
+    return path
 
 
 @contextmanager

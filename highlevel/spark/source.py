@@ -1,14 +1,14 @@
 """A streaming source for Spark: captures and spools, read as micro-batches of packed partials.
 
 Spark asks a planning process for the end offsets of the next micro-batch, and how to divide it into tasks. Spark stores
-the answer before the first task runs, so a failed micro-batch can be repeated exactly. The planning process scans each
-file once and remembers the index of its blocks; after a restart it scans again. The offset of a capture is the number
-of blocks that have been read, or UNREAD before its first watermark. The offset of a spool is the number of its next
+the answer before the first task runs, so a failed micro-batch can be repeated exactly. The driver scans each file once
+per start, and sends the index of its blocks to the planning process. The offset of a capture is the number of blocks
+that have been read, or UNREAD before its first watermark. The offset of a spool is the number of its next
 segment. Segments may be deleted when Spark reports that its checkpoint contains their results. The offset of a
 partition of a topic is that of its broker.
 
 The watermark of a query WITH CONSISTENCY is computed from all rows of the link so far, but a task reads only some
-blocks. So the planner reads the times of all rows once, as a node does (`lowlevel.watermarks.jumps`), and each task
+blocks. So the driver reads the times of all rows once, as a node does (`lowlevel.watermarks.jumps`), and each task
 continues at the time of the link before its first block. So watermarks do not depend on the division into tasks.
 """
 
@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +37,8 @@ from capture.files.scan import scan
 from capture.lazy_dataclasses import dataclass
 from capture.open import open_mapped
 from capture.topics import Topic, TopicClient
-from highlevel.spark.admission import UNREAD, BlockSelector, divide_blocks, watermark_after
+from highlevel.metrics import PARTIALS_RECEIVED
+from highlevel.spark.admission import FIRST_BLOCKS, UNREAD, BatchGrowth, BlockSelector, divide_blocks, watermark_after
 from highlevel.spark.decompressed_inputs import add_damage
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.python_worker import run_task
@@ -46,6 +48,7 @@ from highlevel.spark.spool_planner import SpoolPlanner
 from highlevel.spark.spool_reading import SpoolRange, read_spool_range
 from highlevel.spark.table_reading import IndexedTable, TableRange, index_table, read_table_range
 from highlevel.spark.topic_reading import MAX_MESSAGES, TopicPlanner, TopicRange, read_topic_range
+from highlevel.spark.totals import TotalsFiles
 from lowlevel.expressions.columns import Vector
 from lowlevel.plan import LowLevelPlan
 from lowlevel.punctuation import BEGINNING
@@ -55,6 +58,11 @@ from lowlevel.watermarks.jumps import JumpGuard, LinkTime
 FORMAT = "wiretide_captures"
 MAX_BYTES = 32 << 20
 """Maximum bytes of the segments of one spool in a micro-batch. Their partials need about three times this memory."""
+
+MAX_PARTIALS = 1 << 20
+"""Maximum expected number of partials for each task of a micro-batch. A partial of an address pair has 13 to about 40
+bytes. A micro-batch with FIRST_BLOCKS blocks of each input may have more partials.
+"""
 
 PACED_BLOCKS = 64
 """Minimum number of blocks of a file in a paced replay.
@@ -67,18 +75,20 @@ With fewer blocks, a short file would have no watermark before its end.
 class StreamSpec:
     """The parameters of the source. A micro-batch is divided into at most `task_count` tasks.
 
-    A micro-batch contains at most `max_blocks` blocks of each capture and `max_bytes` bytes of each spool. `measure`:
-    measure the leaves of the query; then there is only one.
+    A micro-batch contains at most `max_blocks` blocks of each capture and `max_bytes` bytes of each spool. Without
+    `max_blocks`, the number depends on the partials of earlier micro-batches, which are in the folder `totals`
+    (`highlevel.spark.admission.BatchGrowth`). `measure`: measure the leaves of the query; then there is only one.
     """
 
     assignment: InputAssignment
     slots: int
     block_records: int
-    max_blocks: int
+    max_blocks: int | None
     speed: float | None
     task_count: int
     max_bytes: int = MAX_BYTES
     measure: bool = False
+    totals: Path = Path("totals")
 
 
 InputRange = BlockRange | SpoolRange | TableRange | TopicRange
@@ -98,10 +108,11 @@ class CaptureSource(DataSource):
 
     Spark sends the class, and with it the spec, to its own processes, so the spec is never written to a file. A file
     would not be safe: a plan may contain Python functions of the user, which only pickle can store, and whoever can
-    change a pickle file can run any code.
+    change a pickle file can run any code. `captures`: the scanned captures, by the number of the input.
     """
 
     spec: StreamSpec
+    captures: Mapping[int, IndexedCapture]
 
     @classmethod
     def name(cls) -> str:
@@ -114,7 +125,7 @@ class CaptureSource(DataSource):
 
     def streamReader(self, schema: StructType) -> CaptureReader:  # noqa: N802
         """Make the reader of the stream."""
-        return CaptureReader(self.spec)
+        return CaptureReader(self.spec, self.captures)
 
 
 @dataclass(frozen=True)
@@ -133,7 +144,7 @@ class LinkTimes:
 
 @dataclass(frozen=True)
 class IndexedCapture:
-    """What the planner knows about a capture: its record format, length in bytes, index of blocks, and times."""
+    """The result of the scan of a capture: its record format, length in bytes, index of blocks, and times."""
 
     file_format: FileFormat
     size: int
@@ -144,22 +155,14 @@ class IndexedCapture:
 class CaptureReader(DataSourceStreamReader):
     """Plans micro-batches. Only `read` runs in the tasks; it uses only its partition and the spec."""
 
-    def __init__(self, spec: StreamSpec) -> None:
-        """Create a reader. Captures are scanned later, because tasks create readers too."""
+    def __init__(self, spec: StreamSpec, captures: Mapping[int, IndexedCapture]) -> None:
+        """Create a reader. `captures`: the scanned captures, by the number of the input."""
         self.spec = spec
+        self.captures = captures
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickle, without the indexes."""
+        """Return the state for pickle, without the indexes. They may be large, and tasks do not need them."""
         return {"spec": self.spec}
-
-    @cached_property
-    def files(self) -> dict[int, IndexedCapture]:
-        """The scanned captures, by the number of the input. They are scanned in parallel on all cores."""
-        inputs = self.spec.assignment.inputs
-        numbers = [number for number, input_ in enumerate(inputs) if input_.is_capture]
-        files = [open_mapped(inputs[number].path, "the stream engine") for number in numbers]
-        with ThreadPoolExecutor(count_cores(), "scan") as threads:
-            return dict(zip(numbers, threads.map(index_file, files, itertools.repeat(self.spec), numbers), strict=True))
 
     @cached_property
     def tables(self) -> dict[int, IndexedTable]:
@@ -202,12 +205,18 @@ class CaptureReader(DataSourceStreamReader):
     @cached_property
     def admission(self) -> BlockSelector:
         """Selects the next blocks of captures, and the next batches of tables."""
-        return BlockSelector([self.indexes[number] for number in self.indexes], self.spec.max_blocks, self.spec.speed)
+        max_blocks = self.spec.max_blocks or FIRST_BLOCKS
+        return BlockSelector([self.indexes[number] for number in self.indexes], max_blocks, self.spec.speed)
+
+    @cached_property
+    def growth(self) -> BatchGrowth:
+        """Chooses the sizes of micro-batches."""
+        return BatchGrowth(len(self.indexes), MAX_PARTIALS * self.spec.task_count)
 
     @cached_property
     def indexes(self) -> dict[int, Index]:
         """The blocks of each capture and the batches of each table, by the number of the input."""
-        return {number: capture.index for number, capture in self.files.items()} | {
+        return {number: capture.index for number, capture in self.captures.items()} | {
             number: table.index for number, table in self.tables.items()
         }
 
@@ -236,6 +245,8 @@ class CaptureReader(DataSourceStreamReader):
         """Return the end offsets of the next micro-batch. Inputs that no query reads keep their offsets."""
         keys, now = self._keys(), time.monotonic_ns()
         start = self._add_new_inputs(start)
+        if self.spec.max_blocks is None and self.spec.speed is None and self.indexes:
+            self.admission.max_blocks = self._choose_max_blocks()
         block_positions = self.admission.select_blocks([start[keys[number]] for number in self.indexes], now)
         spool_positions = [start[keys[number]] for number in self.spools]
         waiting_segments = [
@@ -251,6 +262,14 @@ class CaptureReader(DataSourceStreamReader):
             for number, topic in self.topics.items()
         }
         return start | {key: end_positions[number] for number, key in enumerate(keys)}
+
+    def _choose_max_blocks(self) -> int:
+        """Return the maximum number of blocks of each input in the next micro-batch."""
+        files = TotalsFiles(self.spec.totals)
+        totals = files.load(files.last_batch_id())
+        input_ids = [self.spec.assignment.input_ids[number] for number in self.indexes]
+        blocks = sum(totals.progress[input_id][0] for input_id in input_ids if input_id in totals.progress)
+        return self.growth.next_blocks(blocks, int(totals.samples.total(PARTIALS_RECEIVED)))
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
         """Return the end offsets of all available data, for Spark's progress reports."""
@@ -281,9 +300,9 @@ class CaptureReader(DataSourceStreamReader):
             if key in end and (end[key] != start[key] or number in self.topics)
         }
         tasks: list[list[InputRange]] = [[] for _ in range(task_count)]
-        for task, block_range in self._block_ranges({n: positions[n] for n in positions if n in self.files}):
+        for task, block_range in self._block_ranges({n: positions[n] for n in positions if n in self.captures}):
             tasks[task].append(block_range)
-        others = [number for number in positions if number not in self.files]
+        others = [number for number in positions if number not in self.captures]
         input_ranges = itertools.chain.from_iterable(
             self._ranges(number, *positions[number], max(1, task_count // len(others))) for number in others
         )
@@ -307,7 +326,7 @@ class CaptureReader(DataSourceStreamReader):
         block_counts = [end - max(start, 0) for start, end in positions.values()]
         divided = divide_blocks(block_counts, self.spec.task_count)
         for (number, (start, _)), input_ranges in zip(positions.items(), divided, strict=True):
-            file = self.files[number]
+            file = self.captures[number]
             index = file.index
             for task, begin, end in input_ranges:
                 first, last = max(start, 0) + begin, max(start, 0) + end
@@ -357,7 +376,16 @@ class CaptureReader(DataSourceStreamReader):
         return self.spec.assignment.offset_keys
 
 
-def index_file(file: Capture, spec: StreamSpec, input_number: int) -> IndexedCapture:
+def index_captures(spec: StreamSpec) -> dict[int, IndexedCapture]:
+    """Scan the captures of a stream, in parallel on all cores. Return them by the number of the input."""
+    inputs = spec.assignment.inputs
+    numbers = [number for number, input_ in enumerate(inputs) if input_.is_capture]
+    files = [open_mapped(inputs[number].path, "the stream engine") for number in numbers]
+    with ThreadPoolExecutor(count_cores(), "scan") as threads:
+        return dict(zip(numbers, threads.map(_index_file, files, itertools.repeat(spec), numbers), strict=True))
+
+
+def _index_file(file: Capture, spec: StreamSpec, input_number: int) -> IndexedCapture:
     """Scan the capture of an input, into blocks of at most `block_records` records; smaller ones for a paced replay."""
     index = scan(file, spec.block_records)
     if spec.speed is not None and 0 < index.records < PACED_BLOCKS * spec.block_records:
@@ -368,11 +396,11 @@ def index_file(file: Capture, spec: StreamSpec, input_number: int) -> IndexedCap
     return IndexedCapture(file.format, len(file.data), add_damage(index, file.path), link_times)
 
 
-def open_stream(spark: SparkSession, spec: StreamSpec) -> Any:
-    """Return the streaming DataFrame with the packed rows of the inputs of `spec`."""
+def open_stream(spark: SparkSession, spec: StreamSpec, captures: Mapping[int, IndexedCapture]) -> Any:
+    """Return the streaming DataFrame with the packed rows of the inputs of `spec`. `captures`: of `index_captures`."""
     # The spec cannot be an option of the source: Spark matches options against a recursive pattern, and a long text
     # overflows the stack.
-    spark.dataSource.register(type("BoundCaptureSource", (CaptureSource,), {"spec": spec}))
+    spark.dataSource.register(type("BoundCaptureSource", (CaptureSource,), {"spec": spec, "captures": captures}))
     return spark.readStream.format(FORMAT).load()
 
 

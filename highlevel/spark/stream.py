@@ -57,7 +57,7 @@ from highlevel.spark.run_identity import (
     describe_run,
 )
 from highlevel.spark.session import JVM_END_SECONDS, convert_jvm_failures, make_jvm_error, read_jvm_end
-from highlevel.spark.source import MAX_BYTES, StreamSpec, open_stream
+from highlevel.spark.source import MAX_BYTES, IndexedCapture, StreamSpec, index_captures, open_stream
 from highlevel.spark.spool_planner import report_earlier_runs
 from highlevel.spark.topic_reading import check_topic
 from highlevel.spark.totals import Totals
@@ -73,7 +73,6 @@ sends at most this number of rows; `StreamRun.rests` contains the others, added 
 """
 
 PACED_BLOCK_RECORDS = 1024
-MAX_BLOCKS = 256
 
 
 class StreamRun:
@@ -84,7 +83,9 @@ class StreamRun:
     `keep_results`: results are deleted this many ns after the end of their window, None: never. `partitions` is the
     number of operator partitions, and `slots` the size of each low-level table. `speed` is in seconds of capture per
     wall second, None: as fast as possible. A micro-batch reads at most `max_blocks` blocks of `block_records` records
-    of each capture, `max_bytes` bytes of each spool, and 262,144 messages of each partition of a topic. Captures are
+    of each capture, `max_bytes` bytes of each spool, and 262,144 messages of each partition of a topic. Without
+    `max_blocks` a paced micro-batch reads at most 256 blocks; others read 256 to 2,048 blocks of each capture, so that
+    they have at most a million partials for each task (`highlevel.spark.admission`). Captures are
     finite. A spool ends when its node closes it; the run waits for a spool that does not exist yet. A topic does not
     end. Each partition needs memory for the partials of one micro-batch and for its open windows.
     """
@@ -99,7 +100,7 @@ class StreamRun:
         partitions: int = 2,
         slots: int = TABLE_SLOTS,
         speed: float | None = None,
-        max_blocks: int = MAX_BLOCKS,
+        max_blocks: int | None = None,
         block_records: int | None = None,
         max_bytes: int = MAX_BYTES,
         keep_results: int | None = None,
@@ -189,6 +190,7 @@ class StreamRun:
         self._trigger = trigger or {}
         self._measured_batches: dict[int, tuple[list[Measurement], list[float]]] = {}
         self._figures = QueryFigures()
+        self._captures: dict[int, IndexedCapture] | None = None
         self._copies = WatchedCopies(plans, self.folder, self.say)
 
     @property
@@ -301,6 +303,7 @@ class StreamRun:
             task_count=spark.sparkContext.defaultParallelism,
             max_bytes=self.max_bytes,
             measure=self._measure,
+            totals=self.folder / "totals",
         )
         self._processor = BatchProcessor(
             self.folder,
@@ -311,14 +314,20 @@ class StreamRun:
             say=self.say,
         )
         make_private_folder(self.folder / "checkpoint")
-        self._query = self._start_query(spark, spec)
+        if self._captures is None:  # after a failure, the index is used again
+            self._captures = index_captures(spec)
+        self._query = self._start_query(spark, spec, self._captures)
 
-    def _start_query(self, spark: SparkSession, spec: StreamSpec) -> StreamingQuery:
+    def _start_query(
+        self, spark: SparkSession, spec: StreamSpec, captures: Mapping[int, IndexedCapture]
+    ) -> StreamingQuery:
         """Start the query from its checkpoint. Try again if Spark cannot start a process."""
         self._repeats_batch = True
         while True:
             try:
-                rows = open_frames(self._frames, self.assignment) if self._frames else open_stream(spark, spec)
+                rows = (
+                    open_frames(self._frames, self.assignment) if self._frames else open_stream(spark, spec, captures)
+                )
                 writer = rows.writeStream.foreachBatch(self._on_micro_batch)
                 if self._trigger:
                     writer = writer.trigger(**self._trigger)

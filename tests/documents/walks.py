@@ -83,12 +83,13 @@ def run_micro_batch(path: Path, folder: Path) -> None:
     from highlevel.inline.engine import Input
     from highlevel.spark.host import LevelTask
     from highlevel.spark.input_assignment import InputAssignment
-    from highlevel.spark.source import CaptureReader, StreamSpec
+    from highlevel.spark.source import CaptureReader, StreamSpec, index_captures
     from highlevel.spark.totals import Totals
     from queries.gsql import compile_query
 
     assignment = InputAssignment.of([compile_query(SQL, "q")], [Input("M", path)], partitions=1)
-    reader = CaptureReader(StreamSpec(assignment, slots=64, block_records=100, max_blocks=1, speed=None, task_count=1))
+    spec = StreamSpec(assignment, slots=64, block_records=100, max_blocks=1, speed=None, task_count=1)
+    reader = CaptureReader(spec, index_captures(spec))
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     batches = [batch for block_range in reader.partitions(start, end) for batch in reader.read(block_range)]

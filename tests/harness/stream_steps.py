@@ -12,7 +12,7 @@ from highlevel.spark.host import LevelTask
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
-from highlevel.spark.source import CaptureReader, StreamSpec
+from highlevel.spark.source import CaptureReader, StreamSpec, index_captures
 from highlevel.spark.topic_reading import find_newest_times
 from highlevel.spark.totals import Totals
 from queries.gsql import compile_query
@@ -48,7 +48,7 @@ def hosted(host: LevelTask, batches: list[pa.RecordBatch], parts: int) -> pa.Tab
 
 def steps(spec: StreamSpec, folder: Path, random: Random) -> Iterator[tuple[dict[str, pa.Table], Totals]]:
     """Run to the end; every micro-batch may be done again, on a restarted planner, in another order of its rows."""
-    reader = CaptureReader(spec)
+    reader = CaptureReader(spec, index_captures(spec))
     start, batch_id, totals = reader.initialOffset(), 0, Totals()
     while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) != start:
         for _ in range(random.choice([1, 1, 2])):
@@ -59,7 +59,7 @@ def steps(spec: StreamSpec, folder: Path, random: Random) -> Iterator[tuple[dict
                 host = LevelTask(spec.assignment, folder, batch_id, level, newest_times=newest_times)
                 answers = hosted(host, batches, spec.assignment.partitions)
                 batches = answers.to_batches()
-            reader = CaptureReader(spec)
+            reader = CaptureReader(spec, index_captures(spec))
         results: dict[str, pa.Table] = {}
         counters: dict[bool, list[bytes]] = {True: [], False: []}
         for part, query, payload in zip(*(answers[name].to_pylist() for name in answers.column_names), strict=True):

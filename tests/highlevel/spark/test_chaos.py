@@ -21,7 +21,7 @@ from highlevel.plan.plan import Plan
 from highlevel.spark.host import LevelTask
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
-from highlevel.spark.source import CaptureReader, StreamSpec
+from highlevel.spark.source import CaptureReader, StreamSpec, index_captures
 from highlevel.spark.totals import TotalsFiles
 from tests.conftest import Rounds
 from tests.harness.links import write_links
@@ -73,7 +73,7 @@ def rows_of(run: StreamSpec, answers: pa.Table) -> list[tuple[str, pa.Table]]:
 def play(run: StreamSpec, folder: Path, faults: Faults) -> list[tuple[str, pa.Table]]:
     """Play a run under faults, and return its results."""
     random = faults.random
-    reader = CaptureReader(run)
+    reader = CaptureReader(run, index_captures(run))
     start, batch_id, results = reader.initialOffset(), 0, []
     late: tuple[int, list[pa.RecordBatch]] | None = None
     files = TotalsFiles(folder / "totals")
@@ -104,7 +104,7 @@ def play(run: StreamSpec, folder: Path, faults: Faults) -> list[tuple[str, pa.Ta
         late = (batch_id, list(batches)) if random.random() < 0.3 else None
         if random.random() < 0.3:
             faults.counts["planner"] += 1
-            reader = CaptureReader(run)
+            reader = CaptureReader(run, index_captures(run))
         results += rows_of(run, answers)
         start, batch_id = end, batch_id + 1
     return results

@@ -1,19 +1,26 @@
 """Python workers exclude the objects of imported modules from garbage collections, and no other process does.
 
 The tests find a process of a user whose objects are never freed, and workers that search all objects again and again.
+They also find workers that compile the modules of pyspark, or lose the PYTHONPATH of the user.
 """
 
 import gc
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark import TaskContext
+from pyspark.sql import SparkSession
 
 from highlevel.spark import python_worker
 from highlevel.spark.python_worker import run_task
+from highlevel.spark.session import write_launcher
 
 ROWS = [pa.record_batch({"n": [1, 2]}), pa.record_batch({"n": [3]})]
 
@@ -46,3 +53,21 @@ def test_a_worker_excludes_objects_after_a_task_that_imported_modules(monkeypatc
     monkeypatch.setitem(sys.modules, "module_of_a_test", ModuleType("module_of_a_test"))
     list(run_task(iter(ROWS)))
     assert gc.get_freeze_count() > 1000
+
+
+@pytest.mark.spark
+def test_workers_import_the_pyspark_of_this_environment(spark: SparkSession) -> None:
+    (path,) = spark.sparkContext.parallelize([0], 1).map(lambda _: pyspark.__file__).collect()
+    assert path == pyspark.__file__
+
+
+@pytest.mark.parametrize("excluded", ["/spark/pyspark.zip:/spark/py4j.zip", "/it's a *folder*/pyspark.zip"])
+@pytest.mark.parametrize("rest", [[], ["/of/the user"], ["/of/the user", "/two"]])
+def test_a_launcher_keeps_the_python_path_of_the_user(tmp_path: Path, excluded: str, rest: list[str]) -> None:
+    launcher = write_launcher(tmp_path / "bin" / "python", excluded)
+    environment = os.environ | {"PYTHONPATH": ":".join([excluded, *rest])}
+    program = "import os, sys; print(os.environ['PYTHONPATH'], sys.argv[1:], sys.executable, sep='|')"
+    run = subprocess.run(
+        [launcher, "-c", program, "two words"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.rstrip() == f"{':'.join(rest)}|['two words']|{sys.executable}"

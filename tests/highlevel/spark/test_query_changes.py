@@ -20,7 +20,7 @@ from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.run_identity import RunIdentity, apply_identity, continue_identity, describe_run
-from highlevel.spark.source import CaptureReader, StreamSpec
+from highlevel.spark.source import CaptureReader, StreamSpec, index_captures
 from highlevel.spark.totals import Totals
 from queries.gsql import compile_query
 from tests.harness.links import write_links
@@ -87,7 +87,7 @@ class ChangingRun:
         self.rows |= {name: [] for name in begun}
         self.newest_at_start |= dict.fromkeys(begun, newest)
         self.spec = StreamSpec(self.assignment, 64, 50, 2, None, 2, 5_000)
-        self.reader = CaptureReader(self.spec)
+        self.reader = CaptureReader(self.spec, index_captures(self.spec))
 
     def step(self, random: Random) -> bool:
         """Run one micro-batch, perhaps twice. Return False if all inputs have been read."""
@@ -104,7 +104,7 @@ class ChangingRun:
                 host = LevelTask(self.assignment, self.folder / "state", batch, level, ended)
                 answers = hosted(host, batches, PARTITIONS)
                 batches = answers.to_batches()
-            self.reader = CaptureReader(self.spec)
+            self.reader = CaptureReader(self.spec, index_captures(self.spec))
         told: dict[bool, list[bytes]] = {True: [], False: []}
         for part, query, payload in zip(*(answers[name].to_pylist() for name in answers.column_names), strict=True):
             if query == COUNTERS:

@@ -22,8 +22,12 @@ from highlevel.operators import finite
 from highlevel.operators.finite import windows_of
 from highlevel.spark import packing
 from highlevel.spark.admission import (
+    FIRST_BLOCKS,
+    GROWTH,
     LONGEST_PAUSE,
+    MOST_BLOCKS,
     UNREAD,
+    BatchGrowth,
     BlockSelector,
     compute_moments,
     divide_blocks,
@@ -55,6 +59,26 @@ def test_the_input_that_lags_behind_goes_on_first() -> None:
     assert BlockSelector([behind, ahead], 2).select_blocks([UNREAD, UNREAD], 0) == [2, 0]
     assert BlockSelector([behind, ahead], 3).select_blocks([UNREAD, UNREAD], 0) == [3, 1]
     assert BlockSelector([behind, ahead], 3).select_blocks([3, 1], 0) == [4, 2]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_micro_batch_grows_only_if_the_expected_partials_are_few(seed: int) -> None:
+    random = Random(seed)
+    inputs, most = random.choice([1, 3]), random.choice([1_000, 1_000_000])
+    growth = BatchGrowth(inputs, most)
+    blocks = partials = 0
+    sizes = [growth.next_blocks(0, 0)]
+    assert sizes == [FIRST_BLOCKS]
+    for _ in range(30):
+        rate = random.choice([0, 0.1, 3, 50, 400])
+        read = random.randint(1, inputs * sizes[-1])
+        blocks, partials = blocks + read, partials + int(rate * read)
+        sizes.append(growth.next_blocks(blocks, partials))
+        assert FIRST_BLOCKS <= sizes[-1] <= min(GROWTH * sizes[-2], MOST_BLOCKS)
+        expected = max(int(rate * read) / read, partials / blocks) * inputs * sizes[-1]
+        assert sizes[-1] == FIRST_BLOCKS or expected <= most
+        assert growth.next_blocks(blocks, partials) == sizes[-1], "no block was read since"
+    assert max(sizes) > FIRST_BLOCKS or most == 1_000
 
 
 def test_an_empty_input_is_done_with_its_first_promise() -> None:

@@ -28,8 +28,8 @@ from highlevel.metrics import (
     WINDOWS_OPEN,
 )
 from highlevel.spark.input_assignment import InputAssignment
-from highlevel.spark.source import StreamSpec
-from highlevel.spark.totals import Totals
+from highlevel.spark.source import MAX_PARTIALS, CaptureReader, StreamSpec, index_captures
+from highlevel.spark.totals import Totals, TotalsFiles
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.node.node import Node
 from queries.gsql import compile_query
@@ -175,3 +175,19 @@ def one_table(each: Input, capacity: int) -> int:
     for _ in node.process(scan(file, 100).blocks[0]):
         pass
     return node.reducers[0].bytes
+
+
+def test_the_planner_reads_the_partials_of_earlier_micro_batches(tmp_path: Path) -> None:
+    inputs = write_links(tmp_path, 1)[:1]
+    made = StreamSpec(InputAssignment.of(PLANS[:1], inputs), 64, 1, None, None, 1, totals=tmp_path)
+    reader = CaptureReader(made, index_captures(made))
+    files, offsets, counts = TotalsFiles(tmp_path), reader.initialOffset(), []
+    for batch_id, partials in enumerate([10, 8 * MAX_PARTIALS, 8 * MAX_PARTIALS]):
+        end = reader.latestOffset(offsets, reader.getDefaultReadLimit())
+        (start_position,), (position,) = offsets.values(), end.values()
+        counts.append(position - max(start_position, 0))
+        samples = Samples()
+        samples.add(PARTIALS_RECEIVED, partials, PLANS[0].name)
+        files.save(batch_id, Totals(samples, progress={0: (position, 1_800)}))
+        offsets = end
+    assert counts == [256, 1024, 256]

@@ -34,7 +34,7 @@ from highlevel.spark.host import LevelTask
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
-from highlevel.spark.source import CaptureReader, StreamSpec
+from highlevel.spark.source import CaptureReader, StreamSpec, index_captures
 from highlevel.spark.spool_planner import report_earlier_runs
 from highlevel.spark.totals import Totals, TotalsFiles
 from lowlevel.node.shedding import scale_partials
@@ -60,7 +60,7 @@ class Engine:
             | options
         )
         self.folder = folder
-        self.reader = CaptureReader(self.spec)
+        self.reader = CaptureReader(self.spec, index_captures(self.spec))
         self.offsets = [self.reader.initialOffset()]
         self.totals = Totals()
         self.warnings: list[str] = []
@@ -68,7 +68,7 @@ class Engine:
 
     def restart(self) -> None:
         """Forget what only the planner knows."""
-        self.reader = CaptureReader(self.spec)
+        self.reader = CaptureReader(self.spec, index_captures(self.spec))
 
     def step(self, times: int = 1) -> bool:
         """Run one micro-batch `times` times. Return False if there are no data to read, and it is not the first one."""

@@ -216,12 +216,13 @@ def test_partitions_that_are_added_later_are_reported(broker: Broker, tmp_path: 
 
 
 def test_the_source_closes_its_connections(broker: Broker, tmp_path: Path) -> None:
-    from highlevel.spark.source import CaptureReader
+    from highlevel.spark.source import CaptureReader, index_captures
 
     broker.send("closed", [(0, message(10, "u", 1))])
     pipeline = pipeline_of(broker, "closed", tmp_path)
     plans = pipeline.plans()
-    reader = CaptureReader(spec(pipeline.inputs(plans), Random(1), plans))
+    run = spec(pipeline.inputs(plans), Random(1), plans)
+    reader = CaptureReader(run, index_captures(run))
     reader.initialOffset()
     (client,) = reader.topic_clients.values()
     reader.stop()
