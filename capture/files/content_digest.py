@@ -12,6 +12,7 @@ attacks. BLAKE2b over all bytes took five times the processor time, which was ha
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -46,10 +47,20 @@ def add_words(words, count, sums):  # type: ignore[no-untyped-def]
     return 0
 
 
-def digest_content(data: npt.NDArray[np.uint8]) -> str:
-    """Return 32 hexadecimal digits that depend on the length and on all bytes of `data`, a mapped file."""
+def digest_content(
+    data: npt.NDArray[np.uint8], prefault_pages: Callable[[int, int], None] = lambda _start, _length: None
+) -> str:
+    """Return 32 hexadecimal digits that depend on the length and on all bytes of `data`, a mapped file.
+
+    `prefault_pages` is called with the start and the length of each segment before it is read.
+    """
+
+    def add_segment(start: int) -> npt.NDArray[np.uint64]:
+        prefault_pages(start, SEGMENT_BYTES)
+        return _add_segment(data[start : start + SEGMENT_BYTES])
+
     with ThreadPoolExecutor(count_cores(), "digest") as threads:
-        segments = threads.map(_add_segment, (data[i : i + SEGMENT_BYTES] for i in range(0, len(data), SEGMENT_BYTES)))
+        segments = threads.map(add_segment, range(0, len(data), SEGMENT_BYTES))
         digest = hashlib.blake2b(len(data).to_bytes(8, "little"), digest_size=16)
         for sums in segments:
             digest.update(sums.tobytes())

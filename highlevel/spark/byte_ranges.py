@@ -103,9 +103,6 @@ CLUSTER_RANGES_PER_CORE = 3
 reads fewer of them.
 """
 
-MAPPED_BYTES = 64 << 20
-"""Bytes of a capture that are mapped at a time."""
-
 BUFFERED_PARTIALS = 1 << 20
 """Maximum number of partials that a task stores before it sends them to Spark: 13 to about 40 MB for address pairs."""
 
@@ -298,11 +295,7 @@ class RangeReader:
         partial_count = 0
         sequence = 0
         if scan is not None:
-            mapped_end = 0
-            for block in scan:
-                if isinstance(file, Capture) and block.end >= mapped_end:
-                    mapped_end = block.end + MAPPED_BYTES
-                    file.prefault_pages(block.end, MAPPED_BYTES)
+            for block in file.prefault_blocks(scan, len(file.data)) if isinstance(file, Capture) else scan:
                 for leaf_index, item in node.process(block):
                     if isinstance(item, pa.RecordBatch):
                         partials[leaf_index].append(item)

@@ -117,7 +117,8 @@ def read_block_range(
     scanned = block_range.watermark
     watermarks = [scanned if leaf.low.has_record_watermarks or scanned == END else BEGINNING for leaf in leaves]
     partials: list[list[pa.RecordBatch]] = [[] for _ in leaves]
-    for block in block_range.blocks:
+    end = block_range.blocks[-1].end if block_range.blocks else 0
+    for block in file.prefault_blocks(block_range.blocks, end):
         for leaf_index, item in node.process(block):
             if not isinstance(item, Punctuation):
                 partials[leaf_index].append(item)

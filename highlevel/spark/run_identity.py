@@ -155,7 +155,7 @@ def _beginning(name: str, ended: Sequence[str]) -> str:
 
 def digest_file(file: Capture) -> str:
     """Return a digest of all bytes of a file. It does not depend on the name and the times of the file."""
-    return f"{len(file.data)} bytes, {DIGEST} {digest_content(file.data)}"
+    return f"{len(file.data)} bytes, {DIGEST} {digest_content(file.data, file.prefault_pages)}"
 
 
 def digest_file_slowly(file: Capture) -> str:
@@ -202,8 +202,14 @@ def find_changes(folder: Path, plans: Sequence[Plan]) -> QueryChanges | None:
     return _compare(stored.queries, new, _match_queries(stored.queries, new))
 
 
-def describe_run(assignment: InputAssignment, part_count: int, block_records: int, is_paced: bool) -> RunIdentity:
-    """Describe a new run. Raises InputError for a file that is not a capture."""
+def describe_run(
+    assignment: InputAssignment,
+    part_count: int,
+    block_records: int,
+    is_paced: bool,
+    captures: Mapping[Path, Capture],
+) -> RunIdentity:
+    """Describe a new run. `captures` are the mapped captures of the inputs, by path."""
     settings = {
         FORMAT: STATE_FORMAT,
         PARTITIONS: part_count,
@@ -223,7 +229,7 @@ def describe_run(assignment: InputAssignment, part_count: int, block_records: in
         elif input_.table is not None:
             content = digest_table(input_.table)
         else:
-            content = "a spool" if input_.spool else digest_file(open_mapped(input_.path, "the stream engine"))
+            content = "a spool" if input_.spool else digest_file(captures[input_.path])
         inputs.append(StoredInput(number, str(input_.path), input_.link, input_.stream or "any", content))
     return RunIdentity(settings, queries, tuple(inputs), len(queries))
 

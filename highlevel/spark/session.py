@@ -103,8 +103,9 @@ def start_session(
         if is_relative(python):
             folder, chosen = scratch.path, make_absolute(chosen)
             write_launcher(scratch.path / python)
-        # Another SPARK_HOME may contain another version of pyspark.
-        uses_launcher = starts_jvm and not has_executors(master) and "SPARK_HOME" not in os.environ
+        # Another Python or SPARK_HOME may have another version of pyspark.
+        is_own = python == sys.executable and "SPARK_HOME" not in os.environ
+        uses_launcher = starts_jvm and is_own and not has_executors(master)
         settings = combine_settings(master, partitions, scratch.path if starts_jvm else None, chosen)
         if starts_jvm:
             settings[DRIVER_OPTIONS] += archive_options(java_home, settings[DRIVER_OPTIONS])

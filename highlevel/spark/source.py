@@ -37,6 +37,7 @@ from capture.files.scan import scan
 from capture.lazy_dataclasses import dataclass
 from capture.open import open_mapped
 from capture.topics import Topic, TopicClient
+from highlevel.inline.engine import Input
 from highlevel.metrics import PARTIALS_RECEIVED
 from highlevel.spark.admission import FIRST_BLOCKS, UNREAD, BatchGrowth, BlockSelector, divide_blocks, watermark_after
 from highlevel.spark.decompressed_inputs import add_damage
@@ -376,11 +377,20 @@ class CaptureReader(DataSourceStreamReader):
         return self.spec.assignment.offset_keys
 
 
-def index_captures(spec: StreamSpec) -> dict[int, IndexedCapture]:
-    """Scan the captures of a stream, in parallel on all cores. Return them by the number of the input."""
+def open_captures(inputs: Iterable[Input]) -> dict[Path, Capture]:
+    """Map the captures of a stream into memory. Return them by path. Raises InputError for other files."""
+    return {input_.path: open_mapped(input_.path, "the stream engine") for input_ in inputs if input_.is_capture}
+
+
+def index_captures(spec: StreamSpec, captures: Mapping[Path, Capture] | None = None) -> dict[int, IndexedCapture]:
+    """Scan the captures of a stream, in parallel on all cores. Return them by the number of the input.
+
+    `captures` are the mapped captures, by path. None: they are opened here.
+    """
     inputs = spec.assignment.inputs
+    captures = open_captures(inputs) if captures is None else captures
     numbers = [number for number, input_ in enumerate(inputs) if input_.is_capture]
-    files = [open_mapped(inputs[number].path, "the stream engine") for number in numbers]
+    files = [captures[inputs[number].path] for number in numbers]
     with ThreadPoolExecutor(count_cores(), "scan") as threads:
         return dict(zip(numbers, threads.map(_index_file, files, itertools.repeat(spec), numbers), strict=True))
 

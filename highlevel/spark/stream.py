@@ -33,6 +33,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS
+from capture.files.capture import Capture
 from capture.metrics import Samples
 from capture.open import open_finite
 from capture.private_files import make_private_folder
@@ -57,7 +58,7 @@ from highlevel.spark.run_identity import (
     describe_run,
 )
 from highlevel.spark.session import JVM_END_SECONDS, convert_jvm_failures, make_jvm_error, read_jvm_end
-from highlevel.spark.source import MAX_BYTES, IndexedCapture, StreamSpec, index_captures, open_stream
+from highlevel.spark.source import MAX_BYTES, IndexedCapture, StreamSpec, index_captures, open_captures, open_stream
 from highlevel.spark.spool_planner import report_earlier_runs
 from highlevel.spark.topic_reading import check_topic
 from highlevel.spark.totals import Totals
@@ -190,6 +191,8 @@ class StreamRun:
         self._trigger = trigger or {}
         self._measured_batches: dict[int, tuple[list[Measurement], list[float]]] = {}
         self._figures = QueryFigures()
+        self._mapped: dict[Path, Capture] = {}
+        """The captures between `prepare` and `start`. Their pages are mapped once, for the digest and for the scan."""
         self._captures: dict[int, IndexedCapture] | None = None
         self._copies = WatchedCopies(plans, self.folder, self.say)
 
@@ -255,7 +258,8 @@ class StreamRun:
         inputs = map_inputs(self.assignment.inputs, self.folder, self.say)
         inputs = [input_.absolute() for input_ in inputs]
         assignment = InputAssignment.of(self.assignment.plans, inputs, self.partitions)
-        identity = describe_run(assignment, self.partitions, self.block_records, self.speed is not None)
+        self._mapped = open_captures(inputs)
+        identity = describe_run(assignment, self.partitions, self.block_records, self.speed is not None, self._mapped)
         start = prepare_folder(self.folder, assignment, identity, self.say)
         self.next_batch, self.continued_batch = start.next_batch, start.last_batch
         self.totals, self.changes = start.totals, start.changes
@@ -315,7 +319,8 @@ class StreamRun:
         )
         make_private_folder(self.folder / "checkpoint")
         if self._captures is None:  # after a failure, the index is used again
-            self._captures = index_captures(spec)
+            self._captures = index_captures(spec, self._mapped)
+            self._mapped = {}
         self._query = self._start_query(spark, spec, self._captures)
 
     def _start_query(

@@ -137,7 +137,7 @@ def test_damaged_totals_are_never_continued(tmp_path: Path) -> None:
 
 def test_a_damaged_description_of_a_run_is_refused(tmp_path: Path) -> None:
     plans = [compile_query("SELECT count(*) FROM packets [RANGE 1 second]", "q")]
-    described = describe_run(InputAssignment.of(plans, []), 2, 100, False)
+    described = describe_run(InputAssignment.of(plans, []), 2, 100, False, {})
     (tmp_path / "checkpoint").mkdir()
     write_identity(tmp_path, described)
     assert read_identity(tmp_path) == described

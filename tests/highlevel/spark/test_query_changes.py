@@ -20,7 +20,7 @@ from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.run_identity import RunIdentity, apply_identity, continue_identity, describe_run
-from highlevel.spark.source import CaptureReader, StreamSpec, index_captures
+from highlevel.spark.source import CaptureReader, StreamSpec, index_captures, open_captures
 from highlevel.spark.totals import Totals
 from queries.gsql import compile_query
 from tests.harness.links import write_links
@@ -70,7 +70,7 @@ class ChangingRun:
         """Start with these queries. A query that begins discards the rows that its name had before."""
         used = [each for each in self.inputs if any(each.feeds(leaf) for plan in plans for leaf in plan.leaves)]
         self.assignment = InputAssignment.of(plans, used, PARTITIONS)
-        new = describe_run(self.assignment, PARTITIONS, 50, False)
+        new = describe_run(self.assignment, PARTITIONS, 50, False, open_captures(self.assignment.inputs))
         begun = {plan.name for plan in plans}
         if self.identity is not None:
             batch = len(self.offsets)

@@ -27,6 +27,7 @@ from highlevel.spark.run_identity import (
     read_identity,
     write_identity,
 )
+from highlevel.spark.source import open_captures
 from lowlevel.expressions.user_functions import load
 from queries.binding.definitions import define
 from queries.gsql import compile_query
@@ -45,7 +46,7 @@ ENDED = "its inputs have been read to their ends, so it has no results in this f
 def described(queries: dict[str, str], *inputs: Input) -> tuple[InputAssignment, RunIdentity]:
     plans = [compile_query(sql, name) for name, sql in queries.items()]
     assignment = InputAssignment.of(plans, inputs)
-    return assignment, describe_run(assignment, 2, 100, False)
+    return assignment, describe_run(assignment, 2, 100, False, open_captures(inputs))
 
 
 def ids_after(
@@ -99,7 +100,7 @@ def test_a_query_over_a_changed_query_is_changed_too() -> None:
 
     def over(length: int) -> RunIdentity:
         plan = compile_query(f"WITH t AS (SELECT count(*) AS n FROM M [RANGE {length} s]) {text}", "q")
-        return describe_run(InputAssignment.of([plan], []), 2, 100, False)
+        return describe_run(InputAssignment.of([plan], []), 2, 100, False, {})
 
     _, changes = continue_identity(Path("run"), over(1), over(2), 5, 5)
     assert changes.changed == ("q",)

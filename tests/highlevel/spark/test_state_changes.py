@@ -159,7 +159,7 @@ def test_a_state_of_the_format_before_is_read_and_continued(tmp_path: Path) -> N
 
 def test_the_identity_of_the_format_before_is_read(tmp_path: Path) -> None:
     plan = compile_query("SELECT count(*) FROM M [RANGE 1 s]", "q")
-    new = describe_run(InputAssignment.of([plan], [Input("M", tmp_path, spool=True)], 1), 1, 100, False)
+    new = describe_run(InputAssignment.of([plan], [Input("M", tmp_path, spool=True)], 1), 1, 100, False, {})
     write_identity(tmp_path, new)
     document = read_document(tmp_path / "run.json")
     assert document["state format"] == STATE_FORMAT
