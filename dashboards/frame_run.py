@@ -20,6 +20,7 @@ from highlevel.results.stored_files import has_folder_name
 from highlevel.results.user_types import readable
 from lowlevel.kinds import TABLE
 from queries.gsql import compile_query
+from queries.pipeline.folder_uri import parse_folder
 from queries.plans.subqueries import ReadableQuery
 from queries.plans.table_lookup import NamedQuery
 from queries.query_text import query_text
@@ -120,7 +121,7 @@ def start_frames(
         spark,
         plans,
         inputs,
-        Path(folder),
+        _check_folder(folder),
         partitions=spark.sparkContext.defaultParallelism if partitions is None else partitions,
         on_batch=None if on_results is None else on_batch,
         say=lambda line: print(f"wiretide: {line}", file=sys.stderr, flush=True),
@@ -129,6 +130,14 @@ def start_frames(
     )
     run.start()
     return FrameRun(run)
+
+
+def _check_folder(folder: str | os.PathLike[str]) -> Path:
+    """Return the path of the run's folder. Raises ValueError for a URI of an object store."""
+    try:
+        return parse_folder(os.fspath(folder))
+    except ValueError as error:
+        raise ValueError(f"folder: {error}") from None
 
 
 def _check_names(names: Iterable[str]) -> None:

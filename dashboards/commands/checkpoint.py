@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from dashboards.command_options import Argument, UsageError
 
 if TYPE_CHECKING:
     from highlevel.spark.run_folder import RunSummary
+    from queries.pipeline.folder_uri import RunFolder
 
 
 class Action(StrEnum):
@@ -23,7 +24,7 @@ def checkpoint(
     action: Annotated[Action, Argument(help="show: progress and sizes; verify: read and check every file.")],
     folder: Annotated[
         str,
-        Argument(metavar="FOLDER", help="The folder of a run, a path or file: URI (`folder` of the pipeline)."),
+        Argument(metavar="FOLDER", help="The folder of a run, a path or URI (`folder` of the pipeline)."),
     ],
 ) -> None:
     """Inspect the folder of `wiretide run`. Nothing is changed.
@@ -36,20 +37,22 @@ def checkpoint(
 
     \b
     wiretide checkpoint show state
-    wiretide checkpoint verify state
+    wiretide checkpoint verify s3a://BUCKET/PREFIX
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     from dashboards.wire_text import escape_lines
+    from highlevel.spark.remote.inspection import summarise_stored
     from highlevel.spark.run_folder import summarise
-    from queries.pipeline.folder_uri import parse_folder
+    from queries.pipeline.folder_uri import parse_run_folder
 
     try:
-        path = parse_folder(folder)
+        location = parse_run_folder(folder)
     except ValueError as error:
         raise UsageError(f"FOLDER: {error}") from error
     if action is Action.VERIFY:
-        _verify(path)
+        _verify(location)
     else:
-        print(escape_lines(describe(summarise(path))))
+        summary = summarise_stored(location.uri) if location.uri else summarise(location.path)
+        print(escape_lines(describe(summary)))
 
 
 def describe(summary: RunSummary) -> str:
@@ -85,21 +88,27 @@ def describe(summary: RunSummary) -> str:
     return "\n\n".join([state, *tables])
 
 
-def _verify(folder: Path) -> None:
+def _verify(location: RunFolder) -> None:
     from dashboards.wire_text import escape
     from highlevel.spark.errors import FolderError
     from highlevel.spark.locks import is_in_use
+    from highlevel.spark.remote.inspection import verify_stored
     from highlevel.spark.run_folder import read_run, verify
 
-    read_run(folder)
-    if is_in_use(folder):
-        raise FolderError(f"{folder} is in use by a run, whose files change; stop it, or verify a copy")
+    parts: Iterable[tuple[object, str | None]]
+    if location.uri:
+        parts = verify_stored(location.uri)
+    else:
+        read_run(location.path)
+        if is_in_use(location.path):
+            raise FolderError(f"{location.path} is in use by a run, whose files change; stop it, or verify a copy")
+        parts = verify(location.path)
     count = damaged = 0
-    for _, problem in verify(folder):
+    for _, problem in parts:
         count += 1
         if problem is not None:
             damaged += 1
             print(escape(problem))
     if damaged:
-        raise FolderError(f"{folder}: {damaged:,} of {count:,} parts are damaged or missing")
+        raise FolderError(f"{location.uri or location.path}: {damaged:,} of {count:,} parts are damaged or missing")
     print(f"{count:,} parts are intact")

@@ -23,6 +23,7 @@ PACKAGES = {
     "pandas": ("frames", "results as pandas data frames"),
     "polars": ("frames", "results as Polars data frames"),
     "duckdb": ("frames", "results as DuckDB relations"),
+    "boto3": ("s3", "folders of runs in an object store"),
     "psycopg": ("postgresql", "sinks of PostgreSQL"),
     "deltalake": ("delta", "sinks of Delta Lake"),
     "confluent_kafka": ("kafka", "sinks and topics of Kafka"),

@@ -91,6 +91,7 @@ def make_compose(pipeline: PipelineFile, containers: Containers | None) -> dict[
 
 
 def _services(pipeline: PipelineFile, containers: Containers) -> Iterator[Iterable[str]]:
+    pipeline.require_local_folder("compose files")
     folders = _folders_of(pipeline, containers.file)
     if pipeline.spooled:
         interfaces = any(is_interface(link.capture) for link in pipeline.spooled.values())

@@ -69,6 +69,7 @@ def parse_volumes(texts: Sequence[str]) -> dict[Path, str]:
 
 def make_manifests(pipeline: PipelineFile, pods: Pods) -> dict[str, str]:
     """Return the manifests by the name of their file. Raises ManifestError, and the errors of `pipeline.plans`."""
+    pipeline.require_local_folder("manifests")
     _check(pipeline, pods)
     parts = [_account(pods), _service(pipeline, pods), _deployment(pipeline, pods)]
     return {f"{pods.name}.yaml": "---\n".join("".join(part) for part in parts)}

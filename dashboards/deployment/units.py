@@ -58,7 +58,8 @@ class Service:
 
 
 def make_units(pipeline: PipelineFile, service: Service) -> dict[str, str]:
-    """Return the text of each unit by the name of its file."""
+    """Return the text of each unit by the name of its file. Raises PipelineError for a folder in an object store."""
+    pipeline.require_local_folder("systemd units")
     name = service.file.stem
     units = {}
     if pipeline.spooled:

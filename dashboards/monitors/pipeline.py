@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,7 @@ from queries.pipeline.sections import PipelineError
 
 if TYPE_CHECKING:
     from dashboards.sinks.sinks import Sinks
+    from highlevel.spark.remote.run_copy import RunCopy
     from highlevel.spark.stream import StreamRun
 
 Say = Callable[[str], None]
@@ -80,6 +82,11 @@ class Monitor:
 
         `port_option`: the option or setting of the metrics port, for messages.
         """
+        if pipeline.folder_uri and not pipeline.master.startswith("local"):
+            raise PipelineError(
+                f"folder: got {pipeline.folder_uri} with the master {pipeline.master}, expected a master on this "
+                "machine, such as local[*]: the tasks of a cluster need a file system that its machines share"
+            )
         self._port_option = port_option
         self.pipeline = pipeline
         self.say = say
@@ -120,6 +127,7 @@ class Monitor:
         self.alerts: Alerts | None = None
         self.sinks: Sinks | None = None
         self.run: StreamRun | None = None
+        self.copy: RunCopy | None = None
         self.health = Health()
         self._stop = threading.Event()
 
@@ -162,6 +170,8 @@ class Monitor:
 
         pipeline = self.pipeline
         self._row_limits = limits = self._choose_row_limits()
+        if pipeline.folder_uri:
+            self._open_copy()
         partitions = pipeline.partitions or self._choose_partitions()
         self.run = StreamRun(
             lambda: start_session(
@@ -181,8 +191,18 @@ class Monitor:
             row_limits=limits,
             say=self.say,
             on_restart=lambda: self.health.set_obstacle("Spark restarts after a failure"),
+            copy=self.copy,
         )
         self.run.prepare()
+
+    def _open_copy(self) -> None:
+        """Copy the folder of the run from an object store. Raises FolderError, MissingPackageError."""
+        from highlevel.spark.remote.object_store import ObjectStore
+        from highlevel.spark.remote.run_copy import RunCopy
+
+        store = ObjectStore(self.pipeline.folder_uri)
+        self.copy = RunCopy(store, self.pipeline.folder.parent, self.say, (ALERTS_FILE,))
+        self.copy.open()
 
     def _choose_row_limits(self) -> dict[str, RowLimit]:
         """Return the rows that gauges, counters and the page need, by query. Other queries need all rows."""
@@ -355,7 +375,7 @@ class Monitor:
         if self.run.spark is not None and (address := self.run.spark.sparkContext.uiWebUrl):
             self.say(f"page of Spark at {address}")
         self._show_previous_run()
-        self.say(f"{self._describe_activity()}; state and results in {self.pipeline.folder}")
+        self.say(f"{self._describe_activity()}; state and results in {self.pipeline.folder_name}")
 
     def _describe_activity(self) -> str:
         pace = f"at {self.pipeline.speed:g} times its speed" if self.pipeline.speed else "as fast as possible"
@@ -499,9 +519,13 @@ class Monitor:
 
     def close(self) -> None:
         """Stop Spark and the server. May be called twice. Ctrl-C takes effect afterwards."""
-        with uninterrupted():
+        with uninterrupted(), ExitStack() as stack:
             if self.sinks is not None:
                 self.sinks.stop()
+            if self.copy is not None:
+                copy, self.copy = self.copy, None
+                copy.stop()
+                stack.callback(copy.close)
             if self.run is not None:
                 from highlevel.spark.session import close_session
 

@@ -35,7 +35,7 @@ def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
     plans = pipeline.plans()
     check_names(plans, pipeline.link_names)
     yield f"pipeline: {count(len(pipeline.link_names), 'link')}, {_count_queries(len(plans))}"
-    yield _format_line("results", f"{pipeline.folder}, and the state from which `wiretide run` continues")
+    yield _format_line("results", f"{pipeline.folder_name}, and the state from which `wiretide run` continues")
     for line in _change_lines(pipeline.folder, plans):
         yield _format_line("next start", line)
     leaves_of_links = group_leaves_by_link(pipeline, pipeline.leaves(plans), list(pipeline.spooled.values()))

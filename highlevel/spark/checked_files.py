@@ -32,7 +32,7 @@ def checksum(content: Any) -> str:
     return f"{zlib.crc32(content):08x}"
 
 
-def verify(path: Path, content: Any, expected_size: int, expected_checksum: str) -> None:
+def verify(path: Path | str, content: Any, expected_size: int, expected_checksum: str) -> None:
     """Compare the content of a file with its length and checksum. Raises FolderError that names the file."""
     found_size = memoryview(content).nbytes
     if found_size != expected_size:
@@ -44,9 +44,14 @@ def verify(path: Path, content: Any, expected_size: int, expected_checksum: str)
 
 def write_document(path: Path, content: Any, indent: int | None = None) -> None:
     """Write a JSON value with its checksum."""
-    text = json.dumps(content, indent=indent).encode()
     make_private_folder(path.parent)
-    replace_file(path, b'{"checksum": "%s", "content": %s}' % (checksum(text).encode(), text))
+    replace_file(path, encode_document(content, indent))
+
+
+def encode_document(content: Any, indent: int | None = None) -> bytes:
+    """Return a JSON value with its checksum, as bytes."""
+    text = json.dumps(content, indent=indent).encode()
+    return b'{"checksum": "%s", "content": %s}' % (checksum(text).encode(), text)
 
 
 def read_document(path: Path) -> Any:
@@ -54,7 +59,11 @@ def read_document(path: Path) -> Any:
 
     Raises FileNotFoundError if the file is missing, FolderError if it is damaged or unreadable.
     """
-    stored = read_bytes(path)
+    return decode_document(read_bytes(path), path)
+
+
+def decode_document(stored: bytes, path: Path | str) -> Any:
+    """Return the value that `encode_document` encoded. `path` is for messages. Raises FolderError for damaged bytes."""
     parts = DOCUMENT.fullmatch(stored)
     if parts is None:
         expected = "a document with a checksum"

@@ -28,9 +28,10 @@ class Locks:
         """Create an object without locks."""
         self._locked_files: dict[Path, IO[str]] = {}
 
-    def lock_folder(self, folder: Path) -> None:
-        """Lock the folder of a run. Raises FolderError if another process has the lock."""
-        self._lock(folder / LOCK_FILE, f"{folder} is in use by another run; take another folder, or stop that run")
+    def lock_folder(self, folder: Path, name: str | None = None) -> None:
+        """Lock the folder of a run. Raises FolderError, with `name` or the path, if another process has the lock."""
+        message = f"{name or folder} is in use by another run; take another folder, or stop that run"
+        self._lock(folder / LOCK_FILE, message)
 
     def lock_spools(self, inputs: Iterable[Input]) -> None:
         """Lock the spools whose folders exist. Raises UnsafeFolderError if another user can write to one."""

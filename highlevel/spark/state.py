@@ -247,7 +247,7 @@ class PartState:
                 path.unlink(missing_ok=True)
                 continue
             try:
-                kept_names |= _file_names(read_document(path))
+                kept_names |= file_names(read_document(path))
             except (FileNotFoundError, FolderError):
                 continue
         for path in self.folder.glob("[!.]*.arrow"):
@@ -258,7 +258,8 @@ class PartState:
         return self.folder / f"{batch_id}.json"
 
 
-def _file_names(manifest: Mapping[str, dict[str, Any]]) -> set[str]:
+def file_names(manifest: Mapping[str, dict[str, Any]]) -> set[str]:
+    """Return the names of the files that a manifest names."""
     entries = manifest.values()
     pack_files = {
         pack_entry["file"]["name"] for entry in entries for pack_entry in entry["packs"] if "file" in pack_entry

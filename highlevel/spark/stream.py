@@ -14,6 +14,8 @@
 Exactly once: Spark writes the offsets of micro-batch n to its log before a task runs, and commits n after all tasks.
 Tasks depend only on these offsets, and operators only on the tasks and on the state after n - 1. Every output file
 contains the IDs of its micro-batches. So if n is repeated after any interruption, the files are the same.
+
+If the folder is in an object store, a run works in a copy of it (`highlevel.spark.remote.run_copy`).
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ from highlevel.spark.kernel_compilation import compile_kernels
 from highlevel.spark.locks import Locks
 from highlevel.spark.micro_batch import BatchProcessor
 from highlevel.spark.query_figures import QueryFigures
+from highlevel.spark.remote.run_copy import RunCopy
 from highlevel.spark.restarts import Restarts
 from highlevel.spark.run_identity import (
     QueryChanges,
@@ -112,6 +115,7 @@ class StreamRun:
         measure: bool = False,
         frames: Mapping[str, DataFrame] | None = None,
         trigger: Mapping[str, Any] | None = None,
+        copy: RunCopy | None = None,
     ) -> None:
         """Check the options. Inputs are not opened yet.
 
@@ -123,6 +127,7 @@ class StreamRun:
         and the counters of a leaf are labelled with the name of the leaf instead of the query. `frames`: the streaming
         DataFrames of the inputs, by link (`highlevel.spark.frame_reading`); then all inputs are DataFrames. `trigger`:
         arguments of Spark's `DataStreamWriter.trigger`. With `availableNow` the run ends after the rows that exist.
+        `copy`: `folder` is this open copy of a folder in an object store; the caller closes it after `stop`.
         """
         options = {"partitions": partitions, "max_blocks": max_blocks, "speed": speed, "max_bytes": max_bytes}
         options["keep_results"] = keep_results
@@ -187,6 +192,7 @@ class StreamRun:
         self._restarts = Restarts(say)
         self._java_references = JavaReferences()
         self._measure = measure
+        self._copy = copy
         self._frames = frames or {}
         self._trigger = trigger or {}
         self._measured_batches: dict[int, tuple[list[Measurement], list[float]]] = {}
@@ -267,6 +273,8 @@ class StreamRun:
             self._ended.set()
         self._copies.open()
         self.assignment = replace(start.assignment, plans=self._copies.bind(start.assignment.plans))
+        if self._copy is not None:
+            self._copy.publish(self.next_batch - 1)
 
     def start(self) -> None:
         """Start or continue the run; first call `prepare` if that was not done.
@@ -365,6 +373,8 @@ class StreamRun:
     def _process_batch(self, rows: DataFrame, batch_id: int) -> None:
         self._locks.lock_spools(self.assignment.inputs)
         self._copies.refresh(batch_id)
+        if self._copy is not None:
+            self._copy.publish_plan(batch_id)
         if self._frames:
             rows = add_batch_end(rows, self.assignment, batch_id)
         batch = self._processor.process(rows, batch_id, is_repeated=self._repeats_batch)
@@ -376,8 +386,12 @@ class StreamRun:
             if line not in self._printed_warnings:
                 self._printed_warnings.add(line)
                 self.say(f"warning: {line}")
+        if self._copy is not None:
+            self._copy.check()
         if self.on_batch is not None:
             self.on_batch(batch_id, batch.tables, self._add_restarts(batch.totals.samples))
+        if self._copy is not None:
+            self._copy.publish(batch_id)
         if batch.totals.is_finished(self.assignment.input_ids):
             self._ended.set()
 

@@ -78,7 +78,7 @@ from queries.catalogue.catalogue import ready_query
 from queries.catalogue.topics import TOPICS, Topic
 from queries.gsql import compile_query
 from queries.pipeline.alert_settings import AlertSettings, alert_settings
-from queries.pipeline.folder_uri import parse_folder
+from queries.pipeline.folder_uri import RunFolder, parse_run_folder
 from queries.pipeline.inputs import bind_streams, bound_kinds, check_streams
 from queries.pipeline.node_settings import (
     LINK_KEYS,
@@ -174,12 +174,14 @@ class PipelineFile:
     """The content of a pipeline file. Paths are absolute.
 
     The process that runs the pipeline reads the files of `links` and of `tables`. A node reads the captures of
-    `spooled`, and the process reads its spools.
+    `spooled`, and the process reads its spools. `folder_uri`: the URI of a folder in an object store, of which `folder`
+    is the copy on this machine; empty for another folder.
     """
 
     folder: Path
     links: Mapping[str, list[str]]
     queries: Mapping[str, QueryText]
+    folder_uri: str = ""
     speed: float | None = None
     host: str = "127.0.0.1"
     port: int = 9464
@@ -300,6 +302,19 @@ class PipelineFile:
         return [Input(name, link.spool, name, spool=True, bound_kinds=kinds) for name, link in self.spooled.items()]
 
     @property
+    def folder_name(self) -> str:
+        """The folder as users know it: its path or URI."""
+        return self.folder_uri or str(self.folder)
+
+    def require_local_folder(self, product: str) -> None:
+        """Raise PipelineError if the folder is in an object store, for whose credentials a `product` has no place."""
+        if self.folder_uri:
+            raise PipelineError(
+                f"folder: got {self.folder_uri}, expected a folder on this machine: {product} contain no credentials "
+                "of an object store; write them for a local folder, and then add the credentials and the URI"
+            )
+
+    @property
     def bound_kinds(self) -> frozenset[str]:
         """The kinds of rows that are also names of links."""
         return bound_kinds([*self.links, *self.spooled])
@@ -355,8 +370,10 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
     links, spooled, tables = _links(top.section("links"), base)
     _check_names(queries, [*links, *spooled, *tables])
     _check_final_names(queries)
+    folder = _folder(top, base)
     return PipelineFile(
-        folder=_folder(top, base),
+        folder=folder.path,
+        folder_uri=folder.uri,
         links=links,
         queries=queries,
         speed=top.number("speed", float, None, "more than 0, finite", lambda speed: 0 < speed <= sys.float_info.max),
@@ -386,9 +403,9 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
     )
 
 
-def _folder(section: Section, base: Path) -> Path:
+def _folder(section: Section, base: Path) -> RunFolder:
     try:
-        return parse_folder(section.value("folder", str, "state"), base)
+        return parse_run_folder(section.value("folder", str, "state"), base)
     except ValueError as error:
         raise PipelineError(f"folder: {error}") from error
 

@@ -33,6 +33,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from capture.lazy_dataclasses import dataclass
+from queries.pipeline.folder_uri import OBJECT_PREFIX
 from queries.pipeline.kafka_settings import read_brokers, read_conf
 from queries.pipeline.sections import PipelineError, Section
 
@@ -120,7 +121,7 @@ def _object_prefix(section: Section) -> str:
     """Return the URL of a prefix with the scheme s3. Raises PipelineError, also for a wrong endpoint or region."""
     forms = "s3://BUCKET/PREFIX or s3a://BUCKET/PREFIX"
     text = _required(section, "url", forms)
-    match = re.fullmatch(r"s3a?://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[\w.=-]+)*)/?", text, re.ASCII)
+    match = OBJECT_PREFIX.fullmatch(text)
     if match is None:
         raise PipelineError(f"{section.prefix}url: got {text!r}, expected {forms}")
     endpoint = section.value("endpoint", str, "http://none")

@@ -26,6 +26,7 @@ CONFINED = {
     "pyspark": ["highlevel/spark/"],
     "py4j": ["highlevel/spark/"],
     "jdk": ["highlevel/spark/"],
+    "boto3": ["highlevel/spark/remote/"],
     "scapy": ["capture/generate"],
     "dpkt": ["capture/packets/dpkt_headers.py"],
 }

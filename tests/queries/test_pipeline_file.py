@@ -329,8 +329,9 @@ def test_a_folder_is_a_path_or_a_file_uri(folder: str, path: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("folder", "message"),
     [
-        ("s3a://bucket/x", "folder: got 's3a://bucket/x', expected a path or file:/PATH: .* the scheme s3a cannot"),
-        ("hdfs://host:8020/x", "the scheme hdfs cannot"),
+        ("hdfs://host:8020/x", r"expected a path, file:/PATH or s3a://BUCKET/PREFIX: .* for the scheme hdfs"),
+        ("s3a://bucket", "folder: got 's3a://bucket', expected s3a://BUCKET/PREFIX"),
+        ("s3a://bucket/a b", "expected s3a://BUCKET/PREFIX"),
         ("file://host/x", "expected file:/PATH without a host"),
     ],
 )
@@ -338,6 +339,23 @@ def test_a_folder_of_another_scheme_is_refused(folder: str, message: str, tmp_pa
     text = f"folder = {folder!r}\n[links]\nM = 'm.pcap'\n[queries.q]\nsql = 'SELECT count(*) FROM M [RANGE 1 s]'\n"
     with pytest.raises(PipelineError, match=message):
         parse_pipeline(text, tmp_path)
+
+
+def test_a_folder_in_an_object_store_has_a_copy_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    text = "folder = '{}'\n[links]\nM = 'm.pcap'\n[queries.q]\nsql = 'SELECT count(*) FROM M [RANGE 1 s]'\n"
+    pipelines = [parse_pipeline(text.format(uri), tmp_path) for uri in ("s3://lake/a/run", "s3a://lake/a/run/")]
+    assert pipelines[0].folder_name == pipelines[1].folder_uri == "s3a://lake/a/run"
+    assert pipelines[0].folder == pipelines[1].folder
+    assert pipelines[0].folder.parts[-4:-2] == ("wiretide", "runs")
+    assert parse_pipeline(text.format("s3a://lake/b/run"), tmp_path).folder != pipelines[0].folder
+    local = parse_pipeline(text.format("run"), tmp_path)
+    assert (local.folder_name, local.folder_uri) == (str(tmp_path / "run"), "")
+    local.require_local_folder("manifests")
+    with pytest.raises(PipelineError, match=r"folder: got s3a://lake/a/run, .*: manifests contain no credentials"):
+        pipelines[0].require_local_folder("manifests")
 
 
 def test_a_query_that_is_wrong_or_never_closes_a_window_is_refused(tmp_path: Path) -> None:

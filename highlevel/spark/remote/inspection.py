@@ -1,0 +1,76 @@
+"""Inspect the folder of a run in an object store: copy what is needed to a temporary folder, and read it there."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
+
+from highlevel.spark.errors import FolderError
+from highlevel.spark.remote.object_store import ObjectStore
+from highlevel.spark.remote.run_copy import Manifest, copy_file, list_results, read_manifest, write_copy
+from highlevel.spark.remote.run_lock import check_unused
+from highlevel.spark.run_folder import RunSummary, summarise, verify
+
+SHOWN = ("checkpoint", "output", "state", "totals")
+"""Subfolders whose sizes are shown. Copies of decompressed captures are not in the store."""
+
+
+def summarise_stored(uri: str) -> RunSummary:
+    """Return progress and sizes of a folder, which may be in use. Raises FolderError if it is damaged."""
+    store = ObjectStore(uri)
+    manifest = _read(store)
+    needed = {
+        path: entry for path, entry in manifest.files.items() if _top(path) in ("run.json", "checkpoint", "totals")
+    }
+    with tempfile.TemporaryDirectory(prefix="wiretide-checkpoint-") as folder:
+        write_copy(store, replace(manifest, files=needed), Path(folder), ())
+        summary = summarise(Path(folder))
+    results = list_results(store, manifest)
+    sizes = {path: entry["bytes"] for path, entry in manifest.files.items()} | results
+    summary.files = {name: _sum([size for path, size in sizes.items() if _top(path) == name]) for name in SHOWN}
+    queries = sorted({PurePosixPath(path).parts[1] for path in results})
+    summary.results = {
+        unquote(query): _sum([size for path, size in results.items() if PurePosixPath(path).parts[1] == query])
+        for query in queries
+    }
+    return summary
+
+
+def verify_stored(uri: str) -> Iterator[tuple[str, str | None]]:
+    """Read every object that a restart or a reader of results needs. Yield each name with its problem or None.
+
+    Raises FolderError if a run uses the folder.
+    """
+    store = ObjectStore(uri)
+    manifest = _read(store)
+    check_unused(store)
+    with tempfile.TemporaryDirectory(prefix="wiretide-checkpoint-") as name:
+        folder, missing = Path(name), set()
+        for path, entry in [*manifest.files.items(), *((result, None) for result in list_results(store, manifest))]:
+            try:
+                copy_file(store, folder, path, entry)
+            except FolderError as error:
+                missing.add(folder / path)
+                yield path, str(error)
+        for file, problem in verify(folder):
+            if file not in missing:
+                text = None if problem is None else problem.replace(str(folder), uri)
+                yield file.relative_to(folder).as_posix(), text
+
+
+def _read(store: ObjectStore) -> Manifest:
+    manifest = read_manifest(store)
+    if manifest is None:
+        raise FolderError(f"{store.uri}: got no manifest, expected the folder of a run, such as s3a://BUCKET/run")
+    return manifest
+
+
+def _top(path: str) -> str:
+    return PurePosixPath(path).parts[0]
+
+
+def _sum(sizes: list[int]) -> tuple[int, int]:
+    return len(sizes), sum(sizes)

@@ -1,0 +1,118 @@
+"""The lock of a run in an object store: one owner at a time, and the owner notices that it has lost the lock.
+
+Without Spark. The clocks are fake; the store is a real server.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from highlevel.spark.errors import FolderError
+from highlevel.spark.remote.object_store import ObjectStore
+from highlevel.spark.remote.run_lock import LOCK_SECONDS, NAME, RunLock, check_unused
+from tests.harness.object_store import FakeClock, serve_objects
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _server() -> Iterator[None]:
+    with serve_objects():
+        yield
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> ObjectStore:
+    return ObjectStore(f"s3a://lake/{request.node.name}")
+
+
+def make_file(folder: Path, name: str) -> Path:
+    file = folder / name
+    file.touch()
+    return file
+
+
+def test_the_second_of_two_runs_is_refused(store: ObjectStore, tmp_path: Path) -> None:
+    first, said = RunLock(store), []
+    first.take(make_file(tmp_path, "a"), said.append)
+    clock = FakeClock(on_wait=lambda waits: first._renew() if waits == 3 else None)
+    with pytest.raises(FolderError, match=r"is in use by another run, process \d+ on .+; take another folder, or stop"):
+        RunLock(store, clock, clock.wait).take(make_file(tmp_path, "b"), said.append)
+    assert clock.waits == 4
+    assert len(said) == 1
+    assert said[0].startswith(f"{store.uri}: waiting up to 30 s for the end of the run on ")
+    first.check()
+    first.release()
+    assert store.list("") == {}
+
+
+def test_a_lock_that_is_not_renewed_ends_and_its_owner_notices_it(store: ObjectStore, tmp_path: Path) -> None:
+    clock = FakeClock()
+    first, second = RunLock(store, clock, clock.wait), RunLock(store, clock, clock.wait)
+    first.take(make_file(tmp_path, "a"), print)
+    first._ended.set()  # as if its process was suspended
+    second.take(make_file(tmp_path, "b"), print)
+    assert LOCK_SECONDS <= clock.now < LOCK_SECONDS + 3
+    first._ended.clear()
+    for _ in range(2):
+        with pytest.raises(FolderError, match="another run has taken over this folder; stop one of them"):
+            first.check()
+    second.check()
+    first.release()
+    assert [*store.list("")] == [NAME]  # the lock of the second run
+    second.release()
+
+
+def test_a_process_that_has_locked_the_file_of_the_owner_does_not_wait(store: ObjectStore, tmp_path: Path) -> None:
+    clock, file = FakeClock(), make_file(tmp_path, "a")
+    RunLock(store).take(file, print)
+    lock = RunLock(store, clock, clock.wait)
+    lock.take(file, print)
+    assert clock.waits == 0
+    lock.release()
+
+
+def test_a_lock_that_is_released_meanwhile_is_taken(store: ObjectStore, tmp_path: Path) -> None:
+    first = RunLock(store)
+    first.take(make_file(tmp_path, "a"), print)
+    clock = FakeClock(on_wait=lambda _: first.release())
+    second = RunLock(store, clock, clock.wait)
+    second.take(make_file(tmp_path, "b"), print)
+    assert clock.waits == 1
+    second.release()
+
+
+def test_an_owner_renews_a_lock_that_is_nearly_too_old(store: ObjectStore, tmp_path: Path) -> None:
+    clock = FakeClock()
+    lock = RunLock(store, clock, clock.wait)
+    lock.take(make_file(tmp_path, "a"), print)
+    version = store.list(NAME)[NAME]
+    lock.check()
+    assert store.list(NAME)[NAME] == version
+    clock.now += LOCK_SECONDS
+    lock.check()
+    assert store.list(NAME)[NAME] != version
+    lock.release()
+
+
+def test_a_store_that_ignores_conditions_is_refused(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = store._write
+    monkeypatch.setattr(store, "_write", lambda name, content, _: write(name, content, {}))
+    with pytest.raises(FolderError, match="the store ignores the condition If-None-Match of a write"):
+        RunLock(store).take(make_file(tmp_path, "a"), print)
+
+
+def test_a_folder_is_unused_if_its_lock_does_not_change(store: ObjectStore, tmp_path: Path) -> None:
+    check_unused(store)
+    lock = RunLock(store)
+    lock.take(make_file(tmp_path, "a"), print)
+    lock._ended.set()
+    clock = FakeClock()
+    check_unused(store, clock, clock.wait)
+    assert clock.waits > 5
+    lock._ended.clear()
+    clock = FakeClock(on_wait=lambda _: lock._renew())
+    with pytest.raises(FolderError, match="is in use by another run"):
+        check_unused(store, clock, clock.wait)
+    lock.release()
