@@ -54,6 +54,7 @@ BENCHES = {
     "A1": "query Q1 of the automata paper in order, against a loop of joins and other engines, on one core",
     "A3": "how many changes of results late quotes make, by the speculation that is allowed",
     "A4": "throughput of Q1 over late quotes, on one core",
+    "A5": "throughput and stored runs of Q1 over quotes that runs ignore, on one core",
     "flood": "ten million sources through a table of 64 K slots: memory, stalls, exactness",
     "spool": "partials through a spool against plain Arrow files; taking over a spool of many segments",
     "probes": "how many slots of the table a packet should look at",

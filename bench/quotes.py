@@ -15,7 +15,7 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.patterns.automaton import Arc, Automaton, Field, Transfer
 from highlevel.speculation.lifetimes.kernels.endpoints import INSERT
 from highlevel.speculation.lifetimes.model import change_schema, concat, make_changes, make_ctis
-from lowlevel.expressions.tree import Binary, Column, Expression, Literal
+from lowlevel.expressions.tree import Binary, Column, Conditional, Expression, Literal, Unary
 from lowlevel.expressions.types import Op, Type
 from lowlevel.punctuation import END
 
@@ -111,3 +111,56 @@ def vees(times: int, drop: float, window: int, *, with_ignorable: bool = False) 
         made = [Arc(each.source, each.target, _both(relevant, each.fence), each.transfer) for each in made]
         made += [Arc(state, state, _compare(Op.EQ, RELEVANT, 0)) for state in ("q1", "q2")]
     return Automaton("q0", ("q3",), tuple(made), (balance, found), window * UNIT)
+
+
+def vees_in_one_loop(times: int, drop: float, window: int) -> Automaton:
+    """Return Q1 as an automaton of two states: an arc from the first to itself simulates the states of `vees`.
+
+    The emulation CAN of the paper. `falls0` is 1 if a run of `vees` is in q1 after no V, `rises0` if it is in q2, and
+    so on. All runs of one start have the same balance.
+    """
+    none, one = Literal(0, Type.INT), Literal(1, Type.INT)
+    falls = [Field(f"falls{found}", none) for found in range(times)]
+    rises = [Field(f"rises{found}", none) for found in range(times)]
+    begun, balance = Field("begun", none), Field("balance", none)
+    is_fall, is_new = _compare(Op.LT, CHANGE, 0.0), _compare(Op.EQ, begun.column, 0)
+    is_deep = _compare(Op.GT, balance.column, 1)
+    last = Conditional(is_deep, rises[-1].column, none)
+    after_rise = [none, *(field.column for field in rises[:-1])], [*(field.column for field in rises[:-1]), last]
+    transfer: list[tuple[str, Expression]] = [("begun", one)]
+    for found in range(times):
+        first = one if found == 0 else none
+        of_falls = Conditional(is_fall, falls[found].column, after_rise[0][found])
+        of_rises = Conditional(is_fall, falls[found].column, after_rise[1][found])
+        transfer.append((falls[found].name, Conditional(is_new, first, of_falls)))
+        transfer.append((rises[found].name, Conditional(is_new, none, of_rises)))
+    step = Conditional(is_fall, one, Literal(-1, Type.INT))
+    transfer.append(("balance", Conditional(is_new, none, Binary(Op.ADD, balance.column, step))))
+    goes_on = _both(is_fall, _any([field.column for field in falls]))
+    returns = _both(Unary(Op.NOT, is_fall), _any([*after_rise[0], *after_rise[1]]))
+    begins = _both(is_new, _compare(Op.LT, CHANGE, -drop))
+    is_last = _both(_compare(Op.EQ, rises[-1].column, 1), _compare(Op.EQ, balance.column, 1))
+    arcs = (
+        Arc("q0", "q0", Binary(Op.OR, begins, Binary(Op.OR, goes_on, returns)), tuple(transfer)),
+        Arc("q0", "q1", _both(_compare(Op.GT, CHANGE, 0.0), is_last)),
+    )
+    return Automaton("q0", ("q1",), arcs, (begun, balance, *falls, *rises), window * UNIT)
+
+
+def _any(values: list[Expression]) -> Expression:
+    """Return whether one of some values is 1."""
+    total = values[0]
+    for value in values[1:]:
+        total = Binary(Op.ADD, total, value)
+    return _compare(Op.GT, total, 0)
+
+
+def waits(window: int) -> Automaton:
+    """Return a query of runs that begin with 14 % of the quotes, and wait for a rise that 0.2 % of the quotes have."""
+    is_large = _compare(Op.GT, CHANGE, 1.5)
+    arcs = (
+        Arc("q0", "q1", _compare(Op.LT, CHANGE, -0.85)),
+        Arc("q1", "q1", Unary(Op.NOT, is_large)),
+        Arc("q1", "q2", is_large),
+    )
+    return Automaton("q0", ("q2",), arcs, (Field("balance", Literal(0, Type.INT)),), window * UNIT)
