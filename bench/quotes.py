@@ -126,7 +126,8 @@ def vees_in_one_loop(times: int, drop: float, window: int) -> Automaton:
     is_fall, is_new = _compare(Op.LT, CHANGE, 0.0), _compare(Op.EQ, begun.column, 0)
     is_deep = _compare(Op.GT, balance.column, 1)
     last = Conditional(is_deep, rises[-1].column, none)
-    after_rise = [none, *(field.column for field in rises[:-1])], [*(field.column for field in rises[:-1]), last]
+    others: list[Expression] = [field.column for field in rises[:-1]]
+    after_rise: tuple[list[Expression], list[Expression]] = [none, *others], [*others, last]
     transfer: list[tuple[str, Expression]] = [("begun", one)]
     for found in range(times):
         first = one if found == 0 else none
