@@ -23,6 +23,8 @@ import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.references.indicators import write_indicators
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -123,6 +125,13 @@ def captures() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no captures in {folder}; WIRETIDE_CAPTURES names their folder")
     return folder
+
+
+@pytest.fixture
+def indicators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that the ready query `indicators` reads by default, in the working directory of the test."""
+    monkeypatch.chdir(tmp_path)
+    return write_indicators(tmp_path / "indicators.arcs")
 
 
 @pytest.fixture(scope="session")

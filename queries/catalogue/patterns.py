@@ -1,4 +1,4 @@
-"""Ready queries about the order of events: row patterns (spec of Chandramouli, Goldstein and Maier, 2010, applied)."""
+"""Ready queries about the order of events: row patterns and automata (Chandramouli, Goldstein and Maier, 2010)."""
 
 from __future__ import annotations
 
@@ -179,6 +179,61 @@ MATCH_RECOGNIZE (
         (
             Parameter("requests", ParameterType.INTEGER, 5, "smallest number of requests", 2),
             Parameter("silence", ParameterType.FLOAT, 3, "shortest time without an answer, in seconds", 0),
+            WITHIN,
+        ),
+    ),
+    ReadyQuery(
+        "indicators",
+        "patterns",
+        "packets",
+        "The connections to addresses of a file of arcs, also those before the file had the address.",
+        """\
+SELECT host, server, port, indicator, match_end
+FROM (SELECT ts, srcIP AS host, destIP AS server, destPort AS port FROM packets WHERE flag = SYN)
+AUTOMATON (
+    PARTITION BY host, server, port ORDER BY ts
+    REGISTER indicator STRING
+    START idle FINAL contact
+    ARCS FROM $file)
+WITH CONSISTENCY (WAIT 0, REMEMBER $remember) EMIT CHANGES""",
+        (
+            Parameter("file", ParameterType.TEXT, "indicators.arcs", "file with an arc for each address"),
+            Parameter("remember", ParameterType.DURATION, "24 hours", "how far a new indicator looks into the past"),
+        ),
+    ),
+    ReadyQuery(
+        "likely-guesses",
+        "patterns",
+        "packets",
+        "The clients that probably guessed a password, with the probability of the most likely sequence.",
+        """\
+SELECT client, server, max(guesses) AS guesses, max(probability) AS probability, match_end
+FROM (SELECT window_end, client, server, 1 / (1 + exp((seconds - $middle) / $scale)) AS failed
+      FROM (SELECT window_end, srcIP AS client, destIP AS server,
+                   (max(ts) - min(ts)) / 1000000000.0 AS seconds
+            FROM packets [SESSION $gap]
+            WHERE protocol = 6 AND destPort = $port
+            GROUP BY srcIP, destIP, srcPort))
+AUTOMATON (
+    PARTITION BY client, server ORDER BY window_end
+    REGISTER guesses INT DEFAULT 0, probability FLOAT DEFAULT 1
+    START idle FINAL inside
+    ARC idle TO guessing WHEN failed >= $threshold SET guesses = 1, probability = failed
+    ARC guessing TO guessing WHEN probability * failed >= $threshold
+        SET guesses = guesses + 1, probability = probability * failed
+    ARC guessing TO inside WHEN guesses >= $guesses AND probability * (1 - failed) >= $threshold
+        SET probability = probability * (1 - failed)
+    WITHIN $within)
+GROUP BY client, server, match_end""",
+        (
+            Parameter("guesses", ParameterType.INTEGER, 5, "smallest number of failed sessions", 1, 1000),
+            Parameter("port", ParameterType.INTEGER, 22, "TCP port of the service", 0, 65535),
+            Parameter(
+                "middle", ParameterType.FLOAT, 10, "a session of these seconds has failed with probability 0.5", 0
+            ),
+            Parameter("scale", ParameterType.FLOAT, 2, "seconds from probability 0.5 to 0.27, and to 0.73", 0.001),
+            Parameter("threshold", ParameterType.FLOAT, 0.5, "smallest probability of a sequence", 0.001, 1),
+            Parameter("gap", ParameterType.DURATION, "10s", "a session ends after this time without a packet"),
             WITHIN,
         ),
     ),

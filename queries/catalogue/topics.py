@@ -26,7 +26,7 @@ _NAMES: Mapping[Topic, str] = {
     Topic.HANDSHAKES: "handshake-latency unanswered refused resets retransmissions odd-flags",
     Topic.SECURITY: "horizontal-scans vertical-scans slow-scans syn-floods floods amplification entropy port-entropy "
     "new-hosts beacons brute-force address-conflicts call-backs guessed-passwords pulses exfiltration beaconing "
-    "lost-contacts silent-servers",
+    "lost-contacts silent-servers indicators likely-guesses",
     Topic.FLOWS: "exporters flow-talkers flow-interfaces autonomous-systems flow-durations export-delays export-gaps "
     "sflow-agents",
 }

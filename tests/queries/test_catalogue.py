@@ -67,6 +67,7 @@ def test_a_wrong_value_is_refused_with_the_expected_form(kind: ParameterType, va
     assert error.value.expected == parameter(kind).expected
 
 
+@pytest.mark.usefixtures("indicators")
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_a_ready_query_compiles_and_describes_itself(name: str) -> None:
     query = CATALOGUE[name]

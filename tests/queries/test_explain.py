@@ -94,6 +94,7 @@ def test_explain_says_what_sessions_and_landmark_windows_are_made_of() -> None:
     ]
 
 
+@pytest.mark.usefixtures("indicators")
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_a_ready_query_is_explained(name: str) -> None:
     assert explain(compile_query(CATALOGUE[name].sql(), name)).startswith(f"query {name}: ")

@@ -28,6 +28,7 @@ def boxes(svg: str) -> list[tuple[str, float, float, float, float]]:
     return found
 
 
+@pytest.mark.usefixtures("indicators")
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_boxes_of_every_ready_query_are_its_nodes_side_by_side(name: str) -> None:
     sql = CATALOGUE[name].sql()

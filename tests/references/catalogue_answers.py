@@ -9,6 +9,7 @@ import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cache
 from ipaddress import ip_network
 from pathlib import Path
@@ -19,6 +20,7 @@ from capture.generate.attacks import STAGED_KINDS
 from tests.references.capture_oracle import no_packet, packet, parse_pcap
 from tests.references.flow_oracle import Collector
 from tests.references.flow_values import core
+from tests.references.indicators import INDICATORS
 from tests.references.pcap_bytes import pcap_bytes
 from tests.references.pcapng_oracle import parse_pcapng
 from tests.references.sflow_oracle import Twin
@@ -622,9 +624,10 @@ def call_backs(rows: list[Row]) -> Answer:
     return answer
 
 
-def guessed_passwords(rows: list[Row]) -> Answer:
-    gap, sessions = 3 * NS, []
-    own = [row for row in rows if row["protocol"] == 6 and row["destPort"] == 80]
+def sessions_to(port: int, gap: int, rows: list[Row]) -> list[Row]:
+    """Return the sessions with a TCP port by their ends and durations. `gap` is in ns."""
+    sessions = []
+    own = [row for row in rows if row["protocol"] == 6 and row["destPort"] == port]
     for key, group in partitions(own, "srcIP", "destIP", "srcPort"):
         begin = 0
         for at, row in enumerate(group):
@@ -632,14 +635,17 @@ def guessed_passwords(rows: list[Row]) -> Answer:
                 seconds = (row["ts"] - group[begin]["ts"]) / NS
                 sessions.append({"ts": row["ts"] + gap, "ends": key[:2], "seconds": seconds})
                 begin = at + 1
+    return sessions
 
+
+def guessed_passwords(rows: list[Row]) -> Answer:
     def end(group: list[Row]) -> int:
         short = next((at for at, row in enumerate(group) if row["seconds"] >= 2), len(group))
         return short + 1 if short >= 2 and short < len(group) and group[short]["seconds"] >= 4 else 0
 
     return [
         (*key[0], len(match) - 1, match[-1]["seconds"], *bounds(match))
-        for key, group in partitions(sessions, "ends")
+        for key, group in partitions(sessions_to(80, 3 * NS, rows), "ends")
         for match in found_in(group, end)
     ]
 
@@ -752,6 +758,34 @@ def silent_servers(rows: list[Row]) -> Answer:
     return [(*key, len(match) - 1, *bounds(match)) for key, group in server for match in found_in(group, end)]
 
 
+def indicators(rows: list[Row]) -> Answer:
+    answer = []
+    for row in syns(rows):
+        if (server := str(row["destIP"])) in INDICATORS:
+            name, *times = INDICATORS[server]
+            begin, end = (int(datetime.fromisoformat(time).timestamp()) * NS for time in times)
+            if begin <= row["ts"] < end:
+                answer.append((row["srcIP"], row["destIP"], row["destPort"], name, row["ts"], 1))
+    return answer
+
+
+def likely_guesses(rows: list[Row]) -> Answer:
+    best: dict[tuple[Any, ...], tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+    for key, group in partitions(sessions_to(80, 3 * NS, rows), "ends"):
+        failed = [1 / (1 + math.exp(row["seconds"] - 3)) for row in group]
+        for first, row in enumerate(group):
+            probability = 1.0
+            for last in range(first, len(group)):
+                found, inside = last - first, probability * (1 - failed[last])
+                if group[last]["ts"] - row["ts"] >= 3600 * NS or probability < 0.5:
+                    break
+                if found >= 2 and inside >= 0.5:
+                    guesses, likely = best[*key[0], group[last]["ts"]]
+                    best[*key[0], group[last]["ts"]] = max(found, guesses), max(inside, likely)
+                probability *= failed[last]
+    return [(client, server, *found, end) for (client, server, end), found in best.items()]
+
+
 CASES = {
     "packets": Case("wechat.pcap", totals()),
     "links": Case("wechat.pcap", totals("link")),
@@ -821,5 +855,9 @@ CASES = {
     "beaconing": Case("syslog.pcap", beaconing, {"shortest": 0.5, "contacts": 3}),
     "lost-contacts": Case("syslog.pcap", lost_contacts, {"shortest": 0.5, "jitter": 0.5}),
     "silent-servers": Case("alexa-app.pcapng", silent_servers, {"requests": 3, "silence": 1}),
+    "indicators": Case("wechat.pcap", indicators, least=10),
+    "likely-guesses": Case(
+        "1kxun.pcap", likely_guesses, {"port": 80, "guesses": 2, "middle": 3, "scale": 1, "gap": "3s"}
+    ),
 }
 """The case of each ready query."""

@@ -74,6 +74,7 @@ ONLY_OF_CAPTURES = ["payload", "seen_within", "inner."]
 """Words in queries that tables cannot answer."""
 
 
+@pytest.mark.usefixtures("indicators")
 @pytest.mark.parametrize("name", [name for name in OF_PACKETS if CASES[name].capture != "attacks"])
 def test_a_ready_query_over_a_table_answers_as_over_the_capture(name: str, captures: Path) -> None:
     case = CASES[name]
