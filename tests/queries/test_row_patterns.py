@@ -18,7 +18,8 @@ import pytest
 from scapy.all import IP, TCP, Ether, Raw, wrpcap
 
 import wiretide
-from highlevel.patterns import match_kernels
+from highlevel.patterns import match_kernels, store
+from highlevel.patterns.automaton import PatternError
 from queries.explain.plan import explain
 from queries.gsql import compile_query
 from queries.text.errors import QueryError
@@ -558,6 +559,13 @@ def test_nested_quantifiers_cost_as_much_as_simple_ones() -> None:
     assert (
         matches("ORDER BY ts MEASURES count(*) AS n PATTERN ((A+)+ B) DEFINE B AS kind = 'b'", table=frame(rows)) == []
     )
+
+
+def test_too_many_runs_are_an_error_and_not_a_missing_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "MAX_NODES", 4_096)
+    rows = [(place, "x", "a", place) for place in range(4_000)]
+    with pytest.raises(PatternError, match="got more than 4096 partial matches, expected fewer: a shorter window"):
+        matches("ORDER BY ts PATTERN (A O* B) DEFINE B AS price = 3999", table=frame(rows))
 
 
 def test_kernels_read_and_write_within_their_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
