@@ -47,14 +47,14 @@ def run(setting: Setting) -> Report:
     report = Report("A6")
     rows = [(name, f"{rate / 1e6:.3f}", f"{results:,}") for name, (rate, results) in loads.items()]
     report.table(f"loads of {LINKS} links, {count:,} ticks in order", ("query", "M ticks/s", "results"), rows)
-    rows = [
+    exported = [
         (f"{timeout} s", f"{displaced:.0%}", f"{ordered / 1e6:.3f}", f"{late / 1e6:.3f}", f"{late / ordered:.2f}")
         for timeout, (displaced, ordered, late) in flows.items()
     ]
     columns = ("active timeout", "out of order", "M records/s in order", "as exported", "/ in order")
-    report.table(f"{count:,} flow records: {GUESSES} short flows of a client, then a long one", columns, rows)
-    rows = [(name, f"{changes:,}", f"{changes / results:.1f}") for name, (changes, results) in chatter.items()]
-    report.table("active timeout 60 s", ("records used early", "changes of results", "/ results"), rows)
+    report.table(f"{count:,} flow records: {GUESSES} short flows of a client, then a long one", columns, exported)
+    early = [(name, f"{changes:,}", f"{changes / results:.1f}") for name, (changes, results) in chatter.items()]
+    report.table("active timeout 60 s", ("records used early", "changes of results", "/ results"), early)
     judged = not setting.quick
     report.require("ticks/s, Q1 over loads of links, one core", loads["Q1, k = 2"][0], ">= 500000", judged)
     report.require("records/s, active timeout 60 s, as exported, one core", flows[60][2], ">= 100000", judged)
