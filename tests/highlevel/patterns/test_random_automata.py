@@ -39,6 +39,8 @@ from tests.references.automata import (
 PAYLOAD = pa.schema([("part", pa.string()), ("kind", pa.string()), ("size", pa.int64()), ("level", pa.float64())])
 CHANGES = change_schema(PAYLOAD)
 PARTITIONS = ["x", "y"]
+PARTS = 20
+"""Number of tests that share the seeds of one comparison: a test with --soak must end within the limit of pytest."""
 
 
 class Comparison:
@@ -207,10 +209,10 @@ def test_kernels_read_and_write_within_their_arrays(monkeypatch: pytest.MonkeyPa
             comparison.step()
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(PARTS))
 def test_random_automata_give_the_results_and_runs_of_the_definition_in_every_order(part: int, soak: bool) -> None:
     """2,000 automata, with --soak 60,000."""
-    for seed in range(part, 60_000 if soak else 2_000, 4):
+    for seed in range(part, 60_000 if soak else 2_000, PARTS):
         comparison = Comparison(seed)
         try:
             for _ in range(5):
@@ -219,10 +221,10 @@ def test_random_automata_give_the_results_and_runs_of_the_definition_in_every_or
             raise AssertionError(f"seed {seed}: {comparison.automaton}") from error
 
 
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", range(PARTS))
 def test_A08_random_changes_of_arcs_give_the_results_and_runs_of_the_definition(part: int, soak: bool) -> None:
     """200 automata, with --soak 20,000."""
-    for seed in range(part, 20_000 if soak else 200, 2):
+    for seed in range(part, 20_000 if soak else 200, PARTS):
         comparison = Comparison(seed, changes_arcs=True)
         try:
             for _ in range(6):
