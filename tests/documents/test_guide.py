@@ -41,6 +41,7 @@ LISTS = {
     "monitoring.txt": "192.0.2.5\n",
     "manuf": "00:00:0c Cisco Systems\n",
     "customers.tbl": "198.51.100.0/24 Example Ltd.\n",
+    "c2.arcs": "ARC idle TO contact WHEN server = '203.0.113.9' SET indicator = 'botnet 17'\n",
 }
 """Files that queries of the guide name without showing how they are made."""
 
