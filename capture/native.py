@@ -114,7 +114,7 @@ def pointer(array: np.ndarray[Any, Any], kind: str) -> int:
 
 def missing(is_needed: Callable[[Kernel], bool] | None = None) -> list[Kernel]:
     """Return the kernels that are not in the cache: their first call compiles them. `is_needed` selects kernels."""
-    return [kernel for kernel in kernels if (is_needed is None or is_needed(kernel)) and kernel.stored() is None]
+    return [kernel for kernel in kernels if (is_needed is None or is_needed(kernel)) and not kernel.is_stored()]
 
 
 def _read_code(path: Path) -> tuple[str, bytes] | None:
@@ -157,6 +157,8 @@ class Kernel:
         self._pointers = [argument[:-1] if argument[-1] == "*" else "" for argument in self.arguments]
         self.signature = signature
         self._native: Callable[..., int] | None = None
+        self._stored: tuple[str, bytes] | None = None
+        """The result of `stored`, between `is_stored` and the first call."""
         kernels.append(self)
 
     def __call__(self, *arguments: Any) -> int:
@@ -173,7 +175,8 @@ class Kernel:
         """Run the machine code; all pointers are addresses. The slow checks of `__call__` are omitted."""
         if self._native is None:
             with _load_lock:
-                self._native = self._native or self._load(self.stored() or self._compile_once())
+                self._native = self._native or self._load(self._stored or self.stored() or self._compile_once())
+                self._stored = None
         return self._native(*flatten(arguments))
 
     def group(self, flat: Sequence[Any]) -> list[Any]:
@@ -202,6 +205,12 @@ class Kernel:
         """
         path = self.path()
         return _read_code(path) or _read_code(shipped_folder() / path.name)
+
+    def is_stored(self) -> bool:
+        """Return whether `stored` finds machine code, and keep it, so that the first call need not read it again."""
+        if self._native is None and self._stored is None:
+            self._stored = self.stored()
+        return self._native is not None or self._stored is not None
 
     def stored_path(self) -> Path | None:
         """Return the file of `stored`, or None."""

@@ -77,6 +77,7 @@ def test_a_kernel_is_compiled_once_and_loaded_after_that(cache: Path, monkeypatc
     second = fresh()
     assert second not in missing()
     monkeypatch.setattr(Kernel, "compile", lambda kernel: pytest.fail("compiled again"))
+    monkeypatch.setattr(native, "_read_code", lambda path: pytest.fail("read again"))
     assert second(VALUES, 3) == 84
     assert second.function(VALUES, 3) == 84
     assert second.__doc__ == "Sum of twice each value."

@@ -60,6 +60,14 @@ def test_groups_without_texts_number_none(tmp_path: Path) -> None:
         assert {idle(each) for each in native.kernels if each.name == "number_strings"} == {expected}
 
 
+def test_keys_that_were_seen_are_stored_by_kernels(tmp_path: Path) -> None:
+    (tmp_path / "a.pcap").write_bytes(CONTENT)
+    for condition, expected in (("seen_within('1 minute', srcIP = destIP)", False), ("len > 0", True)):
+        plan = compile_query(f"SELECT count(*) AS n FROM packets WHERE {condition}")
+        idle = IdleKernels(InlineRun([plan], bind_files([str(tmp_path)])))
+        assert {idle(each) for each in native.kernels if each.name == "look_up_and_store"} == {expected}
+
+
 def test_what_a_search_and_a_slack_need_is_not_idle(tmp_path: Path) -> None:
     (tmp_path / "a.pcap.gz").write_bytes(gzip.compress(CONTENT))
     plan = compile_query("SELECT count(*) FROM packets WHERE contains(inner.payload, 'GET')")
@@ -78,5 +86,5 @@ def test_names_of_kernels_and_modules_exist(tmp_path: Path) -> None:
     (tmp_path / "a.pcap").write_bytes(CONTENT)
     run = InlineRun([compile_query("SELECT count(*) AS n FROM packets")], bind_files([str(tmp_path / "a.pcap")]))
     unused = IdleKernels(run).unused
-    assert len(unused) == 4
+    assert len(unused) == 5
     assert unused <= modules
