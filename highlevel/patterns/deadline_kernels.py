@@ -15,7 +15,7 @@ from highlevel.patterns.entry_kernels import (
     AFTER,
     FIRST,
     NEXT_NODE,
-    NODE_COUNT,
+    NODE_RECORDS,
     NODE_WORDS,
     NODES,
     PARTITION_WORDS,
@@ -34,7 +34,7 @@ from highlevel.patterns.entry_kernels import (
     write_result,
 )
 from highlevel.patterns.expression_kernels import NULL, Machine, are_equal_floats, run
-from highlevel.speculation.lifetimes.kernels.records import NONE
+from highlevel.speculation.lifetimes.kernels.records import LIVE_RECORDS, NONE
 
 
 @helper
@@ -67,16 +67,15 @@ def pass_deadlines(  # type: ignore[no-untyped-def]
     """
     entries, nodes, state = store.entries, store.nodes, store.state
     for partition in range(begin, end):
-        entry, count = store.partitions[partition * PARTITION_WORDS + FIRST], 0
-        while entry != NONE and entries[entry_at(automata, entry) + TIME] < high:
-            count += entries[entry_at(automata, entry) + NODE_COUNT]
-            entry = entries[entry_at(automata, entry) + AFTER]
-        if state[RESULT_COUNT] + count > store.result_room:
+        # A node has one result at most. There is room for one of each node if there is no result yet.
+        if state[RESULT_COUNT] and state[RESULT_COUNT] + state[NODE_RECORDS + LIVE_RECORDS] > store.result_room:
             return partition
         entry = store.partitions[partition * PARTITION_WORDS + FIRST]
         while entry != NONE and entries[entry_at(automata, entry) + TIME] < high:
             at = entry_at(automata, entry)
             time, following, node = entries[at + TIME], entries[at + AFTER], entries[at + NODES]
+            while following != NONE and entries[entry_at(automata, following) + NODES] == node:  # all runs ignore it
+                following = entries[entry_at(automata, following) + AFTER]
             limit = high if following == NONE else min(high, entries[entry_at(automata, following) + TIME])
             of_entry = state[RESULT_COUNT]
             while node != NONE and limit > low:

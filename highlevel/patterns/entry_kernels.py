@@ -552,6 +552,12 @@ def describe_list(automata: Automata, store: Store, entry, count):  # type: igno
 
 
 @helper
+def most_nodes(automata: Automata, store: Store, entry):  # type: ignore[no-untyped-def]
+    """Return a bound of the number of nodes in the list of an entry, for which there is room among the results."""
+    return min(store.entries[entry_at(automata, entry) + NODE_COUNT], store.state[NODE_RECORDS + LIVE_RECORDS])
+
+
+@helper
 def run_stop(automata: Automata, store: Store, node):  # type: ignore[no-untyped-def]
     """Return the smallest end of the rows of a run."""
     return store.nodes[node_at(automata, node) + RUN_END]
@@ -677,7 +683,8 @@ def renew_entry(automata: Automata, store: Store, machine: Machine, entry, since
             break
         last, old, count = old, nodes[node_at(automata, old) + NEXT_NODE], count + 1
     has_room = make_list(automata, store, machine, entry, since)
-    if has_room == 0 or state[RESULT_COUNT] + store.entries[at + NODE_COUNT] + state[LIST_COUNT] > store.result_room:
+    most = most_nodes(automata, store, entry) + state[LIST_COUNT]
+    if has_room == 0 or state[RESULT_COUNT] + most > store.result_room:
         free_list(automata, store, state[LIST_HEAD])
         return NO_ROOM
     link_kept(automata, store)
@@ -810,7 +817,7 @@ def apply_rows(automata: Automata, machine: Machine, store: Store, rows: Rows, b
             entries[at + NODES] = state[LIST_HEAD]
             describe_list(automata, store, entry, state[LIST_COUNT])
             state[CREATED] += state[LIST_COUNT]
-        if phase == REMOVE and state[RESULT_COUNT] + entries[at + NODE_COUNT] > store.result_room:
+        if phase == REMOVE and state[RESULT_COUNT] + most_nodes(automata, store, entry) > store.result_room:
             state[PHASE] = REMOVE
             return index
         if phase != RENEW:

@@ -412,6 +412,37 @@ def test_A12_a_row_that_ends_earlier_than_the_run_is_not_ignored() -> None:
     assert stream.add(5, kind="b") == [("insert", 5, 50, ())]
 
 
+def test_A12_deadlines_of_many_runs_over_many_ignored_rows_are_found_once() -> None:
+    """More pairs of a run and a row than there is room for results."""
+    arcs = (
+        Arc("q0", "q1", is_kind("a"), (("due", Binary(Op.ADD, Column("ts", Type.TIME), integer(2_500))),)),
+        Arc("q1", "q1", Unary(Op.NOT, is_kind("b"))),
+        Arc("q1", "q2", deadline=Column("due", Type.TIME)),
+    )
+    automaton = Automaton("q0", ("q2",), arcs, (Field("due", Literal(None, Type.TIME)),))
+    stream = Stream(automaton, {"kind": pa.string(), "ts": pa.int64()})
+    rows = [{"type": 0, "vs": time, "ve": END, "kind": "a" if time < 50 else "x", "ts": time} for time in range(2_000)]
+    stream.operator.process(pa.RecordBatch.from_pylist(rows, stream.schema))
+    assert stream.operator.matches.node_count == 50
+    stream.punctuate(2_400)
+    assert stream.results() == []
+    stream.punctuate(3_000)
+    assert [start for start, _, _ in stream.results()] == list(range(2_500, 2_550))
+
+
+def test_A12_the_bound_of_a_list_does_not_grow_with_runs_that_have_ended() -> None:
+    """Each row begins a run of 100 rows that all later rows leave as it is. A retraction needs room for its list."""
+    arcs = (Arc("q0", "q1"), Arc("q1", "q1"), Arc("q1", "q2", is_kind("b")))
+    stream = Stream(Automaton("q0", ("q2",), arcs, (), 100), {"kind": pa.string()})
+    for begin in range(0, 12_000, 3_000):
+        rows = [{"type": 0, "vs": time, "ve": END, "kind": "x"} for time in range(begin, begin + 3_000)]
+        stream.operator.process(pa.RecordBatch.from_pylist([*rows, {"type": 2, "vs": begin + 2_990}], stream.schema))
+    before = stream.operator.bytes
+    assert stream.retract(11_995, kind="x") == []
+    assert stream.operator.matches.node_count < 200
+    assert stream.operator.bytes <= before
+
+
 def head_and_shoulders() -> Automaton:
     """EX8. `change` is the difference to the previous price."""
     price = Column("price", Type.FLOAT)
