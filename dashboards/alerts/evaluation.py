@@ -40,7 +40,8 @@ class RuleEvaluation:
         if series is None or not plan.windowed or not isinstance(window, SlidingWindow):
             raise PipelineError(
                 f"alerts.{rule.name}.query: got {plan.name}, which has no windows of a fixed length of time; expected "
-                "a query with, for example, [RANGE 1 minute, SLIDE 1 minute, WA ts]"
+                "a query with, for example, [RANGE 1 minute, SLIDE 1 minute, WA ts], or another query that reads its "
+                f"rows with such a window: FROM {plan.name} [RANGE 1 minute]"
             )
         labels = _check_columns(rule, plan, series.key_columns if rule.labels is None else rule.labels)
         self.rule = replace(rule, labels=labels)

@@ -280,7 +280,8 @@ query = "q"
 def test_queries_without_windows_of_a_fixed_length_are_refused(sql: str, tmp_path: Path) -> None:
     expected = (
         "alerts.a.query: got q, which has no windows of a fixed length of time; expected a query with, for example, "
-        "[RANGE 1 minute, SLIDE 1 minute, WA ts]"
+        "[RANGE 1 minute, SLIDE 1 minute, WA ts], or another query that reads its rows with such a window: FROM q "
+        "[RANGE 1 minute]"
     )
     with pytest.raises(PipelineError) as error:
         evaluation_of(parse_pipeline(queries_of_kinds(sql), tmp_path))
