@@ -1,9 +1,11 @@
-"""The positions of a row pattern: each variable as often as a match may contain it, and what may follow each position.
+"""The positions of a row pattern, and the positions that may follow each of them.
+
+A position is one use of a variable. `A{2,5}` has five positions, `A+` has one that may follow itself.
 
     A (B | C)+     A ► B, C     B ► B, C     C ► B, C        and a match may end after B and after C
 
-This is the construction of Glushkov (1961) for regular expressions, with preferences: the positions that may follow are
-in the order in which a match prefers them.
+This is the construction of Glushkov (1961) for regular expressions. In addition, a match prefers the first of the
+positions that may follow.
 """
 
 from __future__ import annotations
@@ -50,7 +52,10 @@ class _Place(NamedTuple):
 
 
 class Positions:
-    """The variables of a pattern as positions, and for each position what follows it in the order of preference."""
+    """The positions of a pattern, and the positions that follow each of them, preferred ones first.
+
+    Raises QueryError for a pattern that is too large.
+    """
 
     def __init__(self, sql: str, start: int) -> None:
         self._sql = sql
@@ -155,7 +160,7 @@ class Positions:
         return list(order)
 
     def following(self, node: int) -> Following:
-        """Return what follows a node after the first row."""
+        """Return the positions that follow a node after the first row."""
         return self._following(node, "$")
 
     def anchor_starts(self) -> list[int]:
@@ -163,11 +168,14 @@ class Positions:
         return sorted(anchor.start for anchor in self._anchors.values())
 
     def beginning(self, node: int, *, is_first: bool) -> Following:
-        """Return what follows a node before the first row of a match, the first row of the partition or another one."""
+        """Return the positions that follow a node before the first row of a match.
+
+        `is_first`: this row is the first one of its partition.
+        """
         return self._following(node, "^" if is_first else "")
 
     def _following(self, node: int, possible: str) -> Following:
-        """Return what follows a node, with the anchor that can be true there.
+        """Return the positions that follow a node. `possible`: the anchor that can be true at the node.
 
         Positions that are less preferred than the end are left out, because the shorter match is preferred to them.
         A repetition of no row is the last one of its quantifier.
