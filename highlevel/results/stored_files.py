@@ -43,6 +43,12 @@ DAY = 86_400_000_000_000
 Batches = list[tuple[int, int]]
 
 
+ROW_GROUP_ROWS = 1 << 14
+"""Maximum rows of a row group. A writer keeps a row group and the distinct values of its columns in memory: 330 bytes
+for each row of two addresses.
+"""
+
+
 def query_folder(output: Path, query: str) -> Path:
     """Return the folder of one query's results. Characters that are not allowed in file names become %XX."""
     return output / quote(query, safe=" ")
@@ -109,7 +115,8 @@ def stored_batches(path: Path, metadata: pq.FileMetaData) -> Batches:
 def write_file(path: Path, rows: pa.Table, batches: Batches) -> None:
     """Write rows with their micro-batches. The file must not be visible to readers yet."""
     metadata = {**(rows.schema.metadata or {}), BATCHES: json.dumps(batches).encode()}
-    pq.write_table(rows.replace_schema_metadata(metadata), path, write_page_checksum=True)
+    rows = rows.replace_schema_metadata(metadata)
+    pq.write_table(rows, path, write_page_checksum=True, row_group_size=ROW_GROUP_ROWS)
 
 
 def date_column(schema: pa.Schema) -> str | None:

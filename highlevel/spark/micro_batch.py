@@ -123,6 +123,7 @@ class BatchProcessor:
         tables, rests, files = self._write(writer, output, totals, final_until, is_repeated=is_repeated)
         totals.offsets = offsets_checksum(self.folder / "checkpoint", batch_id)
         self._totals_files.save(batch_id, totals)
+        pa.default_memory_pool().release_unused()  # otherwise the driver keeps the memory of its largest micro-batch
         return BatchResults(tables, rests, files, totals, figures)
 
     def _add_levels(self, rows: DataFrame, writer: ResultWriter, totals: Totals) -> DataFrame:

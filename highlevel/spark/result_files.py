@@ -69,9 +69,12 @@ def batches_of(path: Path) -> Batches:
 
 
 def read_rows(path: Path) -> pa.Table:
-    """Return all rows of a file, after verifying it. Raises FolderError for a damaged file."""
+    """Return all rows of a file, after verifying it. Raises FolderError for a damaged file.
+
+    One thread reads, because each thread of Arrow keeps the memory that it has used.
+    """
     with convert_damage(path):
-        return pq.ParquetFile(path, page_checksum_verification=True).read()
+        return pq.ParquetFile(path, page_checksum_verification=True).read(use_threads=False)
 
 
 @contextmanager
