@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 COLLECTION_SECONDS = 10.0
-"""Shortest time between two collections. A collection takes about 30 ms, and a micro-batch of small inputs 200 ms."""
+"""Shortest time between two collections. A collection takes about 50 ms, which is 0.5 % of a core."""
 
 
 class JavaReferences:
