@@ -52,6 +52,7 @@ BENCHES = {
     "C5": "cost of snapshot operators over the size of their input, on one core",
     "C6": "a pipeline of three consistencies on Spark, killed again and again: the changes add up to the exact answer",
     "A1": "query Q1 of the automata paper in order, against a loop of joins and other engines, on one core",
+    "A2": "query Q3 while its arcs change, against static arcs and a restart at each change, on one core",
     "A3": "how many changes of results late quotes make, by the speculation that is allowed",
     "A4": "throughput of Q1 over late quotes, on one core",
     "A5": "throughput and stored runs of Q1 over quotes that runs ignore, on one core",

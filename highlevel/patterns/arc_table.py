@@ -12,7 +12,7 @@ An arc with FROM in the past also applies to the rows in memory. Rows below the 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -43,18 +43,21 @@ class ArcForm(RuleForm):
     """Reads statements of arcs as `ArcRule`."""
 
     @abstractmethod
-    def rule(self, text: str) -> ArcRule:
-        """Return the rule of one statement."""
+    def rules(self, statements: Sequence[str]) -> list[ArcRule]:
+        """Return the rule of each statement."""
 
 
-@dataclass(frozen=True)
 class TimedRule:
-    """A rule and the times `[begin, end)` at which it applies. `is_listed`: the newest version has it."""
+    """A rule and the times `[begin, end)` at which it applies. `is_listed`: the newest version has it. Immutable."""
 
-    rule: ArcRule
-    begin: int
-    end: int
-    is_listed: bool = True
+    def __init__(self, rule: ArcRule, begin: int, end: int, *, is_listed: bool = True) -> None:
+        self.rule = rule
+        self.is_listed = is_listed
+        self.arc = replace(rule.arc, begin=begin, end=end)
+
+    def may_apply(self, watermark: int) -> bool:
+        """Return whether the arc applies to rows from the watermark on."""
+        return self.arc.end > max(self.arc.begin, watermark)
 
 
 class ArcTable:
@@ -74,8 +77,8 @@ class ArcTable:
         for timed in self._rules:
             if timed.is_listed and timed.rule.text not in by_text:
                 last = now if timed.rule.begin is None else watermark
-                timed = replace(timed, end=min(timed.end, last), is_listed=False)
-            if timed.is_listed or timed.end > max(timed.begin, watermark):
+                timed = TimedRule(timed.rule, timed.arc.begin, min(timed.arc.end, last), is_listed=False)
+            if timed.is_listed or timed.may_apply(watermark):
                 kept.append(timed)
         known = {timed.rule.text for timed in kept if timed.is_listed}
         first = now if self.has_version else BEGINNING
@@ -87,41 +90,41 @@ class ArcTable:
 
     def arcs(self, watermark: int) -> tuple[Arc, ...]:
         """Return the arcs that can apply to rows from the watermark on."""
-        timed = [each for each in self._rules if each.end > max(each.begin, watermark)]
-        return (*self._fixed, *(replace(each.rule.arc, begin=each.begin, end=each.end) for each in timed))
+        return (*self._fixed, *(each.arc for each in self._rules if each.may_apply(watermark)))
 
     def snapshot(self) -> pa.Table:
         """Return the rules with their times, after the first version."""
         rules = self._rules
         return pa.table({
             "text": pa.array([each.rule.text for each in rules], pa.string()),
-            "begin": pa.array([each.begin for each in rules], pa.int64()),
-            "end": pa.array([each.end for each in rules], pa.int64()),
+            "begin": pa.array([each.arc.begin for each in rules], pa.int64()),
+            "end": pa.array([each.arc.end for each in rules], pa.int64()),
             "is_listed": pa.array([each.is_listed for each in rules], pa.bool_()),
         })  # fmt: skip
 
-    def restore(self, table: pa.Table, parse: Callable[[str], ArcRule]) -> None:
-        """Load a snapshot. `parse` returns the rule of a statement."""
+    def restore(self, table: pa.Table, form: ArcForm) -> None:
+        """Load a snapshot. `form` reads the statements."""
+        rules = form.rules(table["text"].to_pylist())
+        times = (table[name].to_pylist() for name in ("begin", "end", "is_listed"))
         self._rules = [
-            TimedRule(parse(row["text"]), row["begin"], row["end"], row["is_listed"]) for row in table.to_pylist()
+            TimedRule(rule, begin, end, is_listed=is_listed)
+            for rule, begin, end, is_listed in zip(rules, *times, strict=True)
         ]
         self.has_version = True
 
 
-def changed_times(old: Sequence[Arc], new: Sequence[Arc]) -> tuple[int, int] | None:
-    """Return the interval `[since, until)` of the times at which other arcs apply, or None if there are none."""
-    lifetimes: dict[Arc, tuple[list[tuple[int, int]], list[tuple[int, int]]]] = {}
-    for side, arcs in enumerate((old, new)):
+def changed_times(old: Sequence[Arc], new: Sequence[Arc], watermark: int) -> tuple[int, int] | None:
+    """Return the interval `[since, until)` of the times from the watermark on at which other arcs apply, or None.
+
+    `old` and `new` may lack arcs that both have.
+    """
+    counts: dict[tuple[object, ...], dict[int, int]] = {}
+    for arcs, weight in ((old, -1), (new, 1)):
         for arc in arcs:
-            lists = lifetimes.setdefault(replace(arc, begin=BEGINNING, end=END), ([], []))
-            lists[side].append((arc.begin, arc.end))
-    changed: list[int] = []
-    for before, after in lifetimes.values():
-        if before == after:
-            continue
-        if len(before) == len(after) == 1:
-            (one,), (other,) = before, after
-            changed += [time for pair in zip(one, other, strict=True) if pair[0] != pair[1] for time in pair]
-        else:
-            changed += [time for lifetime in (*before, *after) for time in lifetime]
+            key = arc.source, arc.target, arc.is_silent, arc.fence, arc.transfer, arc.deadline
+            of_arc = counts.setdefault(key, {})
+            for time, change in ((arc.begin, weight), (arc.end, -weight)):
+                time = max(time, watermark)
+                of_arc[time] = of_arc.get(time, 0) + change
+    changed = [time for of_arc in counts.values() for time, count in of_arc.items() if count]
     return (min(changed), max(changed)) if changed else None

@@ -15,7 +15,7 @@ reply" (the end-of-window indicator of Appendix E).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from capture.errors import WiretideError
@@ -100,26 +100,15 @@ class Automaton:
             if name not in self.states:
                 raise PatternError(f"got the final state {name!r} without an arc, expected {', '.join(self.states)}")
         for arc in self.arcs:
-            _check_arc(arc, fields)
-        self._check_silent_arcs()
-        self._check_deadlines()
+            check_arc(arc, fields)
+        check_silent_arcs(self.arcs)
+        check_deadlines(self.arcs, self.finals)
 
     @cached_property
     def states(self) -> tuple[str, ...]:
         """The names of the states: the start, those of the arcs in their order, and those without an arc."""
         names = [self.start, *(name for arc in self.arcs for name in (arc.source, arc.target)), *self.other_states]
         return tuple(dict.fromkeys(names))
-
-    def _check_deadlines(self) -> None:
-        """Raise PatternError for a deadline that does not end a run, and for two deadlines of a state."""
-        sources = {arc.source for arc in self.arcs}
-        timed = [arc for arc in self.arcs if arc.deadline is not None]
-        for arc in timed:
-            if arc.target in sources or arc.target not in self.finals:
-                expected = "a final state that no arc leaves: a run ends at its deadline"
-                raise PatternError(f"got a deadline from {arc.source} to {arc.target}, expected {expected}")
-            if sum(other.source == arc.source for other in timed) > 1:
-                raise PatternError(f"got two deadlines of the state {arc.source}, expected one: the earlier time")
 
     @property
     def expressions(self) -> Iterator[Expression]:
@@ -128,22 +117,36 @@ class Automaton:
         for arc in self.arcs:
             yield from arc.expressions
 
-    def _check_silent_arcs(self) -> None:
-        """Raise PatternError for a cycle of silent arcs that changes the register: a run would never consume a row."""
-        targets: dict[str, set[str]] = {}
-        for arc in self.arcs:
-            if arc.is_silent:
-                targets.setdefault(arc.source, set()).add(arc.target)
-        for arc in self.arcs:
-            if arc.is_silent and arc.transfer and arc.source in reachable(targets, arc.target):
-                way = f"{arc.source} to {arc.target}"
-                raise PatternError(
-                    f"got a silent arc from {way} that changes the register in a cycle of silent arcs, expected an arc "
-                    "of the cycle that consumes a row, or no change of the register"
-                )
+
+def check_deadlines(arcs: Sequence[Arc], finals: Sequence[str]) -> None:
+    """Raise PatternError for a deadline that does not end a run, and for two deadlines of a state."""
+    timed = [arc for arc in arcs if arc.deadline is not None]
+    sources = {arc.source for arc in arcs} if timed else set()
+    for arc in timed:
+        if arc.target in sources or arc.target not in finals:
+            expected = "a final state that no arc leaves: a run ends at its deadline"
+            raise PatternError(f"got a deadline from {arc.source} to {arc.target}, expected {expected}")
+        if sum(other.source == arc.source for other in timed) > 1:
+            raise PatternError(f"got two deadlines of the state {arc.source}, expected one: the earlier time")
 
 
-def _check_arc(arc: Arc, fields: Mapping[str, Type]) -> None:
+def check_silent_arcs(arcs: Sequence[Arc]) -> None:
+    """Raise PatternError for a cycle of silent arcs that changes the register: a run would never consume a row."""
+    silent = [arc for arc in arcs if arc.is_silent]
+    targets: dict[str, set[str]] = {}
+    for arc in silent:
+        targets.setdefault(arc.source, set()).add(arc.target)
+    for arc in silent:
+        if arc.transfer and arc.source in reachable(targets, arc.target):
+            way = f"{arc.source} to {arc.target}"
+            raise PatternError(
+                f"got a silent arc from {way} that changes the register in a cycle of silent arcs, expected an arc "
+                "of the cycle that consumes a row, or no change of the register"
+            )
+
+
+def check_arc(arc: Arc, fields: Mapping[str, Type]) -> None:
+    """Raise PatternError for an arc with wrong names or types. `fields`: the register."""
     way = f"the arc from {arc.source} to {arc.target}"
     if arc.begin >= arc.end:
         raise PatternError(f"got {way} with the lifetime [{arc.begin}, {arc.end}), expected begin < end")

@@ -7,18 +7,35 @@
 A condition that reads only the row is a bit of its first words, computed for a whole batch. Other parts that read only
 the row are words of the row. Texts and addresses are numbers of known values (`ValueNumbers`), so they can be compared
 for equality only.
+
+If the arcs of an automaton change, the compiler translates only expressions that it has not met, and rows in memory
+need only the new bits and words: places of earlier ones stay the same. Many arcs from one state that compare one value
+of the row with constants are found by binary search:
+
+    ARC idle TO hit WHEN destIP = '10.0.0.1'       part of `idle`: the word of destIP, and arcs in the order of KEY
+    ARC idle TO hit WHEN destIP = '10.0.0.2'
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.patterns import expression_kernels as code
-from highlevel.patterns.automaton import Arc, Automaton, PatternError
+from highlevel.patterns.automaton import (
+    Arc,
+    Automaton,
+    Field,
+    PatternError,
+    Transfer,
+    check_arc,
+    check_deadlines,
+    check_silent_arcs,
+)
 from highlevel.patterns.expression_kernels import NULL, STACK_EFFECTS, Machine
 from lowlevel.expressions.tree import (
     Binary,
@@ -37,10 +54,13 @@ from lowlevel.expressions.tree import (
     WideSum,
     columns_of,
 )
-from lowlevel.expressions.types import Op, Scalar, Type
+from lowlevel.expressions.types import INTEGERS, Op, Scalar, Type
 
 Words = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+
+Place = TypeVar("Place", bound=Expression)
+Scalars = TypeVar("Scalars", bound=np.generic)
 
 BITS = 62
 """Conditions in a word of a row."""
@@ -50,8 +70,20 @@ NONE = -1
 NEVER, ALWAYS, AT_END = range(3)
 """When a state is final: after any row, or after the last row of the partition only."""
 
-TARGET, BEGIN, END_TIME, CONDITION, FENCE, FENCE_END, TRANSFER, TRANSFER_END, ARC_WORDS = range(9)
-"""Words of an arc: its target, its lifetime, its condition or NONE, and its instructions."""
+TARGET, BEGIN, END_TIME, CONDITION, FENCE, FENCE_END, TRANSFER, TRANSFER_END, KEY, ARC_WORDS = range(10)
+"""Words of an arc: its target, its lifetime, its condition or NONE, its instructions, and its key in a part."""
+
+KEY_WORD, FIRST_ARC, LAST_ARC, PART_WORDS = range(4)
+"""Words of a part: the word of the row that must be the KEY of an arc, and its arcs `[FIRST_ARC, LAST_ARC)`."""
+
+SCANNED, KEYED, SILENT, TIMED = range(4)
+"""Kinds of arcs, in the order in which they are stored. TIMED arcs have a deadline."""
+
+MIN_KEYS = 8
+"""Number of constants from which on the arcs that compare a value of the row with them are found by search."""
+
+MAX_UNUSED = 64
+"""Number of unused translations from which on a compiler begins anew, if they are more than those in use."""
 
 INTEGER_OPERATIONS = {
     Op.ADD: code.ADD_I, Op.SUB: code.SUB_I, Op.MUL: code.MUL_I, Op.DIV: code.DIV_I, Op.MOD: code.MOD_I,
@@ -72,24 +104,33 @@ class CompiledAutomaton:
     """An automaton as arrays. `integers` and `floats` are the fields of the register, fields of fences first.
 
     * `compared`: how many of these fields decide which arcs apply, directly or through transfers.
-    * `conditions`: expressions over a row, whose values are bits.
-    * `row_integers`, `row_floats`: expressions over a row, whose values are words after those with the bits.
+    * `conditions`: expressions over a row, whose values are bits. The bit `place % BITS` of the word `place // BITS` is
+      that of the condition with this place in `condition_places`.
+    * `row_integers`, `row_floats`: expressions over a row, whose values are words. Those of integers have the places
+      `integer_places` in a row of `row_words` words.
     * `is_final`: NEVER, ALWAYS or AT_END for each state.
     * `empty_condition`: the condition of a run without rows, or NONE.
-    * `arcs`: ARC_WORDS per arc, ordered by source; those of a state begin at `first_arcs[state]`. Silent arcs follow
-      in the same form, from `first_silent[state]` on, and arcs with a deadline from `first_deadlines[state]` on. The
-      fence of the latter computes the deadline.
+    * `arcs`: ARC_WORDS per arc, ordered by source; those of a state begin at `first_arcs[state]`. Arcs with a key
+      follow, ordered by source and key: `parts` has PART_WORDS per part, and those of a state begin at
+      `first_parts[state]`. Silent arcs follow, from `first_silent[state]` on, and arcs with a deadline from
+      `first_deadlines[state]` on. The fence of the latter computes the deadline.
     """
 
-    automaton: Automaton
+    register: tuple[Field, ...]
+    states: tuple[str, ...]
     integers: tuple[str, ...]
     floats: tuple[str, ...]
     compared: tuple[int, int]
     conditions: tuple[Expression, ...]
+    condition_places: tuple[int, ...]
     row_integers: tuple[Expression, ...]
+    integer_places: tuple[int, ...]
+    row_words: int
     row_floats: tuple[Expression, ...]
     arcs: Words
     first_arcs: Words
+    parts: Words
+    first_parts: Words
     first_silent: Words
     first_deadlines: Words
     is_final: Words
@@ -97,143 +138,303 @@ class CompiledAutomaton:
     machine: Machine
 
     @property
-    def bit_words(self) -> int:
-        """Number of words with bits."""
-        return -(-len(self.conditions) // BITS)
-
-    @property
-    def row_layout(self) -> tuple[tuple[Expression, ...], ...]:
-        """The words of a row: conditions, integers and floats."""
-        return self.conditions, self.row_integers, self.row_floats
-
-    @property
     def can_ignore(self) -> Words:
         """1 for each state in which a run may ignore rows, 0 for the others.
 
         An ignorable arc leads from the state to itself and changes no field. The state is not final, because each row
-        is another result; and no silent arc leaves it, because the lifetime of a silent arc may contain some rows only.
+        is another result. No silent arc leaves it, because the lifetime of a silent arc may contain some rows only. No
+        arc with a key leaves it, because the kernels do not search these.
         """
         count = len(self.states)
         sources = np.repeat(np.arange(count), np.diff(self.first_arcs))
         arcs = self.arcs[self.first_arcs[0] : self.first_arcs[-1]]
         is_ignorable = (arcs[:, TARGET] == sources) & (arcs[:, TRANSFER] == arcs[:, TRANSFER_END])
         can_ignore = (self.is_final == NEVER) & (np.diff(self.first_silent) == 0)
+        can_ignore &= np.diff(self.first_parts) == 0
         can_ignore &= np.bincount(sources[is_ignorable], minlength=count) > 0
         return can_ignore.astype(np.int64)
 
-    @property
-    def states(self) -> tuple[str, ...]:
-        """The names of the states by their number."""
-        return self.automaton.states
+
+class _Translation(NamedTuple):
+    """The fence and the transfer of an arc, or its deadline: the words from CONDITION to TRANSFER_END.
+
+    `key_word`: the word of the row that is compared with a constant, or NONE. `key`: the constant, or its place in
+    `AutomatonCompiler.key_literals`.
+    """
+
+    words: tuple[int, ...]
+    key_word: int = NONE
+    key: int = 0
 
 
-class _Compiler:
-    def __init__(self, automaton: Automaton) -> None:
+_Parts = tuple[Expression, Transfer, Expression | None]
+"""The fence, the transfer and the deadline of an arc."""
+
+
+class AutomatonCompiler:
+    """Translates an automaton, and translates it again when its arcs change. Not thread safe."""
+
+    def __init__(
+        self, automaton: Automaton, number_literals: Callable[[Sequence[Literal]], Words] | None = None
+    ) -> None:
+        """Translate the expressions of an automaton.
+
+        `number_literals` returns the numbers of constants of one of the types NUMBERED. Without it the arcs keep their
+        order, and none has a key. With it the fields of the register keep their order, because fences may change.
+        """
         self._automaton = automaton
+        self._number_literals = number_literals
         types = {field.name: field.initial.type for field in automaton.register}
-        read = _fields_of_fences(automaton)
+        read = _fields_of_fences(automaton) if number_literals is None else set[str]()
         ordered = sorted(types, key=lambda name: name not in read)
         self.integers = tuple(name for name in ordered if types[name] is not Type.FLOAT)
         self.floats = tuple(name for name in ordered if types[name] is Type.FLOAT)
         self.compared = (len(read.intersection(self.integers)), len(read.intersection(self.floats)))
         self._types = types
-        self.conditions: dict[Expression, int] = {}
-        self.row_integers: dict[Expression, int] = {}
-        self.row_floats: dict[Expression, int] = {}
+        self._states = {name: number for number, name in enumerate(automaton.states)}
+        self._is_final: Words = np.empty(0, np.int64)
+        self._conditions: dict[Expression, int] = {}
+        self._row_integers: dict[Expression, int] = {}
+        self._row_floats: dict[Expression, int] = {}
         """Expressions over a row, each with its place."""
+        self._row_words = 0
+        self._bits = 0
+        """The place of the next condition; a multiple of BITS if it needs another word."""
         self._code: list[int] = []
         self._constants: list[int] = []
         self._float_constants: list[float] = []
         self._depths = [0, 0]
         self._most = [1, 1]
         """Number of values on the two stacks, at this instruction and at most."""
-        self._instructions: dict[tuple[int, int], list[int]] = {}
-        """Cache: the words of arcs after the lifetime, by the identities of fence and transfer, which many arcs
-        share."""
-
-    def compile(self) -> CompiledAutomaton:
-        automaton = self._automaton
-        numbers = {name: number for number, name in enumerate(automaton.states)}
-        words: list[list[int]] = []
-        firsts = []
-        kinds = [
-            [arc for arc in automaton.arcs if arc.deadline is None and not arc.is_silent],
-            [arc for arc in automaton.arcs if arc.is_silent],
-            [arc for arc in automaton.arcs if arc.deadline is not None],
-        ]
-        for of_kind in kinds:
-            first = []
-            arcs: dict[str, list[Arc]] = {state: [] for state in automaton.states}
-            for arc in of_kind:
-                arcs[arc.source].append(arc)
-            for of_state in arcs.values():
-                first.append(len(words))
-                words += [self._arc(arc, numbers[arc.target]) for arc in of_state]
-            firsts.append(np.array([*first, len(words)], np.int64))
+        self._machine: Machine | None = None
+        """The instructions as arrays, None if some were added."""
+        self._translations: dict[_Parts, _Translation] = {}
+        self._table: Words = np.empty((0, 3 + ARC_WORDS), np.int64)
+        """A row for each arc: the kind, the source, the word of the key, and ARC_WORDS."""
+        self._arcs: list[Arc] = []
+        self._rows: dict[int, int] = {}
+        """The arcs of the rows, and the row of each arc by its identity."""
+        self._compared_constants: dict[Expression, set[Literal]] = {}
+        self.key_literals: dict[Literal, int] = {}
+        """Constants of the types NUMBERED that are keys, each with its place in `_key_numbers`."""
+        self._key_numbers: Words = np.empty(0, np.int64)
         is_always_empty = automaton.empty_fence == Literal(True, Type.BOOL)
-        empty_condition = NONE if is_always_empty else _place(self.conditions, automaton.empty_fence)
-        bits = -(-len(self.conditions) // BITS)
-        instructions = np.array(self._code, np.int64).reshape(-1, 2)
-        instructions[instructions[:, 0] == code.ROW_I, 1] += bits
-        machine = Machine(
-            _not_empty(instructions.reshape(-1)),
-            _not_empty(np.array(self._constants, np.int64)),
-            _not_empty(np.array(self._float_constants, np.float64)),
-            np.zeros(self._most[0], np.int64),
-            np.zeros(self._most[1], np.float64),
+        self._empty_condition = NONE if is_always_empty else self._condition(automaton.empty_fence)
+
+    @property
+    def has_many_unused(self) -> bool:
+        """True if most translations are of arcs that are gone, so that a new compiler needs fewer words of a row."""
+        return len(self._translations) > 2 * len(self._rows) + MAX_UNUSED
+
+    def renumber_keys(self) -> None:
+        """Forget the numbers of the constants of keys: the next call of `compile` numbers them again."""
+        self._key_numbers = np.empty(0, np.int64)
+        if self.key_literals:
+            self._table, self._rows, self._arcs = self._table[:0], {}, []
+
+    def _number_keys(self) -> None:
+        kinds: dict[Type, list[Literal]] = {}
+        for literal in self.key_literals:
+            kinds.setdefault(literal.type, []).append(literal)
+        numbers = np.empty(len(self.key_literals), np.int64)
+        for of_kind in kinds.values():
+            assert self._number_literals is not None
+            numbers[[self.key_literals[literal] for literal in of_kind]] = self._number_literals(of_kind)
+        self._key_numbers = numbers
+
+    def compile(self, arcs: Sequence[Arc], states: Iterable[str] = ()) -> CompiledAutomaton:
+        """Return the automaton with other arcs. `states` may have no arc, because runs in memory are in them.
+
+        Raises PatternError for arcs that contradict each other, and for an expression that needs a function of the
+        register.
+        """
+        for name in states:
+            self._states.setdefault(name, len(self._states))
+        identities, rows = list(map(id, arcs)), self._rows
+        if not rows.keys() >= set(identities):
+            added = [arc for arc, identity in zip(arcs, identities, strict=True) if identity not in rows]
+            self._translate(added)
+            check_silent_arcs(arcs)
+            check_deadlines(arcs, self._automaton.finals)
+            self._add_rows(added)
+        table = self._table[list(map(self._rows.__getitem__, identities))]
+        if len(self._table) > 2 * len(arcs) + MAX_UNUSED:
+            self._table, self._arcs = table, list(arcs)
+            self._rows = {identity: place for place, identity in enumerate(identities)}
+        return self._compiled(table)
+
+    def _add_rows(self, arcs: Sequence[Arc]) -> None:
+        """Add the words of arcs with their kinds, sources, and words of keys."""
+        numbers = self._states
+        for arc in arcs:
+            numbers.setdefault(arc.source, len(numbers))
+            numbers.setdefault(arc.target, len(numbers))
+        if len(self._key_numbers) < len(self.key_literals):
+            self._number_keys()
+        numbered = {word for value, word in self._row_integers.items() if value.type in NUMBERED}
+        added = []
+        for place, arc in enumerate(arcs, len(self._table)):
+            instructions, key_word, key = self._translations[arc.fence, arc.transfer, arc.deadline]
+            kind = SCANNED if key_word == NONE else KEYED
+            if arc.is_silent or arc.deadline is not None:
+                kind = SILENT if arc.is_silent else TIMED
+            number = self._key_numbers[key] if key_word in numbered else key
+            target = numbers[arc.target]
+            added.append((kind, numbers[arc.source], key_word, target, arc.begin, arc.end, *instructions, number))
+            self._rows[id(arc)] = place
+        self._arcs += arcs
+        self._table = np.concatenate([self._table, np.array(added, np.int64)])
+
+    def _compiled(self, words: Words) -> CompiledAutomaton:
+        """Return the automaton with these rows of `_table`."""
+        states = len(self._states)
+        sources = words[:, 0] * states + words[:, 1]
+        has_keys = (words[:, 0] == KEYED).any()
+        order = np.lexsort((words[:, 3 + KEY], words[:, 2], sources)) if has_keys else sources.argsort(kind="stable")
+        words = words[order]
+        firsts = sources[order].searchsorted(np.arange((TIMED + 1) * states + 1))
+        first_arcs, first_keyed, first_silent, first_deadlines = (
+            firsts[kind * states : (kind + 1) * states + 1] for kind in range(TIMED + 1)
         )
-        is_final = np.array([_finality(automaton, name) for name in automaton.states], np.int64)
-        arcs_array = np.array(words or [[NONE] * ARC_WORDS], np.int64).reshape(-1, ARC_WORDS)
+        parts, first_parts = self._parts(words, first_keyed)
         return CompiledAutomaton(
-            automaton,
+            self._automaton.register,
+            tuple(self._states),
             self.integers,
             self.floats,
             self.compared,
-            tuple(self.conditions),
-            tuple(self.row_integers),
-            tuple(self.row_floats),
-            arcs_array,
-            firsts[0],
-            firsts[1],
-            firsts[2],
-            is_final,
-            empty_condition,
-            machine,
+            tuple(self._conditions),
+            tuple(self._conditions.values()),
+            tuple(self._row_integers),
+            tuple(self._row_integers.values()),
+            self._row_words,
+            tuple(self._row_floats),
+            _not_empty(np.ascontiguousarray(words[:, 3:])),
+            first_arcs,
+            parts,
+            first_parts,
+            first_silent,
+            first_deadlines,
+            self._finalities(),
+            self._empty_condition,
+            self._instructions(),
         )
 
-    def _arc(self, arc: Arc, target: int) -> list[int]:
-        if arc.deadline is not None:
-            return [target, arc.begin, arc.end, *self._deadline(arc.deadline)]
-        key = id(arc.fence), id(arc.transfer)
-        if key not in self._instructions:
-            self._instructions[key] = self._fence_and_transfer(arc)
-        return [target, arc.begin, arc.end, *self._instructions[key]]
+    def _parts(self, words: Words, first_keyed: Words) -> tuple[Words, Words]:
+        """Return the parts, and the first one of each state."""
+        begin, end = int(first_keyed[0]), int(first_keyed[-1])
+        if begin == end:
+            return np.zeros(1, np.int64), np.zeros(len(first_keyed), np.int64)
+        source, key_word = words[begin:end, 1], words[begin:end, 2]
+        first = np.flatnonzero(np.append(True, (np.diff(source) != 0) | (np.diff(key_word) != 0)))
+        parts = np.stack([key_word[first], begin + first, begin + np.append(first[1:], end - begin)], axis=1)
+        return parts.reshape(-1), np.searchsorted(source[first], np.arange(len(first_keyed)))
 
-    def _fence_and_transfer(self, arc: Arc) -> list[int]:
+    def _finalities(self) -> Words:
+        if len(self._is_final) < len(self._states):
+            self._is_final = np.array([_finality(self._automaton, name) for name in self._states], np.int64)
+        return self._is_final
+
+    def _instructions(self) -> Machine:
+        if self._machine is None:
+            self._machine = Machine(
+                _not_empty(np.array(self._code, np.int64)),
+                _not_empty(np.array(self._constants, np.int64)),
+                _not_empty(np.array(self._float_constants, np.float64)),
+                np.zeros(self._most[0], np.int64),
+                np.zeros(self._most[1], np.float64),
+            )
+        return self._machine
+
+    def _translate(self, arcs: Sequence[Arc]) -> None:
+        """Translate the expressions of arcs that have none yet."""
+        added: dict[_Parts, Arc] = {}
+        for arc in arcs:
+            parts = arc.fence, arc.transfer, arc.deadline
+            if arc.begin >= arc.end or parts not in self._translations:
+                check_arc(arc, self._types)
+                added[parts] = arc
+        if self._number_literals is not None:
+            for arc in added.values():
+                for part in _conjuncts(arc.fence):
+                    if (compared := self._comparison(part)) is not None:
+                        self._compared_constants.setdefault(compared[0], set()).add(compared[1])
+        for parts, arc in added.items():
+            self._translations[parts] = self._translation(arc)
+
+    def _comparison(self, part: Expression) -> tuple[Expression, Literal] | None:
+        """Return the value of the row and the constant that a condition compares for equality, None for others."""
+        match part:
+            case Binary(Op.EQ, value, Literal() as literal) | Binary(Op.EQ, Literal() as literal, value):
+                if isinstance(value, Literal) or literal.value is None or self._reads_register(value):
+                    return None
+                if value.type in NUMBERED and literal.type is value.type:
+                    return value, literal
+                is_integer = value.type in INTEGERS and literal.type in INTEGERS
+                # A number of a row from 2**63 on is negative as a word, so negative constants are not keys.
+                return (value, literal) if is_integer and 0 <= int(literal.value) < 2**63 else None  # type: ignore[arg-type]
+            case _:
+                return None
+
+    def _translation(self, arc: Arc) -> _Translation:
+        if arc.deadline is not None:
+            return self._deadline(arc.deadline)
+        parts = _conjuncts(arc.fence)
+        key_word, key = NONE, 0
+        if not arc.is_silent and self._number_literals is not None:
+            compared = {part: pair for part in parts if (pair := self._comparison(part)) is not None}
+            constants = {part: len(self._compared_constants[value]) for part, (value, _) in compared.items()}
+            most = max(constants, key=constants.__getitem__, default=None)
+            if most is not None and constants[most] >= MIN_KEYS:
+                value, literal = compared[most]
+                key_word = self._row_integer(value)
+                is_numbered = value.type in NUMBERED
+                key = _place(self.key_literals, literal) if is_numbered else int(literal.value)  # type: ignore[arg-type]
+                parts.remove(most)
+        return _Translation(self._fence_and_transfer(parts, arc.transfer), key_word, key)
+
+    def _fence_and_transfer(self, conditions: Sequence[Expression], values: Transfer) -> tuple[int, ...]:
         of_row, of_both = list[Expression](), list[Expression]()
-        for part in _conjuncts(arc.fence):
+        for part in conditions:
             if part == Literal(True, Type.BOOL):
                 continue
             (of_both if self._reads_register(part) or not any(columns_of(part)) else of_row).append(part)
-        condition = NONE if not of_row else _place(self.conditions, _join(of_row))
+        condition = NONE if not of_row else self._condition(_join(of_row))
         fence = self._position
         if of_both:
             self._add(_join(of_both), Type.BOOL)
             self._depths = [0, 0]
         transfer = self._position
         # All values are computed before the first is stored, because a transfer reads the register before the arc.
-        transfer_values = [(name, value) for name, value in arc.transfer if not _is_field(value, name)]
-        for name, value in transfer_values:
+        values = [(name, value) for name, value in values if not _is_field(value, name)]
+        for name, value in values:
             self._add(value, self._types[name])
-        for name, _ in reversed(transfer_values):
+        for name, _ in reversed(values):
             self._store(name)
-        return [condition, fence, transfer, transfer, self._position]
+        return condition, fence, transfer, transfer, self._position
 
-    def _deadline(self, deadline: Expression) -> list[int]:
+    def _deadline(self, deadline: Expression) -> _Translation:
         begin = self._position
         self._add(deadline)
         self._depths = [0, 0]
-        return [NONE, begin, self._position, self._position, self._position]
+        return _Translation((NONE, begin, self._position, self._position, self._position))
+
+    def _condition(self, condition: Expression) -> int:
+        """Return the place of a condition over a row."""
+        if condition not in self._conditions:
+            if self._bits % BITS == 0:
+                self._bits = self._row_words * BITS
+                self._row_words += 1
+            self._conditions[condition] = self._bits
+            self._bits += 1
+        return self._conditions[condition]
+
+    def _row_integer(self, expression: Expression) -> int:
+        """Return the word of a row with the value of an expression."""
+        if expression not in self._row_integers:
+            self._row_integers[expression] = self._row_words
+            self._row_words += 1
+        return self._row_integers[expression]
 
     @property
     def _position(self) -> int:
@@ -247,6 +448,7 @@ class _Compiler:
 
     def _emit(self, operation: int, operand: int = 0) -> None:
         self._code += [operation, operand]
+        self._machine = None
         for stack, change in enumerate(STACK_EFFECTS.get(operation, (-1, 0))):
             self._depths[stack] += change
             self._most[stack] = max(self._most[stack], self._depths[stack])
@@ -261,9 +463,9 @@ class _Compiler:
             self._constant(expression, as_float=is_float)
         elif not self._reads_register(expression):
             if is_float:
-                self._emit(code.ROW_F, _place(self.row_floats, expression))
+                self._emit(code.ROW_F, _place(self._row_floats, expression))
             else:
-                self._emit(code.ROW_I, _place(self.row_integers, expression))
+                self._emit(code.ROW_I, self._row_integer(expression))
         else:
             self._operation(expression)
         if wanted is Type.FLOAT and not is_float:
@@ -349,7 +551,7 @@ NUMBERED_TYPES = frozenset(NUMBERED)
 
 def compile_automaton(automaton: Automaton) -> CompiledAutomaton:
     """Translate an automaton. Raises PatternError for an expression that needs a function of the register."""
-    return _Compiler(automaton).compile()
+    return AutomatonCompiler(automaton).compile(automaton.arcs)
 
 
 def _finality(automaton: Automaton, state: str) -> int:
@@ -402,11 +604,11 @@ def _join(parts: Sequence[Expression]) -> Expression:
     return first
 
 
-def _place(places: dict[Expression, int], expression: Expression) -> int:
+def _place(places: dict[Place, int], expression: Place) -> int:
     """Return the place of an expression. A new expression has the next place."""
     return places.setdefault(expression, len(places))
 
 
-def _not_empty(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+def _not_empty(array: npt.NDArray[Scalars]) -> npt.NDArray[Scalars]:
     """Return an array with at least one value, because an empty array has no address."""
     return array if len(array) else np.zeros(1, array.dtype)

@@ -43,11 +43,16 @@ from highlevel.patterns.compilation import (
     END_TIME,
     FENCE,
     FENCE_END,
+    FIRST_ARC,
+    KEY,
+    KEY_WORD,
+    LAST_ARC,
+    PART_WORDS,
     TARGET,
     TRANSFER,
     TRANSFER_END,
 )
-from highlevel.patterns.expression_kernels import Machine, are_equal_floats, run
+from highlevel.patterns.expression_kernels import NULL, Machine, are_equal_floats, run
 from highlevel.speculation.lifetimes.kernels.records import LIST_WORDS, LIVE_RECORDS, NONE, free_record, take_record
 from lowlevel.punctuation import END
 
@@ -122,6 +127,8 @@ class Automata(NamedTuple):
 
     arcs: Integers
     first_arcs: Integers
+    parts: Integers
+    first_parts: Integers
     first_silent: Integers
     is_final: Integers
     initial: Integers
@@ -316,6 +323,45 @@ def apply_arc(automata: Automata, store: Store, machine: Machine, arc, node, ent
     return added
 
 
+@helper
+def add_extension(automata: Automata, store: Store, machine: Machine, arc, node, entry, first):  # type: ignore[no-untyped-def]
+    """Apply an arc as `apply_arc`, and append the new node to the list."""
+    added = apply_arc(automata, store, machine, arc, node, entry, first)
+    if added != NONE and added != NO_ROOM:
+        append_node(automata, store, added)
+    return added
+
+
+@helper
+def find_key(automata: Automata, part, key):  # type: ignore[no-untyped-def]
+    """Return the first arc of a part whose key is not smaller."""
+    low, high = automata.parts[part * PART_WORDS + FIRST_ARC], automata.parts[part * PART_WORDS + LAST_ARC]
+    while low < high:
+        middle = (low + high) // 2
+        if automata.arcs[middle * ARC_WORDS + KEY] < key:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@outlined
+def extend_by_keys(automata: Automata, store: Store, machine: Machine, node, entry, first):  # type: ignore[no-untyped-def]
+    """Append the extensions of a node by arcs with a key. Return the first node of its start, NONE, or NO_ROOM."""
+    state, row = store.nodes[node_at(automata, node) + STATE], entry_at(automata, entry) + ENTRY_WORDS
+    for part in range(automata.first_parts[state], automata.first_parts[state + 1]):
+        key = store.entries[row + automata.parts[part * PART_WORDS + KEY_WORD]]
+        arc, last = find_key(automata, part, key), automata.parts[part * PART_WORDS + LAST_ARC]
+        while key != NULL and arc < last and automata.arcs[arc * ARC_WORDS + KEY] == key:
+            added = add_extension(automata, store, machine, arc, node, entry, first)
+            if added == NO_ROOM:
+                return NO_ROOM
+            if first == NONE:
+                first = added
+            arc += 1
+    return first
+
+
 @outlined
 def close_group(automata: Automata, store: Store, machine: Machine, first, entry):  # type: ignore[no-untyped-def]
     """Follow silent arcs from the nodes of one start, which begin at `first` in the list. Return 0 without room."""
@@ -323,11 +369,8 @@ def close_group(automata: Automata, store: Store, machine: Machine, first, entry
     while node != NONE:
         of_node = store.nodes[node_at(automata, node) + STATE]
         for arc in range(automata.first_silent[of_node], automata.first_silent[of_node + 1]):
-            added = apply_arc(automata, store, machine, arc, node, entry, first)
-            if added == NO_ROOM:
+            if add_extension(automata, store, machine, arc, node, entry, first) == NO_ROOM:
                 return 0
-            if added != NONE:
-                append_node(automata, store, added)
         node = store.nodes[node_at(automata, node) + NEXT_NODE]
     return 1
 
@@ -347,17 +390,20 @@ def extend(automata: Automata, store: Store, machine: Machine, node, count, entr
             start, start_sequence = nodes[at + START], nodes[at + START_SEQUENCE]
             of_node = nodes[at + STATE]
             for arc in range(automata.first_arcs[of_node], automata.first_arcs[of_node + 1]):
-                added = apply_arc(automata, store, machine, arc, node, entry, first)
+                added = add_extension(automata, store, machine, arc, node, entry, first)
                 if added == NO_ROOM:
                     return 0
                 if added != NONE:
-                    append_node(automata, store, added)
                     if first == NONE:
                         first = added
                     state = nodes[node_at(automata, added) + STATE]
                     if automata.is_preferred and automata.is_final[state] == ALWAYS:
                         is_cut = True
                         break
+            if automata.first_parts[of_node] < automata.first_parts[of_node + 1]:
+                first = extend_by_keys(automata, store, machine, node, entry, first)
+                if first == NO_ROOM:
+                    return 0
         node = nodes[at + NEXT_NODE]
     if first != NONE:
         return close_group(automata, store, machine, first, entry)

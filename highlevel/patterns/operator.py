@@ -13,7 +13,6 @@ Equal results of a partition are one. Results of deadlines are returned when the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +23,10 @@ from highlevel.groups.keys import Keys
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.patterns.arc_table import changed_times
 from highlevel.patterns.automaton import Arc, Automaton, PatternError
-from highlevel.patterns.compilation import NUMBERED, CompiledAutomaton, Floats, Words, compile_automaton
+from highlevel.patterns.compilation import NUMBERED, AutomatonCompiler, Floats, Words
 from highlevel.patterns.entry_kernels import (
     ADDED,
+    ENTRY_WORDS,
     MISSING,
     NO_NUMBER,
     PARTITION,
@@ -38,8 +38,7 @@ from highlevel.patterns.entry_kernels import (
     WEIGHT,
     Rows,
 )
-from highlevel.patterns.expression_kernels import NULL
-from highlevel.patterns.row_words import RegisterColumns, RowWords, ValueNumbers
+from highlevel.patterns.row_words import NOTHING_KNOWN, Known, RegisterColumns, RowWords, ValueNumbers
 from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results
 from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT, RETRACTION
 from highlevel.speculation.lifetimes.model import (
@@ -104,14 +103,17 @@ class PatternOperator:
         self._by = list(by)
         self._window = automaton.window
         self._automaton = automaton
-        compiled = compile_automaton(automaton)
         self._numbers = ValueNumbers()
+        self._compiler = AutomatonCompiler(automaton, self._numbers.numbers_of)
+        self._arcs = automaton.arcs
+        compiled = self._compiler.compile(automaton.arcs)
         self._row_words = RowWords(compiled, self._numbers, macs)
         self._register = RegisterColumns(compiled, self._numbers)
         keys = (self._payload.field(name) for name in by)
         self._result = pa.schema([*keys, (MATCH_START, pa.int64()), *self._register.schema])
         assert self._result.names == names
         self.schema = change_schema(self._result)
+        self._nothing = concat([], self.schema)
         self.matches = PartialMatches(
             compiled, self._register.initial(), is_numbered=number is not None, shares_runs=shares_runs
         )
@@ -119,6 +121,8 @@ class PatternOperator:
         self._values = Keys([storable(field) for field in self._payload])
         self._arrivals = 0
         self._watermark = BEGINNING
+        self._newest = BEGINNING
+        """Time of the newest row."""
         self.late = 0
         """Changes of rows below the watermark."""
 
@@ -165,35 +169,48 @@ class PatternOperator:
         Rows below the watermark have used the arcs before. Without retractions, no row from the watermark on may be in
         memory. Raises PatternError for arcs that contradict each other.
         """
-        changed = changed_times(self._automaton.arcs, arcs)
-        if changed is None:
-            return concat([], self.schema)
-        self._use_arcs(arcs, self.matches.used_states)
-        since, until = changed
-        results = self.matches.renew(self._count, max(since, self._watermark), until)
+        new, old = {id(arc): arc for arc in arcs}, {id(arc): arc for arc in self._arcs}
+        removed, added = (
+            [these[key] for key in these.keys() - those.keys()] for these, those in ((old, new), (new, old))
+        )
+        changed = changed_times(removed, added, self._watermark)
+        self._use_arcs(arcs)
+        if changed is None or changed[0] > self._newest:
+            return self._nothing
+        results = self.matches.renew(self._count, *changed)
         return concat([self._changes(each) for each in results], self.schema)
 
-    def _use_arcs(self, arcs: Sequence[Arc], states: Sequence[str]) -> None:
-        """Continue with other arcs. `states` have nodes in memory."""
-        automaton = self._automaton
-        others = tuple(dict.fromkeys([*automaton.finals, *states]))
-        self._automaton = replace(automaton, arcs=tuple(arcs), other_states=others)
-        compiled = compile_automaton(self._automaton)
+    def _use_arcs(self, arcs: Sequence[Arc]) -> None:
+        """Continue with other arcs. Rows in memory get the words that they do not have."""
+        if self._compiler.has_many_unused:
+            self._begin_compiler(arcs, self.matches.used_states)
+            return
+        compiled, old = self._compiler.compile(arcs), self.matches.compiled
+        self._arcs = tuple(arcs)
+        self._row_words = RowWords(compiled, self._numbers, self._macs)
+        self.matches.change_automaton(compiled)
+        known = Known(len(old.conditions), len(old.row_integers), len(old.row_floats))
+        if known != Known(len(compiled.conditions), len(compiled.row_integers), len(compiled.row_floats)):
+            self._write_words(known)
+
+    def _begin_compiler(self, arcs: Sequence[Arc], states: Sequence[str]) -> None:
+        """Translate the arcs by a new compiler. `states` have nodes in memory."""
+        self._compiler = AutomatonCompiler(self._automaton, self._numbers.numbers_of)
+        compiled = self._compiler.compile(arcs, states)
+        self._arcs = tuple(arcs)
         self._row_words = RowWords(compiled, self._numbers, self._macs)
         self._register = RegisterColumns(compiled, self._numbers)
-        is_same_layout = compiled.row_layout == self.matches.compiled.row_layout
-        words = None if is_same_layout else self._stored_words(compiled)
-        self.matches.change_automaton(compiled, self._register.initial(), words)
+        self.matches.replace_automaton(compiled, self._register.initial())
+        self._write_words(NOTHING_KNOWN)
 
-    def _stored_words(self, compiled: CompiledAutomaton) -> tuple[Words, Floats]:
-        """Return the words of all rows in memory."""
+    def _write_words(self, known: Known) -> None:
+        """Write the words of all rows in memory. Without retractions no arc reads these rows again."""
         numbers = self.matches.stored_rows()
         if self._has_retractions and len(numbers):
             columns = self._values.columns(numbers) if len(self._payload) else []
             arrays = [column.cast(field.type) for column, field in zip(columns, self._payload, strict=True)]
-            return self._row_words.words(pa.RecordBatch.from_arrays(arrays, schema=self._payload))
-        words = np.full((len(numbers), compiled.bit_words + len(compiled.row_integers)), NULL)
-        return words, np.zeros((len(numbers), len(compiled.row_floats)))
+            rows = pa.RecordBatch.from_arrays(arrays, schema=self._payload)
+            self._row_words.write(rows, *self.matches.row_words(), known)
 
     def _apply(self, changes: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Add and retract rows. A retraction that only shortens a lifetime retracts the row and adds it again."""
@@ -207,6 +224,7 @@ class PatternOperator:
         if self._window is not None:
             starts = start[source]
             stops = np.minimum(stops, np.where(starts > END - self._window, END, starts + self._window))
+        self._newest = max(self._newest, int(start.max()))
         rows = payload_of(changes)
         words, floats = self._row_words.words(rows)
         partitions = self._keys(self._partitions, rows.select(self._by))
@@ -283,27 +301,38 @@ class PatternOperator:
             kept, numbers = np.unique(stored, return_inverse=True)
             self._values = self._values.only(kept)
             stored[:] = numbers
-        if self._numbers.count > 2 * (self.matches.entry_count + self.matches.node_count) + MIN_ROOM:
+        needed = self.matches.entry_count + self.matches.node_count + len(self._compiler.key_literals)
+        if self._numbers.count > 2 * needed + MIN_ROOM:
             for kind in NUMBERED:
                 self._numbers.keep(kind, self.matches.numbers_of(kind))
+            self._renumber()
         return [*passed, make_ctis([watermark], self._result)]
 
+    def _renumber(self) -> None:
+        """Number the constants of the automaton again."""
+        self._compiler.renumber_keys()
+        self.matches.change_automaton(self._compiler.compile(self._arcs), self._register.initial())
+
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return the state as Arrow tables."""
-        state = pa.table({"watermark": [self._watermark], "arrivals": [self._arrivals]})
+        """Return the state as Arrow tables. The words of rows are computed again from their values."""
+        numbers = {"watermark": self._watermark, "arrivals": self._arrivals, "newest": self._newest}
+        state = pa.table({name: [number] for name, number in numbers.items()})
+        runs = self.matches.snapshot(self._count)
+        runs["entries"] = runs["entries"].select(range(1 + ENTRY_WORDS))
+        runs["float_rows"] = runs["float_rows"].select([0])
         return {
             STATE: state,
             STATES: pa.table({"name": pa.array(self.matches.compiled.states, pa.string())}),
             PARTITIONS: _known(self._partitions),
             ROW_VALUES: _known(self._values),
             **{f"{VALUES}{kind}": self._numbers.known(kind) for kind in NUMBERED},
-            **{f"{RUNS}{name}": table for name, table in self.matches.snapshot(self._count).items()},
+            **{f"{RUNS}{name}": table for name, table in runs.items()},
         }
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot that has the same arcs. Nothing has been processed yet."""
         (state,) = tables[STATE].to_pylist()
-        self._watermark, self._arrivals = state["watermark"], state["arrivals"]
+        self._watermark, self._arrivals, self._newest = state["watermark"], state["arrivals"], state["newest"]
         for keys, name in ((self._partitions, PARTITIONS), (self._values, ROW_VALUES)):
             table = tables[name].combine_chunks()
             if table.num_rows:
@@ -312,11 +341,12 @@ class PatternOperator:
         for kind in NUMBERED:
             self._numbers.load(kind, tables[f"{VALUES}{kind}"])
         names = tables[STATES]["name"].to_pylist()
-        if tuple(names) != self.matches.compiled.states:
-            self._use_arcs(self._automaton.arcs, names)
+        compiled = self._compiler.compile(self._arcs, names)
+        self._renumber()
         self.matches.restore({name.removeprefix(RUNS): each for name, each in tables.items() if name.startswith(RUNS)})
-        numbers = {name: number for number, name in enumerate(self.matches.compiled.states)}
+        numbers = {name: number for number, name in enumerate(compiled.states)}
         self.matches.renumber_states(np.array([numbers[name] for name in names], np.int64))
+        self._write_words(NOTHING_KNOWN)
 
 
 def _known(keys: Keys) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from highlevel.groups.keys import Keys
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.patterns.compilation import BITS, NUMBERED, CompiledAutomaton, Floats, Words
 from highlevel.patterns.expression_kernels import NULL, NULL_BITS, NULL_FLOAT
+from lowlevel.expressions.address_constants import Address
 from lowlevel.expressions.arrow import arrow_column, macs_to_arrow
 from lowlevel.expressions.columns import Columns, Vector
 from lowlevel.expressions.evaluate import evaluate
@@ -58,7 +60,8 @@ class ValueNumbers:
         return pa.table({"value": values})
 
     def load(self, kind: Type, values: pa.Table) -> None:
-        """Number the values of a type from 0 on."""
+        """Number the values of a type from 0 on, and forget others."""
+        self._keys[kind] = Keys([ARROW_TYPES[kind]])
         if values.num_rows:
             self.numbers(values["value"].combine_chunks().cast(ARROW_TYPES[kind]), kind)
 
@@ -67,12 +70,33 @@ class ValueNumbers:
         numbers = self._keys[kind].find_or_insert([values], len(values))
         return np.where(np.asarray(pc.is_valid(values)), numbers, NULL) if values.null_count else numbers
 
+    def numbers_of(self, literals: Sequence[Literal]) -> Words:
+        """Return the numbers of constants of one type, at least one. No constant is NULL."""
+        values = [literal.value for literal in literals]
+        contents = [
+            value.value.to_bytes(4 if value.version == 4 else 16) if isinstance(value, Address) else value
+            for value in values
+        ]
+        kind = literals[0].type
+        return self.numbers(pa.array(contents, ARROW_TYPES[kind]), kind)
+
     def values(self, numbers: Words, kind: Type) -> pa.Array:
         """Return the values of numbers."""
         if not self._keys[kind].count:
             return pa.nulls(len(numbers), ARROW_TYPES[kind])
         (values,) = self._keys[kind].columns(np.where(numbers == NULL, 0, numbers))
         return pc.if_else(array_of(numbers != NULL), values, pa.scalar(None, values.type))
+
+
+class Known(NamedTuple):
+    """The expressions whose words are known: how many conditions, integers and floats."""
+
+    conditions: int
+    integers: int
+    floats: int
+
+
+NOTHING_KNOWN = Known(0, 0, 0)
 
 
 class RowWords:
@@ -87,20 +111,25 @@ class RowWords:
     def words(self, batch: pa.RecordBatch) -> tuple[Words, Floats]:
         """Return the words of each row, `[rows, words]`."""
         compiled, rows = self._compiled, batch.num_rows
+        words, floats = np.zeros((rows, compiled.row_words), np.int64), np.empty((rows, len(compiled.row_floats)))
+        self.write(batch, words, floats)
+        return words, floats
+
+    def write(self, batch: pa.RecordBatch, words: Words, floats: Floats, known: Known = NOTHING_KNOWN) -> None:
+        """Write the words of each row, except those of known expressions. Bits that are not known are 0."""
+        compiled, rows = self._compiled, batch.num_rows
         columns = BatchColumns(batch, self._macs)
-        words = np.zeros((rows, compiled.bit_words + len(compiled.row_integers)), np.int64)
-        for index, condition in enumerate(compiled.conditions):
-            words[:, index // BITS] |= self._is_true(condition, columns).astype(np.int64) << (index % BITS)
-        for index, expression in enumerate(compiled.row_integers):
-            words[:, compiled.bit_words + index] = self._integers(expression, columns, rows)
-        floats = np.empty((rows, len(compiled.row_floats)), np.float64)
-        for index, expression in enumerate(compiled.row_floats):
-            vector = evaluate(expression, columns)
+        for index in range(known.conditions, len(compiled.conditions)):
+            word, bit = divmod(compiled.condition_places[index], BITS)
+            words[:, word] |= self._is_true(compiled.conditions[index], columns).astype(np.int64) << bit
+        for index in range(known.integers, len(compiled.row_integers)):
+            words[:, compiled.integer_places[index]] = self._integers(compiled.row_integers[index], columns, rows)
+        for index in range(known.floats, len(compiled.row_floats)):
+            vector = evaluate(compiled.row_floats[index], columns)
             assert isinstance(vector, Vector)
             # A NaN of the data may have the bits of NULL.
             data = np.where(np.isnan(vector.data), np.nan, vector.data)
             floats[:, index] = data if vector.valid is None else np.where(vector.valid, data, NULL_FLOAT)
-        return words, floats
 
     def _is_true(self, condition: Expression, columns: Columns) -> npt.NDArray[np.bool_]:
         vector = evaluate(condition, columns)
@@ -123,7 +152,7 @@ class RegisterColumns:
         """Convert the registers of an automaton."""
         self._compiled = compiled
         self._numbers = numbers
-        self._types = {field.name: field.initial.type for field in compiled.automaton.register}
+        self._types = {field.name: field.initial.type for field in compiled.register}
 
     @property
     def schema(self) -> pa.Schema:
@@ -132,7 +161,7 @@ class RegisterColumns:
 
     def initial(self) -> tuple[Words, Floats]:
         """Return the words of the register before the first row."""
-        literals = {field.name: field.initial for field in self._compiled.automaton.register}
+        literals = {field.name: field.initial for field in self._compiled.register}
         words = [self._word(literals[name]) for name in self._compiled.integers]
         floats = [literals[name].value for name in self._compiled.floats]
         return np.array(words, np.int64), np.array(
@@ -143,9 +172,7 @@ class RegisterColumns:
         if literal.value is None:
             return NULL
         if literal.type in NUMBERED:
-            row = BatchColumns(pa.record_batch({"": [0]}))
-            column = arrow_column(evaluate(literal, row), 1, literal.type)
-            return int(self._numbers.numbers(column, literal.type)[0])
+            return int(self._numbers.numbers_of([literal])[0])
         return int(literal.value)  # type: ignore[arg-type]
 
     def columns(self, words: Words, floats: Floats) -> list[pa.Array]:

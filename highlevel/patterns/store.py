@@ -109,13 +109,15 @@ class PartialMatches:
         self._automata = Automata(
             compiled.arcs.reshape(-1),
             compiled.first_arcs,
+            compiled.parts,
+            compiled.first_parts,
             compiled.first_silent,
             compiled.is_final,
             np.append(initial[0], 0),
             np.append(initial[1], 0.0),
             len(compiled.integers),
             len(compiled.floats),
-            compiled.bit_words + len(compiled.row_integers),
+            compiled.row_words,
             len(compiled.row_floats),
             *compared,
             int(self._is_preferred),
@@ -160,35 +162,53 @@ class PartialMatches:
         nodes = self._nodes[: self.state[NODE_RECORDS + USED_RECORDS]]
         return tuple(self.compiled.states[number] for number in np.unique(nodes[:, kernels.STATE]))
 
-    def change_automaton(
-        self, compiled: CompiledAutomaton, initial: tuple[Words, Floats], rows: tuple[Words, Floats] | None
-    ) -> None:
+    def change_automaton(self, compiled: CompiledAutomaton, initial: tuple[Words, Floats] | None = None) -> None:
+        """Continue with an automaton that has the same register, and the same states and words of a row, or more.
+
+        `initial`: the words of the register before the first row, if they are others.
+        """
+        old, self.compiled = self._automata, compiled
+        words, floats = compiled.row_words - old.row_words, len(compiled.row_floats) - old.float_row_words
+        self._automata = old._replace(
+            arcs=compiled.arcs.reshape(-1),
+            first_arcs=compiled.first_arcs,
+            parts=compiled.parts,
+            first_parts=compiled.first_parts,
+            first_silent=compiled.first_silent,
+            is_final=compiled.is_final,
+            row_words=compiled.row_words,
+            float_row_words=len(compiled.row_floats),
+        )
+        if initial is not None:
+            first_words, first_floats = np.append(initial[0], 0), np.append(initial[1], 0.0)
+            self._automata = self._automata._replace(initial=first_words, float_initial=first_floats)
+        if words or floats:
+            self._entries = np.pad(self._entries, ((0, 0), (0, words)))
+            self._float_rows = np.pad(self._float_rows, ((0, 0), (0, floats)))
+
+    def replace_automaton(self, compiled: CompiledAutomaton, initial: tuple[Words, Floats]) -> None:
         """Continue with an automaton that has the same register, and all states of nodes in memory.
 
-        `rows` are the words of all stored rows for this automaton, None if they stay the same.
+        The words of stored rows are zero.
         """
         old = self.compiled
         self._use(compiled, initial)
-        if rows is not None:
-            entries = int(self.state[ENTRIES + USED_RECORDS])
-            wider = np.zeros((len(self._entries), ENTRY_WORDS + self._automata.row_words), np.int64)
-            wider[:, :ENTRY_WORDS] = self._entries[:, :ENTRY_WORDS]
-            wider[:entries, ENTRY_WORDS:] = rows[0]
-            self._entries = wider
-            self._float_rows = np.zeros((len(wider), self._automata.float_row_words), np.float64)
-            self._float_rows[:entries] = rows[1]
+        entries = np.zeros((len(self._entries), ENTRY_WORDS + compiled.row_words), np.int64)
+        entries[:, :ENTRY_WORDS] = self._entries[:, :ENTRY_WORDS]
+        self._entries, self._float_rows = entries, np.zeros((len(entries), len(compiled.row_floats)))
         numbers = {name: number for number, name in enumerate(compiled.states)}
         self.renumber_states(np.array([numbers.get(name, 0) for name in old.states], np.int64))
-        order = [NODE_WORDS + old.integers.index(name) for name in compiled.integers]
-        self._nodes[:, NODE_WORDS:] = self._nodes[:, order]
-        floats = [old.floats.index(name) for name in compiled.floats]
-        self._float_nodes = np.ascontiguousarray(self._float_nodes[:, floats])
 
     def renumber_states(self, numbers: Words) -> None:
         """Give each state of a node the number at its place in `numbers`."""
         self._entries[: self.state[ENTRIES + USED_RECORDS], kernels.LIST_STATES] = 1 << kernels.LAST_BIT
         states = self._nodes[: self.state[NODE_RECORDS + USED_RECORDS], kernels.STATE]
         states[:] = numbers[states]
+
+    def row_words(self) -> tuple[Words, Floats]:
+        """Return the words of all stored rows, as arrays that can be written to."""
+        used = int(self.state[ENTRIES + USED_RECORDS])
+        return self._entries[:used, ENTRY_WORDS:], self._float_rows[:used]
 
     def renew(self, partitions: int, since: int, until: int) -> Iterator[Results]:
         """Compute nodes again after the arcs for times in `[since, until)` have changed. Yield the changes of results.
@@ -372,13 +392,13 @@ class PartialMatches:
         return tables | {"state": pa.table({"words": self.state})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
-        """Load the words of a snapshot."""
+        """Load the words of a snapshot. Words of rows that it does not have are 0."""
         self.state[:] = tables["state"]["words"].to_numpy()
         for name in self._used(0):
             table, array = tables[name.strip("_")], getattr(self, name)
             fill = NONE if name == "_partitions" else 0
             array = _longer(array, max(len(array), 2 * table.num_rows), fill)
-            for word in range(array.shape[1]):
+            for word in range(table.num_columns - 1):
                 array[: table.num_rows, word] = table[str(word)].to_numpy()
             setattr(self, name, array)
         rooms = max(len(self._nodes), len(self._float_nodes))
@@ -405,15 +425,16 @@ class PartialMatches:
     def numbers_of(self, kind: Type) -> list[Words]:
         """Return the numbers of values of a type in rows, registers and the initial register, as writable arrays."""
         compiled = self.compiled
-        types = {field.name: field.initial.type for field in compiled.automaton.register}
+        types = {field.name: field.initial.type for field in compiled.register}
         nodes = self._nodes[: self.state[NODE_RECORDS + USED_RECORDS]]
         entries = self._entries[: self.state[ENTRIES + USED_RECORDS]]
         fields = [index for index, name in enumerate(compiled.integers) if types[name] is kind]
-        words = [index for index, expression in enumerate(compiled.row_integers) if expression.type is kind]
+        places = zip(compiled.row_integers, compiled.integer_places, strict=True)
+        words = [place for expression, place in places if expression.type is kind]
         return [
             *(nodes[:, NODE_WORDS + index] for index in fields),
             *(self._automata.initial[index : index + 1] for index in fields),
-            *(entries[:, ENTRY_WORDS + compiled.bit_words + index] for index in words),
+            *(entries[:, ENTRY_WORDS + place] for place in words),
         ]
 
     def runs(self, partitions: int) -> Runs:

@@ -5,18 +5,20 @@ A name in a condition or a value is a field of the register, or else a column of
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.patterns.arc_table import ArcForm, ArcRule
-from highlevel.patterns.automaton import Arc, Automaton, Field, PatternError, reachable
-from highlevel.patterns.compilation import compile_automaton
+from highlevel.patterns.automaton import Arc, Automaton, Field, PatternError, check_deadlines, reachable
+from highlevel.patterns.compilation import AutomatonCompiler
 from lowlevel.expressions.tree import Column, Expression, Literal
 from lowlevel.expressions.types import Type
 from lowlevel.punctuation import BEGINNING, END
 from lowlevel.watch.errors import WatchlistError
+from lowlevel.watch.watched_file import CACHED_VERSIONS
 from queries.binding.binder import Binder, Resolve
 from queries.binding.comparisons import Operand
 from queries.binding.watchlists import files_refused
@@ -25,8 +27,15 @@ from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.parser import parse_arcs
 
+_PARTS = re.compile(r"(?:'[^']*'|\"[^\"]*\"|--[^\n]*|/\*.*?\*/|[^;])+;?|;", re.DOTALL)
+"""The parts of a text between semicolons, which quoted text and comments may contain."""
+
 MAX_ARCS = 20_000
 """Largest number of arcs in a file: each row is compared with their conditions."""
+
+
+_known_parts: dict[ArcStatements, dict[str, list[ArcRule]]] = {}
+"""A cache: the parts of the last version of each file with their arcs."""
 
 
 class ArcBinder:
@@ -145,34 +154,60 @@ class ArcStatements(ArcForm):
     def read(self, text: str) -> tuple[ArcRule, ...]:
         """Return the arcs of a file. Raises WatchlistError for a wrong statement, and for arcs that contradict others.
 
-        Equal statements are one arc.
+        Equal statements are one arc. Parts of the text that the last version had are not parsed again.
         """
-        rules = {rule.text: rule for rule in self._rules(text)}
+        parts = [part for part in _PARTS.findall(text) if not part.isspace()]
+        known = _known_parts.get(self, {})
+        added = [part for part in dict.fromkeys(parts) if part not in known]
+        try:
+            new = {part: self._rules(part) for part in added}
+        except WatchlistError:
+            self._rules(text)  # raises the error with its line in the whole text
+            raise
+        of_parts = {part: known[part] if part in known else new[part] for part in parts}
+        rules = {rule.text: rule for rule in self._with_equal_names(of_parts.values())}
         if len(rules) > MAX_ARCS:
             raise WatchlistError(f"got {len(rules)} arcs in a file, expected at most {MAX_ARCS}")
-        automaton = self.automaton
-        self._warn_of_unreached(list(rules.values()))
+        arcs = (*self.automaton.arcs, *(rule.arc for rule in rules.values()))
+        self._warn_of_unreached(arcs, list(rules.values()))
         try:
-            compile_automaton(replace(automaton, arcs=(*automaton.arcs, *(rule.arc for rule in rules.values()))))
+            check_deadlines(arcs, self.automaton.finals)
+            AutomatonCompiler(self.automaton).compile([rule.arc for of_part in new.values() for rule in of_part])
         except PatternError as error:
             raise WatchlistError(str(error)) from None
+        _known_parts.pop(self, None)
+        while len(_known_parts) >= CACHED_VERSIONS:
+            _known_parts.pop(next(iter(_known_parts)), None)
+        _known_parts[self] = of_parts
         return tuple(rules.values())
 
-    def _warn_of_unreached(self, rules: Sequence[ArcRule]) -> None:
+    def rules(self, statements: Sequence[str]) -> list[ArcRule]:
+        """Return the rule of each statement."""
+        known = {rule.text: rule for rules in _known_parts.get(self, {}).values() for rule in rules}
+        added = [text for text in statements if text not in known]
+        known |= {rule.text: rule for rule in self._rules("\n;\n".join(added))} if added else {}
+        return list(self._with_equal_names([[known[text] for text in statements]]))
+
+    def _with_equal_names(self, parts: Iterable[Sequence[ArcRule]]) -> Iterator[ArcRule]:
+        """Yield the rules of parts that were parsed alone. Names of states are compared without case."""
+        states = {name.lower(): name for name in self.automaton.states}
+        for rules in parts:
+            for rule in rules:
+                arc = rule.arc
+                source, target = (states.setdefault(name.lower(), name) for name in (arc.source, arc.target))
+                is_same = source == arc.source and target == arc.target
+                yield rule if is_same else replace(rule, arc=replace(arc, source=source, target=target))
+
+    def _warn_of_unreached(self, arcs: Sequence[Arc], rules: Sequence[ArcRule]) -> None:
         """Warn of states in the file that no run reaches."""
-        every = [*self.automaton.arcs, *(rule.arc for rule in rules)]
-        reached = reached_states(self.automaton.start, ((arc.source, arc.target) for arc in every))
+        reached = reached_states(self.automaton.start, {(arc.source, arc.target) for arc in arcs})
         for source in dict.fromkeys(rule.arc.source for rule in rules):
             if source.lower() not in reached:
                 text = f"an arc of a file leaves '{source}', which no run reaches; expected an arc TO {source}"
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
 
-    def rule(self, text: str) -> ArcRule:
-        """Return the rule of one statement."""
-        (rule,) = self._rules(text)
-        return rule
-
     def _rules(self, text: str) -> list[ArcRule]:
+        """Parse a text. Raises WatchlistError."""
         fields = {field.name.lower(): field for field in self.automaton.register}
         columns = {column.name.lower(): column for column in self.columns}
         names = dict(zip((column.name for column in self.columns), self.names, strict=True))

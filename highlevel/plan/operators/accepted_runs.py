@@ -159,7 +159,7 @@ class AcceptedRunsOperator:
         if self._rules is not None and ARCS in tables:
             form = self._rules.form
             assert isinstance(form, ArcForm), form
-            self._arcs.restore(tables[ARCS], form.rule)
+            self._arcs.restore(tables[ARCS], form)
             self._runs.change_arcs(self._arcs.arcs(self._rows.start_watermark))
         runs = {name.removeprefix(RUNS): table for name, table in tables.items() if name.startswith(RUNS)}
         self._runs.restore(runs)
