@@ -118,13 +118,12 @@ def changed_times(old: Sequence[Arc], new: Sequence[Arc], watermark: int) -> tup
 
     `old` and `new` may lack arcs that both have.
     """
-    counts: dict[tuple[object, ...], dict[int, int]] = {}
+    counts: dict[tuple[int, tuple[object, ...]], int] = {}
     for arcs, weight in ((old, -1), (new, 1)):
         for arc in arcs:
-            key = arc.source, arc.target, arc.is_silent, arc.fence, arc.transfer, arc.deadline
-            of_arc = counts.setdefault(key, {})
-            for time, change in ((arc.begin, weight), (arc.end, -weight)):
-                time = max(time, watermark)
-                of_arc[time] = of_arc.get(time, 0) + change
-    changed = [time for of_arc in counts.values() for time, count in of_arc.items() if count]
+            parts = arc.source, arc.target, arc.is_silent, arc.fence, arc.transfer, arc.deadline
+            begin, end = (max(arc.begin, watermark), parts), (max(arc.end, watermark), parts)
+            counts[begin] = counts.get(begin, 0) + weight
+            counts[end] = counts.get(end, 0) - weight
+    changed = [time for (time, _), count in counts.items() if count]
     return (min(changed), max(changed)) if changed else None

@@ -18,6 +18,7 @@ of the row with constants are found by binary search:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -81,6 +82,10 @@ SCANNED, KEYED, SILENT, TIMED = range(4)
 
 MIN_KEYS = 8
 """Number of constants from which on the arcs that compare a value of the row with them are found by search."""
+
+MIN_ROOM = 2
+"""Places for further arcs from each state, in addition to half the number of its arcs. An unused place costs as much as
+an arc that does not apply."""
 
 MAX_UNUSED = 64
 """Number of unused translations from which on a compiler begins anew, if they are more than those in use."""
@@ -193,6 +198,13 @@ class AutomatonCompiler:
         self._types = types
         self._states = {name: number for number, name in enumerate(automaton.states)}
         self._is_final: Words = np.empty(0, np.int64)
+        self._is_compiled = False
+        self._arrays: CompiledAutomaton | None = None
+        """The automaton that `patch` changes, after the first change of the arcs."""
+        self._slots: dict[int, tuple[Arc, int]] = {}
+        """Its scanned arcs by their identities, with their places in `arcs`."""
+        self._room: dict[int, list[int]] = {}
+        """Places for other scanned arcs from each state."""
         self._conditions: dict[Expression, int] = {}
         self._row_integers: dict[Expression, int] = {}
         self._row_floats: dict[Expression, int] = {}
@@ -258,10 +270,60 @@ class AutomatonCompiler:
             check_deadlines(arcs, self._automaton.finals)
             self._add_rows(added)
         table = self._table[list(map(self._rows.__getitem__, identities))]
+        self._slots, self._arrays = {}, None
+        if self._is_compiled and self._number_literals is not None:
+            return self._with_room(arcs, table)
+        self._is_compiled = True
+        return self._compiled(table)[0]
+
+    def _with_room(self, arcs: Sequence[Arc], table: Words) -> CompiledAutomaton:
+        """Return the automaton with room for arcs from each state, which `patch` uses. `table`: the rows of `arcs`."""
         if len(self._table) > 2 * len(arcs) + MAX_UNUSED:
             self._table, self._arcs = table, list(arcs)
-            self._rows = {identity: place for place, identity in enumerate(identities)}
-        return self._compiled(table)
+            self._rows = {id(arc): place for place, arc in enumerate(arcs)}
+        scanned = np.flatnonzero(table[:, 0] == SCANNED)
+        counts = np.bincount(table[scanned, 1], minlength=len(self._states))
+        room = np.repeat(np.arange(len(counts)), MIN_ROOM + counts // 2)
+        unused = np.zeros((len(room), table.shape[1]), np.int64)
+        unused[:, 1] = room
+        self._arrays, order = self._compiled(np.concatenate([table, unused]))
+        slots = order.argsort(kind="stable").tolist()
+        self._slots = {id(arcs[place]): (arcs[place], slots[place]) for place in scanned.tolist()}
+        self._room = {state: [] for state in range(len(counts))}
+        for state, slot in zip(room.tolist(), slots[len(arcs) :], strict=True):
+            self._room[state].append(slot)
+        return self._arrays
+
+    def patch(self, removed: Sequence[Arc], added: Sequence[Arc]) -> bool:
+        """Change arcs in the arrays of the compiled automaton. Return whether that was possible: if not, call compile.
+
+        It is possible for arcs without a key or a deadline, with known expressions and states, while there is room.
+        """
+        if self._arrays is None or self._arrays.first_deadlines[0] < self._arrays.first_deadlines[-1]:
+            return False
+        rows = []
+        for arc in added:
+            translation = self._translations.get((arc.fence, arc.transfer, arc.deadline))
+            source, target = self._states.get(arc.source), self._states.get(arc.target)
+            is_plain = not arc.is_silent and arc.deadline is None and arc.begin < arc.end
+            if translation is None or translation.key_word != NONE or source is None or target is None or not is_plain:
+                return False
+            rows.append((source, (target, arc.begin, arc.end, *translation.words, 0)))
+        needed = Counter(source for source, _ in rows)
+        if any(id(arc) not in self._slots for arc in removed):
+            return False
+        if any(count > len(self._room[source]) for source, count in needed.items()):
+            return False
+        arrays = self._arrays.arcs
+        for arc in removed:
+            _, slot = self._slots.pop(id(arc))
+            arrays[slot, END_TIME] = arrays[slot, BEGIN]
+            self._room[self._states[arc.source]].append(slot)
+        for arc, (source, row) in zip(added, rows, strict=True):
+            slot = self._room[source].pop()
+            arrays[slot] = row
+            self._slots[id(arc)] = arc, slot
+        return True
 
     def _add_rows(self, arcs: Sequence[Arc]) -> None:
         """Add the words of arcs with their kinds, sources, and words of keys."""
@@ -285,8 +347,8 @@ class AutomatonCompiler:
         self._arcs += arcs
         self._table = np.concatenate([self._table, np.array(added, np.int64)])
 
-    def _compiled(self, words: Words) -> CompiledAutomaton:
-        """Return the automaton with these rows of `_table`."""
+    def _compiled(self, words: Words) -> tuple[CompiledAutomaton, Words]:
+        """Return the automaton with these rows of `_table`, and their order."""
         states = len(self._states)
         sources = words[:, 0] * states + words[:, 1]
         has_keys = (words[:, 0] == KEYED).any()
@@ -297,7 +359,7 @@ class AutomatonCompiler:
             firsts[kind * states : (kind + 1) * states + 1] for kind in range(TIMED + 1)
         )
         parts, first_parts = self._parts(words, first_keyed)
-        return CompiledAutomaton(
+        compiled = CompiledAutomaton(
             self._automaton.register,
             tuple(self._states),
             self.integers,
@@ -319,6 +381,7 @@ class AutomatonCompiler:
             self._empty_condition,
             self._instructions(),
         )
+        return compiled, order
 
     def _parts(self, words: Words, first_keyed: Words) -> tuple[Words, Words]:
         """Return the parts, and the first one of each state."""

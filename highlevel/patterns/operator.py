@@ -106,6 +106,7 @@ class PatternOperator:
         self._numbers = ValueNumbers()
         self._compiler = AutomatonCompiler(automaton, self._numbers.numbers_of)
         self._arcs = automaton.arcs
+        self._by_identity = {id(arc): arc for arc in automaton.arcs}
         compiled = self._compiler.compile(automaton.arcs)
         self._row_words = RowWords(compiled, self._numbers, macs)
         self._register = RegisterColumns(compiled, self._numbers)
@@ -169,12 +170,13 @@ class PatternOperator:
         Rows below the watermark have used the arcs before. Without retractions, no row from the watermark on may be in
         memory. Raises PatternError for arcs that contradict each other.
         """
-        new, old = {id(arc): arc for arc in arcs}, {id(arc): arc for arc in self._arcs}
-        removed, added = (
-            [these[key] for key in these.keys() - those.keys()] for these, those in ((old, new), (new, old))
-        )
+        old, new = self._by_identity, dict(zip(map(id, arcs), arcs, strict=True))
+        removed = [old[identity] for identity in old.keys() - new.keys()]
+        added = [new[identity] for identity in new.keys() - old.keys()]
         changed = changed_times(removed, added, self._watermark)
-        self._use_arcs(arcs)
+        if not self._compiler.patch(removed, added):
+            self._use_arcs(arcs)
+        self._arcs, self._by_identity = tuple(arcs), new
         if changed is None or changed[0] > self._newest:
             return self._nothing
         results = self.matches.renew(self._count, *changed)
@@ -186,7 +188,6 @@ class PatternOperator:
             self._begin_compiler(arcs, self.matches.used_states)
             return
         compiled, old = self._compiler.compile(arcs), self.matches.compiled
-        self._arcs = tuple(arcs)
         self._row_words = RowWords(compiled, self._numbers, self._macs)
         self.matches.change_automaton(compiled)
         known = Known(len(old.conditions), len(old.row_integers), len(old.row_floats))
@@ -197,7 +198,6 @@ class PatternOperator:
         """Translate the arcs by a new compiler. `states` have nodes in memory."""
         self._compiler = AutomatonCompiler(self._automaton, self._numbers.numbers_of)
         compiled = self._compiler.compile(arcs, states)
-        self._arcs = tuple(arcs)
         self._row_words = RowWords(compiled, self._numbers, self._macs)
         self._register = RegisterColumns(compiled, self._numbers)
         self.matches.replace_automaton(compiled, self._register.initial())
