@@ -83,7 +83,7 @@ SCANNED, KEYED, SILENT, TIMED = range(4)
 MIN_KEYS = 8
 """Number of constants from which on the arcs that compare a value of the row with them are found by search."""
 
-MIN_ROOM = 2
+MIN_ROOM = 4
 """Places for further arcs from each state, in addition to half the number of its arcs. An unused place costs as much as
 an arc that does not apply."""
 
