@@ -285,7 +285,7 @@ class AutomatonCompiler:
         counts = np.bincount(table[scanned, 1], minlength=len(self._states))
         room = np.repeat(np.arange(len(counts)), MIN_ROOM + counts // 2)
         unused = np.zeros((len(room), table.shape[1]), np.int64)
-        unused[:, 1] = room
+        unused[:, 1], unused[:, 3 + TARGET] = room, NONE
         self._arrays, order = self._compiled(np.concatenate([table, unused]))
         slots = order.argsort(kind="stable").tolist()
         self._slots = {id(arcs[place]): (arcs[place], slots[place]) for place in scanned.tolist()}
@@ -297,8 +297,12 @@ class AutomatonCompiler:
     def patch(self, removed: Sequence[Arc], added: Sequence[Arc]) -> bool:
         """Change arcs in the arrays of the compiled automaton. Return whether that was possible: if not, call compile.
 
-        It is possible for arcs without a key or a deadline, with known expressions and states, while there is room.
+        It is possible for arcs without a key or a deadline, with known expressions and states, while there is room; and
+        if no run begins or ceases to ignore rows.
         """
+        for arc in (*removed, *added):
+            if arc.source == arc.target and all(_is_field(value, name) for name, value in arc.transfer):
+                return False
         if self._arrays is None or self._arrays.first_deadlines[0] < self._arrays.first_deadlines[-1]:
             return False
         rows = []
@@ -371,7 +375,7 @@ class AutomatonCompiler:
             tuple(self._row_integers.values()),
             self._row_words,
             tuple(self._row_floats),
-            _not_empty(np.ascontiguousarray(words[:, 3:])),
+            np.ascontiguousarray(words[:, 3:]) if len(words) else np.full((1, ARC_WORDS), NONE),
             first_arcs,
             parts,
             first_parts,
@@ -469,10 +473,10 @@ class AutomatonCompiler:
             self._depths = [0, 0]
         transfer = self._position
         # All values are computed before the first is stored, because a transfer reads the register before the arc.
-        values = [(name, value) for name, value in values if not _is_field(value, name)]
-        for name, value in values:
+        changed = [(name, value) for name, value in values if not _is_field(value, name)]
+        for name, value in changed:
             self._add(value, self._types[name])
-        for name, _ in reversed(values):
+        for name, _ in reversed(changed):
             self._store(name)
         return condition, fence, transfer, transfer, self._position
 

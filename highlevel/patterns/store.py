@@ -169,6 +169,7 @@ class PartialMatches:
         """
         old, self.compiled = self._automata, compiled
         words, floats = compiled.row_words - old.row_words, len(compiled.row_floats) - old.float_row_words
+        can_ignore = compiled.can_ignore & int(self._shares_runs)
         self._automata = old._replace(
             arcs=compiled.arcs.reshape(-1),
             first_arcs=compiled.first_arcs,
@@ -178,7 +179,12 @@ class PartialMatches:
             is_final=compiled.is_final,
             row_words=compiled.row_words,
             float_row_words=len(compiled.row_floats),
+            can_ignore=can_ignore,
+            is_ignoring=int(can_ignore.any()),
         )
+        is_same = np.array_equal(can_ignore[: len(old.can_ignore)], old.can_ignore)
+        if not is_same or self._automata.is_ignoring != old.is_ignoring:
+            self._forget_list_states()
         if initial is not None:
             first_words, first_floats = np.append(initial[0], 0), np.append(initial[1], 0.0)
             self._automata = self._automata._replace(initial=first_words, float_initial=first_floats)
@@ -201,9 +207,13 @@ class PartialMatches:
 
     def renumber_states(self, numbers: Words) -> None:
         """Give each state of a node the number at its place in `numbers`."""
-        self._entries[: self.state[ENTRIES + USED_RECORDS], kernels.LIST_STATES] = 1 << kernels.LAST_BIT
+        self._forget_list_states()
         states = self._nodes[: self.state[NODE_RECORDS + USED_RECORDS], kernels.STATE]
         states[:] = numbers[states]
+
+    def _forget_list_states(self) -> None:
+        """Let the kernels find the states of all lists again."""
+        self._entries[: self.state[ENTRIES + USED_RECORDS], kernels.LIST_STATES] = 1 << kernels.LAST_BIT
 
     def row_words(self) -> tuple[Words, Floats]:
         """Return the words of all stored rows, as arrays that can be written to."""
