@@ -116,14 +116,15 @@ class ArcTable:
 def changed_times(old: Sequence[Arc], new: Sequence[Arc], watermark: int) -> tuple[int, int] | None:
     """Return the interval `[since, until)` of the times from the watermark on at which other arcs apply, or None.
 
-    `old` and `new` may lack arcs that both have.
+    `old` and `new` may lack arcs that both have. Expressions are compared by their identity: for equal ones the
+    interval may be too long, which costs time only.
     """
-    counts: dict[tuple[int, tuple[object, ...]], int] = {}
+    counts: dict[tuple[int | str, ...], int] = {}
     for arcs, weight in ((old, -1), (new, 1)):
         for arc in arcs:
-            parts = arc.source, arc.target, arc.is_silent, arc.fence, arc.transfer, arc.deadline
-            begin, end = (max(arc.begin, watermark), parts), (max(arc.end, watermark), parts)
-            counts[begin] = counts.get(begin, 0) + weight
-            counts[end] = counts.get(end, 0) - weight
-    changed = [time for (time, _), count in counts.items() if count]
+            parts = arc.source, arc.target, arc.is_silent, id(arc.fence), id(arc.transfer), id(arc.deadline)
+            for time, change in ((arc.begin, weight), (arc.end, -weight)):
+                key = (max(watermark, time), *parts)
+                counts[key] = counts.get(key, 0) + change
+    changed = [int(key[0]) for key, count in counts.items() if count]
     return (min(changed), max(changed)) if changed else None

@@ -18,7 +18,6 @@ of the row with constants are found by binary search:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -221,6 +220,8 @@ class AutomatonCompiler:
         self._machine: Machine | None = None
         """The instructions as arrays, None if some were added."""
         self._translations: dict[_Parts, _Translation] = {}
+        self._identities: dict[tuple[int, int, int], tuple[Arc, _Translation]] = {}
+        """A cache of translations by the identities of the expressions, whose hashes cost more."""
         self._table: Words = np.empty((0, 3 + ARC_WORDS), np.int64)
         """A row for each arc: the kind, the source, the word of the key, and ARC_WORDS."""
         self._arcs: list[Arc] = []
@@ -307,16 +308,16 @@ class AutomatonCompiler:
             return False
         rows = []
         for arc in added:
-            translation = self._translations.get((arc.fence, arc.transfer, arc.deadline))
+            translation = self._known_translation(arc)
             source, target = self._states.get(arc.source), self._states.get(arc.target)
             is_plain = not arc.is_silent and arc.deadline is None and arc.begin < arc.end
             if translation is None or translation.key_word != NONE or source is None or target is None or not is_plain:
                 return False
             rows.append((source, (target, arc.begin, arc.end, *translation.words, 0)))
-        needed = Counter(source for source, _ in rows)
         if any(id(arc) not in self._slots for arc in removed):
             return False
-        if any(count > len(self._room[source]) for source, count in needed.items()):
+        needed = [source for source, _ in rows]
+        if any(needed.count(source) > len(self._room[source]) for source in needed):
             return False
         arrays = self._arrays.arcs
         for arc in removed:
@@ -350,6 +351,17 @@ class AutomatonCompiler:
             self._rows[id(arc)] = place
         self._arcs += arcs
         self._table = np.concatenate([self._table, np.array(added, np.int64)])
+
+    def _known_translation(self, arc: Arc) -> _Translation | None:
+        identity = id(arc.fence), id(arc.transfer), id(arc.deadline)
+        if identity not in self._identities:
+            translation = self._translations.get((arc.fence, arc.transfer, arc.deadline))
+            if translation is None:
+                return None
+            if len(self._identities) > 2 * len(self._translations) + MAX_UNUSED:
+                self._identities.clear()
+            self._identities[identity] = arc, translation
+        return self._identities[identity][1]
 
     def _compiled(self, words: Words) -> tuple[CompiledAutomaton, Words]:
         """Return the automaton with these rows of `_table`, and their order."""
