@@ -276,11 +276,12 @@ class Result:
         return self._table
 
     def partial_matches(self) -> pa.Table:
-        """Run the query, and return the runs of its row pattern that the end of the input ends, the oldest first.
+        """Run the query, and return the runs of its pattern that the end of the input ends, the oldest first.
 
-        The columns are those of PARTITION BY, `match_start`, `match_end`, the `variable` of the last row, and the
-        fields that the pattern keeps. Raises InputError for a query without MATCH_RECOGNIZE, and ValueError for tables
-        and for engines other than inline.
+        The columns are those of PARTITION BY, `match_start`, `match_end`, the `variable` of the last row or the `state`
+        of the automaton, and the fields that the pattern keeps. Raises InputError for a query without MATCH_RECOGNIZE
+        or AUTOMATON, and for MATCH_RECOGNIZE with EMIT CHANGES; ValueError for tables and for engines other than
+        inline.
         """
         from dashboards.partial_matches import keep_partial_matches, time_columns
 

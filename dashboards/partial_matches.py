@@ -1,4 +1,4 @@
-"""The partial matches of MATCH_RECOGNIZE at the end of the input: `wiretide query --partial-matches`."""
+"""The partial matches of MATCH_RECOGNIZE or AUTOMATON at the end of the input: `wiretide query --partial-matches`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 from capture.errors import InputError
 from dashboards.output.formats import BINARY, SUFFIXES, Format, Times
 from highlevel.inline.engine import InlineRun
+from highlevel.plan.automaton_nodes import AcceptedRuns
 from highlevel.plan.pattern_nodes import MATCH_END, MATCH_START, Matches
 from highlevel.plan.plan import Plan
 from lowlevel.expressions.types import Type
@@ -17,17 +18,18 @@ from lowlevel.expressions.types import Type
 TIMES = (MATCH_START, MATCH_END)
 
 
-def find_pattern(plan: Plan) -> Matches:
-    """Return the row pattern of a query, the outermost of several.
+def find_pattern(plan: Plan) -> Matches | AcceptedRuns:
+    """Return the row pattern or automaton of a query, the outermost of several.
 
-    Raises InputError for a query without one, and for one with EMIT CHANGES.
+    Raises InputError for a query without one, and for MATCH_RECOGNIZE with EMIT CHANGES, which keeps rows, not runs.
     """
+    patterns = [node for node in reversed(plan.nodes) if isinstance(node, Matches | AcceptedRuns)]
+    if patterns:
+        return patterns[0]
     if plan.has_changes:
-        raise InputError("partial matches of a query with EMIT CHANGES: expected the query without it")
-    pattern = next((node for node in reversed(plan.nodes) if isinstance(node, Matches)), None)
-    if pattern is None:
-        raise InputError("partial matches of a query without a row pattern: expected MATCH_RECOGNIZE in FROM")
-    return pattern
+        expected = "the query without EMIT CHANGES, or AUTOMATON: MATCH_RECOGNIZE keeps rows, and matches them again"
+        raise InputError(f"partial matches of a query with EMIT CHANGES: expected {expected}")
+    raise InputError("partial matches of a query without a pattern: expected MATCH_RECOGNIZE or AUTOMATON in FROM")
 
 
 def check_file(path: Path) -> Format:
@@ -42,14 +44,15 @@ def check_file(path: Path) -> Format:
 def keep_partial_matches(run: InlineRun) -> Callable[[], pa.Table]:
     """Let the run of a query keep its partial matches at the end of the input. Return a function that returns them.
 
-    The columns are those of PARTITION BY, `match_start`, `match_end`, `variable`, and the fields of the register.
-    Raises InputError for a query without a row pattern, and for one with EMIT CHANGES.
+    The columns are those of PARTITION BY, `match_start`, `match_end`, `variable` or `state`, and the fields of the
+    register. Raises InputError as `find_pattern`.
     """
+    from highlevel.plan.operators.accepted_runs import AcceptedRunsOperator
     from highlevel.plan.operators.matches import MatchesOperator
 
     pattern = find_pattern(run.plans[0])
     operator = run.nodes.operators[run.nodes.positions[pattern]]
-    assert isinstance(operator, MatchesOperator)
+    assert isinstance(operator, MatchesOperator | AcceptedRunsOperator)
     operator.keeps_unfinished = True
 
     def take() -> pa.Table:

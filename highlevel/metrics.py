@@ -115,7 +115,7 @@ PARTIAL_MATCHES = Metric(
     "wiretide_partial_matches",
     "gauge",
     ("query",),
-    "Runs of a row pattern (MATCH_RECOGNIZE) that a later row may extend, and matches that a later row may replace.",
+    "Runs of MATCH_RECOGNIZE or AUTOMATON that a later row may extend, and matches that a later row may replace.",
 )
 OLDEST_PARTIAL_MATCH = Metric(
     "wiretide_oldest_partial_match_seconds",

@@ -177,8 +177,8 @@ def query(
         Path | None,
         Option(
             metavar="FILE",
-            help="Also write the partial matches of MATCH_RECOGNIZE at the end of the input into this file (.txt, "
-            ".csv, .json, .parquet, .arrow).",
+            help="Also write the partial matches of MATCH_RECOGNIZE or AUTOMATON at the end of the input into this "
+            "file (.txt, .csv, .json, .parquet, .arrow).",
         ),
     ] = None,
     changes: Annotated[

@@ -39,7 +39,7 @@ from highlevel.patterns.entry_kernels import (
     Rows,
 )
 from highlevel.patterns.row_words import NOTHING_KNOWN, Known, RegisterColumns, RowWords, ValueNumbers
-from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results
+from highlevel.patterns.store import MIN_ROOM, NodePlaces, PartialMatches, Results
 from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT, RETRACTION
 from highlevel.speculation.lifetimes.model import (
     change_schema,
@@ -151,6 +151,29 @@ class PatternOperator:
         last, states = array_of(np.ascontiguousarray(runs.lasts)), pa.array(runs.states, pa.string())
         columns = [last, states, *self._columns(runs.partitions, runs.starts, runs.words, runs.floats)]
         return pa.Table.from_arrays(columns, names=["last", "state", *self._result.names])
+
+    def open_runs(self) -> pa.Table:
+        """Return the runs that a later row or a deadline may continue: the columns of `partial_matches`, by first row.
+
+        They end with the newest row of their partition, and an arc leaves their state.
+        """
+        runs = self.matches.runs_of(self._open_nodes())
+        last, states = array_of(np.ascontiguousarray(runs.lasts)), pa.array(runs.states, pa.string())
+        columns = [last, states, *self._columns(runs.partitions, runs.starts, runs.words, runs.floats)]
+        table = pa.Table.from_arrays(columns, names=["last", "state", *self._result.names])
+        return table.sort_by([(MATCH_START, "ascending"), ("last", "ascending")])
+
+    @property
+    def open_run_counts(self) -> tuple[int, int]:
+        """The number of open runs, and the time of their earliest first row; END without one."""
+        starts = self.matches.starts(self._open_nodes().nodes)
+        return len(starts), int(starts.min()) if len(starts) else END
+
+    def _open_nodes(self) -> NodePlaces:
+        """Return the nodes of open runs."""
+        sources = {arc.source for arc in self._arcs if not arc.is_silent}
+        is_left = np.array([state in sources for state in self.matches.compiled.states], np.bool_)
+        return self.matches.newest_nodes(self._count, is_left, max(self._newest, self._watermark))
 
     def process(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Process changes. Return the changes of results."""

@@ -66,6 +66,14 @@ class Runs:
     floats: Floats
 
 
+class NodePlaces(NamedTuple):
+    """Nodes with their partitions and their entries."""
+
+    partitions: Words
+    entries: Words
+    nodes: Words
+
+
 class PartialMatches:
     """Partial matches of an automaton in numbered partitions. Not thread safe."""
 
@@ -450,19 +458,44 @@ class PartialMatches:
     def runs(self, partitions: int) -> Runs:
         """Return all runs, ordered by partition, last row and first row."""
         places = [
-            (partition, int(self._entries[entry, kernels.TIME]), node)
+            (partition, entry, node)
             for partition in range(min(partitions, len(self._partitions)))
             for entry in self._chain(self._entries, int(self._partitions[partition, kernels.FIRST]), kernels.AFTER)
             for node in self._chain(self._nodes, int(self._entries[entry, kernels.NODES]), kernels.NEXT_NODE)
         ]
-        partition, last, node = np.array(places, np.int64).reshape(-1, 3).T
-        words = self._nodes[node]
-        is_true = words[:, kernels.RUN_END] > last
-        partition, last, node, words = partition[is_true], last[is_true], node[is_true], words[is_true]
-        names = np.array(self.compiled.states)[words[:, kernels.STATE]]
-        return Runs(
-            partition, words[:, kernels.START], last, names.tolist(), words[:, NODE_WORDS:], self._float_nodes[node]
-        )
+        found = np.array(places, np.int64).reshape(-1, 3).T
+        is_true = self._nodes[found[2], kernels.RUN_END] > self._entries[found[1], kernels.TIME]
+        return self.runs_of(NodePlaces(*found[:, is_true]))
+
+    def runs_of(self, places: NodePlaces) -> Runs:
+        """Return the runs of nodes."""
+        words, lasts = self._nodes[places.nodes], self._entries[places.entries, kernels.TIME]
+        states = np.array(self.compiled.states)[words[:, kernels.STATE]].tolist()
+        floats = self._float_nodes[places.nodes]
+        return Runs(places.partitions, words[:, kernels.START], lasts, states, words[:, NODE_WORDS:], floats)
+
+    def starts(self, nodes: Words) -> Words:
+        """Return the times of the first rows of nodes."""
+        return self._nodes[nodes, kernels.START]
+
+    def newest_nodes(self, partitions: int, is_left: npt.NDArray[np.bool_], newest: int) -> NodePlaces:
+        """Return the nodes of the newest rows of partitions whose lifetime has not ended at the time `newest`.
+
+        `is_left`: whether an arc leaves each state; nodes in other states are omitted.
+        """
+        entries = self._partitions[:partitions, kernels.LAST]
+        numbers = np.flatnonzero(entries != NONE)
+        entries = entries[numbers]
+        nodes = self._entries[entries, kernels.NODES]
+        found = [np.empty((3, 0), np.int64)]
+        while len(nodes):
+            known = nodes != NONE
+            numbers, entries, nodes = numbers[known], entries[known], nodes[known]
+            words = self._nodes[nodes]
+            is_open = is_left[words[:, kernels.STATE]] & (words[:, kernels.RUN_END] > newest)
+            found.append(np.stack([numbers, entries, nodes])[:, is_open])
+            nodes = words[:, kernels.NEXT_NODE]
+        return NodePlaces(*np.concatenate(found, axis=1))
 
     @staticmethod
     def _chain(records: Words, record: int, link: int) -> Iterator[int]:

@@ -45,6 +45,7 @@ from highlevel.plan.nodes import (
 from highlevel.plan.operators.apply import ApplyOperator, ByOutputs
 from highlevel.plan.operators.counters import (
     Count,
+    count_accepted_runs,
     count_copies,
     count_fill,
     count_flows,
@@ -311,8 +312,8 @@ REGISTRY: Mapping[type[Node], Entry] = {
     TimeGroups: Entry(_make_time_groups, ByGroups(), count_sums),
     Matches: Entry(_make_matches, ByDistinctKeys(), count_matches),
     MatchedRows: Entry(_make_matches, ByDistinctKeys(), count_matches),
-    AcceptedRuns: Entry(_make_accepted_runs, ByDistinctKeys(), count_lifetimes),
-    ChangingAcceptedRuns: Entry(_make_accepted_runs, ByDistinctKeys(), count_lifetimes),
+    AcceptedRuns: Entry(_make_accepted_runs, ByDistinctKeys(), count_accepted_runs),
+    ChangingAcceptedRuns: Entry(_make_accepted_runs, ByDistinctKeys(), count_accepted_runs),
     Over: Entry(_make_over, InOnePartition(), count_sums),
     Sample: Entry(_make_sample, InOnePartition(), count_rows_held),
     Fill: Entry(_make_fill, InOnePartition(), count_fill),

@@ -23,9 +23,10 @@ from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
 from highlevel.plan.change_nodes import is_changing
 from highlevel.plan.lifetime_nodes import Lifetime
 from highlevel.plan.nodes import CHANGE_COLUMNS, macs_of
+from highlevel.plan.operators.counters import PartialMatchCounts
 from highlevel.plan.operators.lifetime_rows import LifetimeRows
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
-from highlevel.plan.pattern_nodes import MATCH_START
+from highlevel.plan.pattern_nodes import MATCH_END, MATCH_START
 from highlevel.speculation.changes import add_up, make_changes
 from highlevel.speculation.consistency import WEIGHT
 from highlevel.speculation.lifetimes.model import VE, VS, change_schema, concat, make_ctis, weighted
@@ -68,6 +69,10 @@ class AcceptedRunsOperator:
         self._version: Identity | None = None
         self._keys = list(node.keys)
         self._until = node.until
+        self.keeps_unfinished = False
+        """Whether `unfinished` is set at the end of the input."""
+        self.unfinished: pa.Table | None = None
+        """The partial matches before the end of the input, which ends them."""
         self.received = 0
         self.results = 0
         """Results or their changes that were returned."""
@@ -86,6 +91,21 @@ class AcceptedRunsOperator:
     def rows_held(self) -> int:
         """Number of rows that wait, and of runs."""
         return self._rows.num_rows + self._runs.matches.node_count
+
+    @property
+    def partial_matches(self) -> PartialMatchCounts:
+        """The runs that a row or a deadline may continue."""
+        return PartialMatchCounts(*self._runs.open_run_counts)
+
+    def list_partial_matches(self) -> pa.Table:
+        """Return the runs that a later row or a deadline may continue, the oldest first.
+
+        The columns are the keys, the times of the first and the last row, the state, and the fields of the register.
+        """
+        runs = self._runs.open_runs()
+        fields = [name for name in runs.column_names if name not in ("last", "state", MATCH_START, *self._keys)]
+        names = [*self._keys, MATCH_START, "last", "state", *fields]
+        return runs.select(names).rename_columns([MATCH_END if name == "last" else name for name in names])
 
     @property
     def bytes(self) -> int:
@@ -111,6 +131,10 @@ class AcceptedRunsOperator:
         low = self._rows.start_watermark
         changes = self._rows.take_before(low)
         parts = [] if changes is None else [changes]
+        if low == END and self.keeps_unfinished:
+            if changes is not None:
+                yield from self._items(self._runs.process(changes), low)
+            parts, self.unfinished = [], self.list_partial_matches()
         advanced = concat([*parts, make_ctis([low], self._payload)], change_schema(self._payload))
         yield from self._items(self._runs.process(advanced), low)
         yield Punctuation(punctuation.link, low)

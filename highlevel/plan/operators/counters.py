@@ -210,6 +210,15 @@ class LifetimeCounters(StoreCounters, Protocol):
         ...
 
 
+class AcceptedRunCounters(LifetimeCounters, Protocol):
+    """The counters of an operator that runs an automaton."""
+
+    @property
+    def partial_matches(self) -> PartialMatchCounts:
+        """The partial matches."""
+        ...
+
+
 class SnapshotCounters(LifetimeCounters, SumCounters, Protocol):
     """The counters of an operator that aggregates rows with lifetimes."""
 
@@ -240,7 +249,16 @@ def count_sums(samples: Samples, operator: SumCounters, query: str, name: str | 
 def count_matches(samples: Samples, operator: MatchCounters, query: str, name: str | None) -> None:
     """Add the counters of an operator that matches a row pattern."""
     count_sums(samples, operator, query, name)
-    partial = operator.partial_matches
+    _count_partial_matches(samples, operator.partial_matches, query)
+
+
+def count_accepted_runs(samples: Samples, operator: AcceptedRunCounters, query: str, name: str | None) -> None:
+    """Add the counters of an operator that runs an automaton."""
+    count_lifetimes(samples, operator, query, name)
+    _count_partial_matches(samples, operator.partial_matches, query)
+
+
+def _count_partial_matches(samples: Samples, partial: PartialMatchCounts, query: str) -> None:
     samples.add(PARTIAL_MATCHES, partial.number, query)
     oldest = 0 if partial.oldest == END else partial.oldest / SECOND
     samples.set(OLDEST_PARTIAL_MATCH, older(samples.get((OLDEST_PARTIAL_MATCH.name, (query,)), 0), oldest), query)

@@ -58,7 +58,7 @@ class Comparison:
         self.rows: dict[str, list[Row]] = {name: [] for name in PARTITIONS}
         self.all_rows: dict[str, list[Row]] = {name: [] for name in PARTITIONS}
         self.order: list[str] = []
-        self.watermark = BEGINNING
+        self.watermark = self.newest = BEGINNING
         self.changes: Counter[tuple[Any, ...]] = Counter()
         self.count = 0
 
@@ -79,6 +79,7 @@ class Comparison:
             self._restart()
         for part in PARTITIONS:
             self._compare_runs(part)
+        self._compare_open_runs()
 
     def _add(self, changes: pa.RecordBatch) -> None:
         for row in weighted(changes).to_pylist():
@@ -158,6 +159,7 @@ class Comparison:
         return tie_of({"part": part, **row.values}, PAYLOAD, self.count)
 
     def _keep(self, part: str, row: Row) -> None:
+        self.newest = max(self.newest, row.start)
         self.rows[part].append(row)
         self.all_rows[part].append(row)
         if part not in self.order:
@@ -185,6 +187,22 @@ class Comparison:
                 found.append((run["last"], Counter()))
             found[-1][1][run["match_start"], run["state"], tuple(run[name] for name in names)] += 1
         assert found == kept
+
+    def _compare_open_runs(self) -> None:
+        """Compare the runs that a later row may continue: those that end with the newest row of their partition."""
+        expected: Counter[Any] = Counter()
+        sources, now = {arc.source for arc in self.arcs if not arc.is_silent}, max(self.newest, self.watermark)
+        for part in self.order:
+            for _, runs in list(runs_by_row(self.automaton, self.all_rows[part]))[-1:]:
+                expected.update((part, *_visible(run)) for run, stop in runs if stop > now and run[2] in sources)
+        names = [field.name for field in self.automaton.register]
+        found = Counter(
+            (run["part"], run["match_start"], run["state"], tuple(run[name] for name in names))
+            for run in self.operator.open_runs().to_pylist()
+        )
+        assert found == expected
+        starts = [start for _, start, *_ in expected.elements()]
+        assert self.operator.open_run_counts == (len(starts), min(starts, default=END))
 
 
 def _visible(run: Run) -> tuple[int, str, tuple[Any, ...]]:
