@@ -55,7 +55,7 @@ from highlevel.spark.remote.run_lock import RunLock
 from highlevel.spark.state import file_names
 
 COPY, MARKER = "copy", "newest.json"
-"""Names, in the home of a copy, of the copy, and of the file with the manifest that it continues."""
+"""Names of the copy in its home, and of the file in the copy with the manifest that it continues."""
 
 NEWEST = "newest"
 """Name of the object with the name of the newest manifest."""
@@ -139,7 +139,7 @@ def copy_file(store: ObjectStore, folder: Path, path: str, entry: FileEntry | No
             store.download(name, folder / path)
         except FileNotFoundError:
             raise FolderError(f"{store.uri}/{name}: missing, but the run needs it; {REMEDY}") from None
-    if entry is not None and (found := _describe(folder / path)) != {key: entry[key] for key in found}:
+    if entry is not None and (found := _sum(folder / path)) != {key: entry[key] for key in found}:
         raise FolderError(
             f"{store.uri}/{name}: damaged: got {found['bytes']} bytes with checksum {found['checksum']}, expected "
             f"{entry['bytes']} with {entry['checksum']}; {REMEDY}"
@@ -216,7 +216,7 @@ class RunCopy:
             replace_file(commit, COMMIT)
         for path, entry in manifest.files.items():
             if (self.folder / path).exists():
-                found = self._describe(self.folder / path)
+                found = self._sum_file(self.folder / path)
                 if found == {key: entry[key] for key in found}:
                     self._signatures[path], self._entries[path] = _signature(self.folder / path), entry
         self._find_unchanged(results)
@@ -239,12 +239,12 @@ class RunCopy:
     def _is_newest(self, manifest: Manifest) -> bool:
         """Return whether the copy continues a manifest."""
         try:
-            return bool(read_document(self._home / MARKER) == [self.uri, manifest.name, manifest.version])
+            return bool(read_document(self.folder / MARKER) == [self.uri, manifest.name, manifest.version])
         except (FileNotFoundError, FolderError):
             return False
 
     def _write_marker(self, manifest: Manifest) -> None:
-        replace_file(self._home / MARKER, encode_document([self.uri, manifest.name, manifest.version]))
+        replace_file(self.folder / MARKER, encode_document([self.uri, manifest.name, manifest.version]))
 
     def _delete_others(self, manifest: Manifest) -> None:
         """Delete the objects that a process could not delete before it ended."""
@@ -317,7 +317,7 @@ class RunCopy:
         if not is_database and self._signatures.get(relative) == _signature(path):
             return relative, self._entries[relative]
         signature, content = _signature(path), self._read_small(path)
-        entry = self._describe(path) if content is None else _inline(content)
+        entry = self._sum_file(path) if content is None else _inline(content)
         known = self._entries.get(relative)
         if known is not None and all(known[key] == entry[key] for key in ("bytes", "checksum")):
             entry = known
@@ -352,9 +352,10 @@ class RunCopy:
                 return bytes(copy.serialize())
         return path.read_bytes() if path.stat().st_size <= INLINE_BYTES else None
 
-    def _describe(self, path: Path) -> FileEntry:
+    def _sum_file(self, path: Path) -> FileEntry:
+        """Return length and checksum of a file or a database."""
         content = self._read_small(path)
-        return _describe(path) if content is None else {"bytes": len(content), "checksum": checksum(content)}
+        return _sum(path) if content is None else {"bytes": len(content), "checksum": checksum(content)}
 
     def _replace_newest(self, manifest: Manifest, added: dict[str, FileEntry]) -> None:
         """Replace `newest`. Then delete objects that no restart needs. `added`: files that the manifest lacks."""
@@ -389,7 +390,8 @@ def _inline(content: bytes) -> FileEntry:
     return {"bytes": len(content), "checksum": checksum(content), "data": base64.b64encode(content).decode()}
 
 
-def _describe(path: Path) -> FileEntry:
+def _sum(path: Path) -> FileEntry:
+    """Return length and checksum of a file, which may be large."""
     size = crc = 0
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
