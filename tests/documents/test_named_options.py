@@ -63,7 +63,7 @@ FOREIGN = {
     "dashboards/deployment/kubernetes.py",
     "dashboards/plots/document.py",  # variables of CSS
     "dashboards/commands/pack.py",  # the commands that use the archive
-    "dashboards/command_options.py",  # names that stand for all options
+    *("dashboards/command_options.py", "dashboards/command_arguments.py"),  # names that stand for all options
 }
 """Modules whose texts contain other options, such as those of other programs."""
 
