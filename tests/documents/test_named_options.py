@@ -32,6 +32,7 @@ COMMAND_OF = {
     "dashboards/evidence.py": "query",
     "dashboards/partial_matches.py": "query",
     "dashboards/final_rows.py": "query",
+    "dashboards/query_outputs.py": "query",
     "queries/plans/evidence.py": "query",
     "dashboards/comparing.py": "compare",
     "dashboards/deployment/archive.py": "pack",
