@@ -57,6 +57,7 @@ BENCHES = {
     "A4": "throughput of Q1 over late quotes, on one core",
     "A5": "throughput and stored runs of Q1 over quotes that runs ignore, on one core",
     "A6": "automata over loads of links, and over flow records that are exported late, on one core",
+    "slow_link": "state of automata over four links of which one is slow, with and without watermarks of links",
     "flood": "ten million sources through a table of 64 K slots: memory, stalls, exactness",
     "spool": "partials through a spool against plain Arrow files; taking over a spool of many segments",
     "probes": "how many slots of the table a packet should look at",

@@ -124,6 +124,12 @@ OLDEST_PARTIAL_MATCH = Metric(
     "Time of the first row of the oldest partial match (seconds since the epoch, in the time of the capture). 0: no"
     " partial match.",
 )
+DEADLINES_OUTSIDE = Metric(
+    "wiretide_deadlines_outside_total",
+    "counter",
+    ("query",),
+    "Runs of an automaton whose time after AT is at or after the end of WITHIN, so the arc did not apply.",
+)
 WINDOWS_OPEN = Metric("wiretide_windows_open", "gauge", ("query",), "Windows that hold groups and are not final yet.")
 STATE_BYTES = Metric(
     "wiretide_state_bytes", "gauge", ("query",), "Bytes of state: open windows, and rows and keys of other operators."
@@ -342,6 +348,9 @@ CLOSING_METRICS = (UNCLOSED_GROUPS_ENDED,)
 PATTERN_METRICS = (PARTIAL_MATCHES, OLDEST_PARTIAL_MATCH)
 """Metrics of queries with MATCH_RECOGNIZE, on every engine."""
 
+AUTOMATON_METRICS = (DEADLINES_OUTSIDE,)
+"""Metrics of queries with automata, on every engine."""
+
 REVISION_METRICS = (COPIES_REMOVED, FLOW_RECORDS_MERGED, WITHDRAWALS_UNMATCHED, ROWS_FORGOTTEN)
 """Metrics of queries with DISTINCT ON, MERGE or CHANGES BY, on every engine."""
 
@@ -383,6 +392,7 @@ METRICS = (
     *FILL_METRICS,
     *CLOSING_METRICS,
     *PATTERN_METRICS,
+    *AUTOMATON_METRICS,
     *REVISION_METRICS,
     *OPERATOR_METRICS,
     *SPOOL_METRICS,

@@ -16,6 +16,7 @@ from capture.packets.fallback import EXTRA, NOT_INSTALLED
 from capture.packets.link_layers import supported_link_types
 from highlevel.inline.input_outcomes import UNSUPPORTED, Reading
 from highlevel.metrics import (
+    DEADLINES_OUTSIDE,
     FILL_GROUPS_FORGOTTEN,
     FILL_ROWS_LEFT_OUT,
     LATE_PARTIALS,
@@ -95,6 +96,11 @@ def run_warnings(samples: Samples, readings: Sequence[Reading], remedy: str | No
         yield (
             f"DISTINCT ON or MERGE has forgotten {count(forgotten, 'row')} before WITHIN had passed, because it stores "
             "at most 1,048,576: later copies count as rows, and later records as other flows. Use a shorter WITHIN"
+        )
+    if outside := int(samples.total(DEADLINES_OUTSIDE)):
+        yield (
+            f"ARC … AT did not apply to {count(outside, 'run')}, because the time after AT was not before the end of "
+            "WITHIN: use a longer WITHIN"
         )
 
 

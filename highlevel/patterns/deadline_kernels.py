@@ -57,13 +57,15 @@ def is_written(automata: Automata, store: Store, first):  # type: ignore[no-unty
     return 0
 
 
-@kernel("i64(Automata, Machine, Store, i64*, i64, i64, i64, i64)")
+@kernel("i64(Automata, Machine, Store, i64*, i64*, i64, i64, i64, i64)")
 def pass_deadlines(  # type: ignore[no-untyped-def]
-    automata: Automata, machine: Machine, store: Store, first_deadlines: Integers, begin, end, low, high
+    automata: Automata, machine: Machine, store: Store, first_deadlines: Integers, outside: Integers, begin, end, low,
+    high,
 ):  # fmt: skip
     """Write a result for each run of the partitions `[begin, end)` whose deadline is in `(low, high]`.
 
-    Return the partition reached, fewer than `end` if there is no room for results.
+    Return the partition reached, fewer than `end` if there is no room for results. Add to `outside[0]` the number of
+    runs that have ended in `(low, high]` without a next row, and whose deadline is not before their end.
     """
     entries, nodes, state = store.entries, store.nodes, store.state
     for partition in range(begin, end):
@@ -89,9 +91,12 @@ def pass_deadlines(  # type: ignore[no-untyped-def]
                         store.float_rows, 0, 0, 0,
                     )  # fmt: skip
                     deadline = machine.stack[0]
+                    run_end = nodes[of_node + RUN_END]
+                    if deadline != NULL and deadline >= run_end and max(low, time) < run_end <= limit:
+                        outside[0] += 1
                     is_due = deadline != NULL and deadline > time and deadline > low and deadline <= limit
-                    if is_due and deadline < nodes[of_node + RUN_END]:
-                        write_result(automata, store, node, partition, 1, deadline, nodes[of_node + RUN_END])
+                    if is_due and deadline < run_end:
+                        write_result(automata, store, node, partition, 1, deadline, run_end)
                         if is_written(automata, store, of_entry):
                             state[RESULT_COUNT] -= 1
                 node = nodes[of_node + NEXT_NODE]

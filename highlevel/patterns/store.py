@@ -108,6 +108,8 @@ class PartialMatches:
         self.state: Words = np.zeros(STATE_WORDS, np.int64)
         for records in (ENTRIES, NODE_RECORDS):
             self.state[records + FREE_RECORD] = NONE
+        self.deadlines_outside = 0
+        """Deadlines that have not applied, because the lifetime of the run ended before."""
 
     def _use(self, compiled: CompiledAutomaton, initial: tuple[Words, Floats]) -> None:
         """Make the tables of an automaton for kernels."""
@@ -315,14 +317,20 @@ class PartialMatches:
         return states[:-1], registers
 
     def pass_deadlines(self, partitions: int, low: int, high: int) -> Iterator[Results]:
-        """Yield the results of deadlines in `(low, high]`, if no row below `high` is missing."""
-        first = self.compiled.first_deadlines
+        """Yield the results of deadlines in `(low, high]`, if no row below `high` is missing.
+
+        Count the deadlines of runs that have ended before.
+        """
+        first, outside = self.compiled.first_deadlines, np.zeros(1, np.int64)
         begin, end = 0, min(partitions, len(self._partitions)) if first[-1] > first[0] else 0
         while begin < end:
             store, machine = self._store(), self.compiled.machine
-            begin = deadline_kernels.pass_deadlines(self._automata, machine, store, first, begin, end, low, high)
+            begin = deadline_kernels.pass_deadlines(
+                self._automata, machine, store, first, outside, begin, end, low, high
+            )
             if self.state[RESULT_COUNT]:
                 yield self._take_results()
+        self.deadlines_outside += int(outside[0])
 
     def forget(self, partitions: int, watermark: int) -> int:
         """Remove the rows and runs that rows at or after the watermark do not need.

@@ -4,7 +4,8 @@
 
 The roots are the results of queries. A node runs once, also if several nodes or several queries read it. Each of its
 items goes to all readers before the next item. So every edge keeps the order of the items, and no watermark overtakes a
-row that it does not cover.
+row that it does not cover. Nodes that use the watermarks of single links (`highlevel.plan.link_watermarks`) receive
+them after the watermark of all links.
 
 A `Pipeline` runs the nodes of one query. `query_samples` returns the counters of one query of a DAG.
 """
@@ -25,7 +26,7 @@ from highlevel.plan.change_nodes import is_changing
 from highlevel.plan.measurement import Measurement
 from highlevel.plan.nodes import Leaf, Node, Union, bound_count, nodes_of
 from highlevel.plan.operators.counters import number_of
-from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, NodeOperator
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, LinkWatermarkReader, NodeOperator
 from highlevel.plan.operators.union import UnionOperator
 from highlevel.plan.operators.windowed import WindowCounters
 from highlevel.plan.plan import Plan
@@ -136,6 +137,15 @@ class NodeOperators:
             for leaf, first, names in zip(leaves, firsts, links, strict=False)
             for port in range(first, first + len(names))
         ]
+        self._link_readers: dict[int, list[int]] = {}
+        """For the position of a leaf: the positions of the nodes that use the watermarks of its links."""
+        for position, (node, operator) in enumerate(zip(self.nodes, self.operators, strict=True)):
+            if isinstance(operator, LinkWatermarkReader) and operator.uses_links:
+                from highlevel.plan.link_watermarks import link_source  # few plans need this module
+
+                source = link_source(node.inputs[0])
+                assert source is not None, node
+                self._link_readers.setdefault(self.positions[source[0]], []).append(position)
 
     @property
     def windowed(self) -> Iterator[tuple[int, WindowCounters]]:
@@ -159,8 +169,16 @@ class NodeOperators:
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[RootItem]:
         """Process a watermark of a link for a leaf, a joint watermark if the leaf has two time columns."""
-        position, port = self._entries[port]
-        return self._forward(position, self.operators[position].punctuate(port, punctuation))
+        position, leaf_port = self._entries[port]
+        yield from self._forward(position, self.operators[position].punctuate(leaf_port, punctuation))
+        for reader in self._link_readers.get(position, ()):
+            operator, union = self.operators[reader], self.operators[position]
+            assert isinstance(operator, LinkWatermarkReader), operator
+            assert isinstance(union, LinkUnion), union
+            link, first = self.links[port], port - leaf_port
+            names = self.links[first : first + len(union.watermarks)]
+            watermark = min(low for name, low in zip(names, union.watermarks, strict=True) if name == link)
+            yield from self._forward(reader, operator.punctuate_link(link, watermark))
 
     def _forward(self, position: int, items: Iterator[GraphItem]) -> Iterator[RootItem]:
         """Send the items of an operator to the operators that read it. Yield the items of roots."""

@@ -9,6 +9,7 @@ import numpy as np
 from highlevel.patterns.arc_table import ArcRule
 from highlevel.patterns.automaton import Arc
 from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
+from highlevel.plan.link_watermarks import link_of_partitions
 from lowlevel.expressions.tree import Literal
 from lowlevel.expressions.types import Type
 from lowlevel.punctuation import BEGINNING, END
@@ -51,6 +52,8 @@ def automaton_lines(node: AcceptedRuns) -> Iterator[str]:
     if automaton.window is not None:
         yield line("within", f"{length_text(automaton.window)} after the first row of the run")
     yield line("state", "rows that wait, and the runs that a later row can extend")
+    if (link := link_of_partitions(node)) is not None:
+        yield line("links", f"rows wait for the watermark of their {link} only")
     if isinstance(node, ChangingAcceptedRuns):
         wait = node.consistency.wait
         due = "the watermark is later" if wait is None else f"the newest row is {length_text(wait)} later"

@@ -7,6 +7,9 @@
 Without EMIT CHANGES rows are matched in the order of their times, so each result is final. With EMIT CHANGES a late or
 withdrawn row corrects exactly the results over its place.
 
+If the partitions contain the link of the rows, each link has rows and runs of its own, and the watermark of this link
+is sufficient for them (`highlevel.plan.link_watermarks`).
+
 A new version of the file with arcs is used between two batches, and at a watermark. Without EMIT CHANGES it applies to
 the rows that wait and to later rows, otherwise also to the rows in memory.
 """
@@ -17,19 +20,30 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from capture import arrow_compute as pc
+from highlevel.operators.meld import UNION
 from highlevel.patterns.arc_table import ArcForm, ArcRule, ArcTable
 from highlevel.patterns.operator import PatternOperator
 from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
 from highlevel.plan.change_nodes import is_changing
 from highlevel.plan.lifetime_nodes import Lifetime
+from highlevel.plan.link_watermarks import link_of_partitions
 from highlevel.plan.nodes import CHANGE_COLUMNS, macs_of
 from highlevel.plan.operators.counters import PartialMatchCounts
 from highlevel.plan.operators.lifetime_rows import LifetimeRows
-from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
+from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, times_of
 from highlevel.plan.pattern_nodes import MATCH_END, MATCH_START
 from highlevel.speculation.changes import add_up, make_changes
 from highlevel.speculation.consistency import WEIGHT
-from highlevel.speculation.lifetimes.model import VE, VS, change_schema, concat, make_ctis, weighted
+from highlevel.speculation.lifetimes.model import (
+    VE,
+    VS,
+    change_schema,
+    concat,
+    make_ctis,
+    payload_schema,
+    weighted,
+)
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.watch.watched_file import Identity, Watchlist
@@ -37,8 +51,49 @@ from lowlevel.watch.watched_file import Identity, Watchlist
 RUNS = "runs "
 """Prefix of the tables of a snapshot with the state of the automaton."""
 
-ARCS = "arcs"
-"""Table of a snapshot: the arcs of the file."""
+ARCS, LINKS = "arcs", "links"
+"""Tables of a snapshot: the arcs of the file, and the links with their watermarks."""
+
+
+class RowsAndRuns:
+    """The rows that wait and the runs over the rows before them: of all links, or of one link."""
+
+    def __init__(self, node: AcceptedRuns, payload: pa.Schema) -> None:
+        """Begin without rows."""
+        source = node.input
+        (time,) = source.time_columns
+        has_changes = isinstance(node, ChangingAcceptedRuns)
+        self.rows = LifetimeRows(source, Lifetime(time, node.until), payload, are_changes=is_changing(source))
+        self.runs = PatternOperator(
+            change_schema(payload),
+            node.automaton,
+            node.keys,
+            number=node.number,
+            macs=tuple(macs_of(source)),
+            has_retractions=has_changes or is_changing(source),
+        )
+        self._schema = change_schema(payload)
+
+    def match_before(self, time: int) -> pa.RecordBatch | None:
+        """Match the waiting rows that begin before `time`. Return the changes of runs, None without such rows."""
+        changes = self.rows.take_before(time)
+        return None if changes is None else self.runs.process(changes)
+
+    def match_final(self) -> pa.RecordBatch:
+        """Match the rows below the watermark, and advance the runs to it. Return the changes of runs."""
+        low = self.rows.start_watermark
+        changes = self.rows.take_before(low)
+        ctis = make_ctis([low], payload_schema(self._schema))
+        return self.runs.process(concat([ctis] if changes is None else [changes, ctis], self._schema))
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return the rows that wait, and the state of the runs."""
+        return self.rows.snapshot() | {RUNS + name: table for name, table in self.runs.snapshot().items()}
+
+    def restore(self, tables: dict[str, pa.Table]) -> None:
+        """Load the state of a snapshot."""
+        self.rows.restore(tables)
+        self.runs.restore({name.removeprefix(RUNS): table for name, table in tables.items() if name.startswith(RUNS)})
 
 
 class AcceptedRunsOperator:
@@ -46,22 +101,13 @@ class AcceptedRunsOperator:
 
     def __init__(self, node: AcceptedRuns) -> None:
         """Match the rows of `node`."""
+        self._node = node
         source = node.input
         (self._time,) = source.time_columns
         columns = source.columns[: -len(CHANGE_COLUMNS)] if is_changing(source) else source.columns
         self._payload = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in columns])
-        lifetime = Lifetime(self._time, node.until)
-        self._rows = LifetimeRows(source, lifetime, self._payload, are_changes=is_changing(source))
         self._has_changes = isinstance(node, ChangingAcceptedRuns)
         self._wait = node.consistency.wait if isinstance(node, ChangingAcceptedRuns) else None
-        self._runs = PatternOperator(
-            change_schema(self._payload),
-            node.automaton,
-            node.keys,
-            number=node.number,
-            macs=tuple(macs_of(source)),
-            has_retractions=self._has_changes or is_changing(source),
-        )
         shown = node.columns[: -len(CHANGE_COLUMNS)] if self._has_changes else node.columns
         self._schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in shown])
         self._rules = node.rules if isinstance(node.rules, Watchlist) else None
@@ -69,75 +115,154 @@ class AcceptedRunsOperator:
         self._version: Identity | None = None
         self._keys = list(node.keys)
         self._until = node.until
+        self._partition_link = link_of_partitions(node)
+        self._parts: dict[str, RowsAndRuns] = {}
+        """The rows and runs of each link, or those of all links by the name UNION."""
+        if self._partition_link is None:
+            self._parts[UNION] = RowsAndRuns(node, self._payload)
+        self._links: dict[str, int] = {}
+        """The watermark of each link, if it is above that of all links."""
+        self._watermark = BEGINNING
+        """No later row begins before this time."""
         self.keeps_unfinished = False
         """Whether `unfinished` is set at the end of the input."""
         self.unfinished: pa.Table | None = None
         """The partial matches before the end of the input, which ends them."""
+        self._ended: list[pa.Table] = []
+        """The partial matches before the end of each link that has ended, with `keeps_unfinished`."""
         self.received = 0
         self.results = 0
         """Results or their changes that were returned."""
 
     @property
     def late(self) -> int:
-        """Rows that arrived too late."""
-        return self._rows.late
+        """Rows that arrived too late: below the watermark, or below that of their link if it is used."""
+        return sum(part.rows.late for part in self._parts.values())
 
     @property
     def outside(self) -> int:
         """Rows without a lifetime."""
-        return self._rows.outside
+        return sum(part.rows.outside for part in self._parts.values())
 
     @property
     def rows_held(self) -> int:
         """Number of rows that wait, and of runs."""
-        return self._rows.num_rows + self._runs.matches.node_count
+        return sum(part.rows.num_rows + part.runs.matches.node_count for part in self._parts.values())
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the rows and the runs."""
+        return sum(part.rows.nbytes + part.runs.bytes for part in self._parts.values())
+
+    @property
+    def uses_links(self) -> bool:
+        """Whether the rows of a link wait for the watermark of this link."""
+        return self._partition_link is not None
 
     @property
     def partial_matches(self) -> PartialMatchCounts:
         """The runs that a row or a deadline may continue."""
-        return PartialMatchCounts(*self._runs.open_run_counts)
+        counts = [part.runs.open_run_counts for part in self._parts.values()]
+        oldest = min((start for _, start in counts), default=END)
+        return PartialMatchCounts(sum(number for number, _ in counts), oldest)
 
     def list_partial_matches(self) -> pa.Table:
         """Return the runs that a later row or a deadline may continue, the oldest first.
 
         The columns are the keys, the times of the first and the last row, the state, and the fields of the register.
+        With `keeps_unfinished`, the runs of links that have ended are those before this end.
         """
-        runs = self._runs.open_runs()
+        parts = list(self._parts.values()) or [RowsAndRuns(self._node, self._payload)]
+        runs = pa.concat_tables([*self._ended, *(part.runs.open_runs() for part in parts)])
+        runs = runs.sort_by([(MATCH_START, "ascending"), ("last", "ascending")])
         fields = [name for name in runs.column_names if name not in ("last", "state", MATCH_START, *self._keys)]
         names = [*self._keys, MATCH_START, "last", "state", *fields]
         return runs.select(names).rename_columns([MATCH_END if name == "last" else name for name in names])
 
     @property
-    def bytes(self) -> int:
-        """Bytes of the rows and the runs."""
-        return self._rows.nbytes + self._runs.bytes
+    def deadlines_outside(self) -> int:
+        """Deadlines that have not applied, because the lifetime of the run ended before."""
+        return sum(part.runs.matches.deadlines_outside for part in self._parts.values())
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Store rows. With EMIT CHANGES, return the changes of results that follow from rows that have waited."""
         self.received += batch.num_rows
         yield from self._change_arcs()
-        if batch.num_rows:
-            self._rows.add(batch, batch.select(self._payload.names))
-        if self._wait is not None and self._rows.clock != BEGINNING:
-            changes = self._rows.take_before(self._rows.clock - self._wait + 1)
-            if changes is not None:
-                yield from self._items(self._runs.process(changes), self._rows.start_watermark)
+        for link, rows in self._divide(batch):
+            self._part(link).rows.add(rows, rows.select(self._payload.names))
+        clock = self._clock
+        if self._wait is not None and clock != BEGINNING:
+            for part in self._parts.values():
+                changes = part.match_before(clock - self._wait + 1)
+                if changes is not None:
+                    yield from self._items(changes)
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Match the rows below a watermark. Return the results, and then the watermark."""
         yield from self._change_arcs()
-        if not self._rows.advance(punctuation):
+        if self._partition_link is None:
+            part = self._parts[UNION]
+            if not part.rows.advance(punctuation):
+                return
+            self._watermark = part.rows.start_watermark
+            advanced = [part]
+        else:
+            (low,) = bounds_of(punctuation, 1)
+            if low <= self._watermark:
+                return
+            self._watermark = low
+            advanced = [part for part in self._parts.values() if part.rows.advance(punctuation)]
+        for part in advanced:
+            yield from self._match_final(part)
+        if self._watermark == END and self.keeps_unfinished:
+            self.unfinished = self.list_partial_matches()
+        yield Punctuation(punctuation.link, self._watermark)
+
+    def punctuate_link(self, link: str, watermark: int) -> Iterator[GraphItem]:
+        """Match the rows of a link below its watermark. Return the results."""
+        if watermark <= max(self._watermark, self._links.get(link, BEGINNING)):
             return
-        low = self._rows.start_watermark
-        changes = self._rows.take_before(low)
-        parts = [] if changes is None else [changes]
-        if low == END and self.keeps_unfinished:
+        yield from self._change_arcs()
+        self._links = {name: low for name, low in self._links.items() if low > self._watermark} | {link: watermark}
+        if link in self._parts and self._parts[link].rows.advance(Punctuation(link, watermark)):
+            yield from self._match_final(self._parts[link])
+
+    def _match_final(self, part: RowsAndRuns) -> Iterator[pa.RecordBatch]:
+        """Match the rows of a part below its watermark. Return the results."""
+        if part.rows.start_watermark == END and self.keeps_unfinished:
+            changes = part.match_before(END)
             if changes is not None:
-                yield from self._items(self._runs.process(changes), low)
-            parts, self.unfinished = [], self.list_partial_matches()
-        advanced = concat([*parts, make_ctis([low], self._payload)], change_schema(self._payload))
-        yield from self._items(self._runs.process(advanced), low)
-        yield Punctuation(punctuation.link, low)
+                yield from self._items(changes)
+            self._ended.append(part.runs.open_runs())
+        yield from self._items(part.match_final())
+
+    @property
+    def _clock(self) -> int:
+        """The newest start of a row."""
+        return max((part.rows.clock for part in self._parts.values()), default=BEGINNING)
+
+    def _part(self, link: str) -> RowsAndRuns:
+        """Return the rows and runs of a link, or of all links."""
+        if link not in self._parts:
+            part = self._parts[link] = RowsAndRuns(self._node, self._payload)
+            if self._arcs.has_version:
+                part.runs.change_arcs(self._arcs.arcs(self._watermark))
+            low = max(self._watermark, self._links.get(link, BEGINNING))
+            if low != BEGINNING and part.rows.advance(Punctuation(link, low)):
+                part.match_final()
+        return self._parts[link]
+
+    def _divide(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the rows of each link if links are separate, otherwise all rows."""
+        if not batch.num_rows:
+            return
+        if self._partition_link is None:
+            yield UNION, batch
+            return
+        links = batch.column(self._partition_link)
+        names = pc.unique(links).to_pylist()
+        for link in names:
+            yield link, batch if len(names) == 1 else batch.filter(pc.equal(links, link))
 
     def _change_arcs(self) -> Iterator[pa.RecordBatch]:
         """Use a new version of the file with arcs. Return the results that follow for rows in memory."""
@@ -145,11 +270,12 @@ class AcceptedRunsOperator:
             return
         self._version = version.identity
         rules = [rule for rule in version.contents.rules if isinstance(rule, ArcRule)]
-        low, clock = self._rows.start_watermark, self._rows.clock
-        self._arcs.update(rules, max(low, clock + 1), low)
-        yield from self._items(self._runs.change_arcs(self._arcs.arcs(low)), low)
+        newest = max([self._watermark, *(part.rows.start_watermark for part in self._parts.values())])
+        self._arcs.update(rules, max(newest, self._clock + 1), self._watermark)
+        for part in self._parts.values():
+            yield from self._items(part.runs.change_arcs(self._arcs.arcs(self._watermark)))
 
-    def _items(self, changes: pa.RecordBatch, watermark: int) -> Iterator[pa.RecordBatch]:
+    def _items(self, changes: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Return changes of runs as results, or as changes of results."""
         found = weighted(changes)
         if not found.num_rows:
@@ -165,25 +291,42 @@ class AcceptedRunsOperator:
             self.results += batch.num_rows
             yield batch
             return
-        is_final = times_of(found.column(VS)) < watermark
+        is_final = times_of(found.column(VS)) < self._watermark
         for made in make_changes(pa.Table.from_batches([batch]), found.column(WEIGHT).to_numpy(), is_final):
             for added in add_up(made):
                 self.results += added.num_rows
                 yield added
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return the rows that wait, and the state of the runs."""
-        runs = {RUNS + name: table for name, table in self._runs.snapshot().items()}
-        arcs = {ARCS: self._arcs.snapshot()} if self._arcs.has_version else {}
-        return self._rows.snapshot() | runs | arcs
+        """Return the rows that wait, the state of the runs, and the watermarks of links."""
+        tables = {ARCS: self._arcs.snapshot()} if self._arcs.has_version else {}
+        names = list(dict.fromkeys([UNION, *self._parts, *self._links]))
+        bounds = [self._watermark if name == UNION else self._links.get(name, BEGINNING) for name in names]
+        tables[LINKS] = pa.table(
+            {"link": names, "watermark": bounds, "has rows": [each in self._parts for each in names]}
+        )
+        for number, name in enumerate(names):
+            if name in self._parts:
+                tables |= {f"{number}: {table}": each for table, each in self._parts[name].snapshot().items()}
+        return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
-        self._rows.restore(tables)
+        links = tables[LINKS].to_pylist()
+        self._watermark = links[0]["watermark"]
         if self._rules is not None and ARCS in tables:
             form = self._rules.form
             assert isinstance(form, ArcForm), form
             self._arcs.restore(tables[ARCS], form)
-            self._runs.change_arcs(self._arcs.arcs(self._rows.start_watermark))
-        runs = {name.removeprefix(RUNS): table for name, table in tables.items() if name.startswith(RUNS)}
-        self._runs.restore(runs)
+        for number, row in enumerate(links):
+            link = row["link"]
+            if number and row["watermark"] != BEGINNING:
+                self._links[link] = row["watermark"]
+            if row["has rows"]:
+                part, prefix = RowsAndRuns(self._node, self._payload), f"{number}: "
+                if self._arcs.has_version:
+                    part.runs.change_arcs(self._arcs.arcs(self._watermark))
+                part.restore(
+                    {name.removeprefix(prefix): table for name, table in tables.items() if name.startswith(prefix)}
+                )
+                self._parts[link] = part

@@ -9,6 +9,7 @@ from capture.metrics import Samples
 from capture.units import SECOND
 from highlevel.metrics import (
     COPIES_REMOVED,
+    DEADLINES_OUTSIDE,
     FILL_GROUPS_FORGOTTEN,
     FILL_ROWS_LEFT_OUT,
     FLOW_RECORDS_MERGED,
@@ -218,6 +219,11 @@ class AcceptedRunCounters(LifetimeCounters, Protocol):
         """The partial matches."""
         ...
 
+    @property
+    def deadlines_outside(self) -> int:
+        """Deadlines that have not applied, because the lifetime of the run ended before."""
+        ...
+
 
 class SnapshotCounters(LifetimeCounters, SumCounters, Protocol):
     """The counters of an operator that aggregates rows with lifetimes."""
@@ -256,6 +262,7 @@ def count_accepted_runs(samples: Samples, operator: AcceptedRunCounters, query: 
     """Add the counters of an operator that runs an automaton."""
     count_lifetimes(samples, operator, query, name)
     _count_partial_matches(samples, operator.partial_matches, query)
+    samples.add(DEADLINES_OUTSIDE, operator.deadlines_outside, query)
 
 
 def _count_partial_matches(samples: Samples, partial: PartialMatchCounts, query: str) -> None:

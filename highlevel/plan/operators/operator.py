@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,20 @@ class NodeOperator(Protocol):
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot. The caller does this before the first row."""
+        ...
+
+
+@runtime_checkable
+class LinkWatermarkReader(Protocol):
+    """An operator that can also use the watermarks of single links (`highlevel.plan.link_watermarks`)."""
+
+    @property
+    def uses_links(self) -> bool:
+        """Whether the watermarks of single links change the state."""
+        ...
+
+    def punctuate_link(self, link: str, watermark: int) -> Iterator[GraphItem]:
+        """Process the watermark of a link: no later row of this link has a smaller time. Return items as punctuate."""
         ...
 
 

@@ -1,0 +1,46 @@
+"""Watermarks of single links, for the nodes that can use them.
+
+    links ──► union ──► Filter, Apply ──► AcceptedRuns           the watermark of all links: the minimum
+      └── the watermark of each link ──────────┘                 no later row with this link is earlier
+
+While one link is slow, the others have later watermarks. An automaton uses them if its rows have the column `link` of a
+leaf, and PARTITION BY contains it: then the rows of a link wait for the watermark of this link only.
+"""
+
+from __future__ import annotations
+
+from highlevel.aggregation import LINK
+from highlevel.plan.automaton_nodes import AcceptedRuns
+from highlevel.plan.change_nodes import is_changing
+from highlevel.plan.nodes import PANE, Apply, Filter, Leaf, Node
+from lowlevel.expressions.tree import Column
+
+
+def link_source(node: Node) -> tuple[Leaf, str] | None:
+    """Return the leaf that provides the rows of a node, and the column with their link.
+
+    None if there are several leaves, or if the node does not have the link and the time of the leaf.
+    """
+    match node:
+        case Leaf():
+            first_names = [column.name for column in node.columns[:2]]
+            return (node, LINK) if first_names == [LINK, PANE] and node.time_columns == (PANE,) else None
+        case Filter():
+            return link_source(node.input)
+        case Apply():
+            source = link_source(node.input)
+            has_time = len(node.time_outputs) == 1 and all(
+                (time.shift, time.length, time.step) == (0, 1, 1) for time in node.time_outputs
+            )
+            if source is None or not has_time:
+                return None
+            for output in node.outputs:
+                if isinstance(output.expression, Column) and output.expression.name == source[1]:
+                    return source[0], output.name
+    return None
+
+
+def link_of_partitions(node: AcceptedRuns) -> str | None:
+    """Return the partition column with the link, None if rows of several links may be in one partition."""
+    source = None if is_changing(node.input) else link_source(node.input)
+    return source[1] if source is not None and source[1] in node.keys else None
