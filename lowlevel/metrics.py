@@ -193,19 +193,22 @@ WATCHLIST_ENTRIES = Metric(
     "wiretide_watchlist_entries",
     "gauge",
     ("link", "file"),
-    "Lines of a watchlist that a query of the link uses; 1 for a setting.",
+    "Lines of a watchlist that a query of the link uses, or arcs of a file; 1 for a setting. The label link is empty "
+    "if operators of the high level read the file.",
 )
 WATCHLIST_RELOADS = Metric(
     "wiretide_watchlist_reloads_total",
     "counter",
     ("link", "file"),
-    "Number of times that a watchlist was read again because its file had changed.",
+    "Number of times that a watchlist, a setting or a file of arcs was read again because its file had changed. The "
+    "label link is empty if operators of the high level read the file, and for all files on Spark.",
 )
 WATCHLIST_FAILED = Metric(
     "wiretide_watchlist_failed_reloads_total",
     "counter",
     ("link", "file"),
-    "Number of times that the changed file of a watchlist was invalid or missing; the old list stays in use.",
+    "Number of times that the changed file of a watchlist, a setting or arcs was invalid or missing; the old version "
+    "stays in use. The label link is empty if operators of the high level read the file, and for all files on Spark.",
 )
 
 FILTER_JOIN_KEYS = Metric(

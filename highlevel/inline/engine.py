@@ -33,7 +33,7 @@ from lowlevel.kinds import TABLE
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import TABLE_SLOTS, budget_of
-from lowlevel.node.node_watchlists import find_watched_files
+from lowlevel.node.node_watchlists import count_files, find_watched_files
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.watch.watched_file import NoWatchlists, Watchlists
 from lowlevel.watermarks.idle import IdleRule
@@ -438,6 +438,7 @@ class InlineRun:
             shards = [shard for leaf in plan.leaves for shard in self.shards_of[self._leaf_numbers[leaf]]]
             newest = max((shard.newest for shard in shards), default=BEGINNING)
             samples.merge(query_samples(self.nodes, plan, newest, root=root), ALL_METRICS)
+        count_files(samples, self.watchlists.checked)
         return samples
 
     def _choose_slack(self, slack: int | None, capture: AnyCapture, leaves: Sequence[Leaf]) -> int | None:

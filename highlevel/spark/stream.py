@@ -204,8 +204,8 @@ class StreamRun:
 
     @property
     def samples(self) -> Samples:
-        """All counters after the last micro-batch, and the number of restarts of this object."""
-        return self._add_restarts(self.totals.samples)
+        """All counters after the last micro-batch, and those of restarts and watched files of this object."""
+        return self._add_counters(self.totals.samples)
 
     @property
     def measurements(self) -> list[Measurement]:
@@ -226,9 +226,11 @@ class StreamRun:
         """Figures of the Spark query. They also change between micro-batches. `wait` reads them."""
         return self._figures.samples
 
-    def _add_restarts(self, samples: Samples) -> Samples:
+    def _add_counters(self, samples: Samples) -> Samples:
+        """Return the samples of the tasks with the counters of this process."""
         merged = Samples(samples)
         merged.merge(self._restarts.samples, ALL_METRICS)
+        merged.merge(self._copies.samples, ALL_METRICS)
         return merged
 
     @property
@@ -389,7 +391,7 @@ class StreamRun:
         if self._copy is not None:
             self._copy.check()
         if self.on_batch is not None:
-            self.on_batch(batch_id, batch.tables, self._add_restarts(batch.totals.samples))
+            self.on_batch(batch_id, batch.tables, self._add_counters(batch.totals.samples))
         if self._copy is not None:
             self._copy.publish(batch_id)
         if batch.totals.is_finished(self.assignment.input_ids):

@@ -16,11 +16,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from capture.descriptors import is_shortage
 from capture.errors import InputError
+from capture.metrics import Samples
 from capture.private_files import make_private_folder, replace_file
 from highlevel.plan.plan import Plan
 from highlevel.spark.checked_files import REMEDY, read_document, write_document
 from highlevel.spark.errors import FolderError
+from lowlevel.metrics import WATCHLIST_FAILED, WATCHLIST_RELOADS
 from lowlevel.node.node_watchlists import find_watched_files, replace_watched_files
 from lowlevel.watch.contents import read_contents
 from lowlevel.watch.errors import WatchlistError
@@ -44,6 +47,11 @@ class WatchedCopies:
         for file in find_watched_files(tuple(plans)):
             self._files.setdefault(file.path, []).append(file)
         self._seen: dict[str, Identity | None] = {}
+        self.samples = Samples()
+        """The counters of new versions since the start of this process."""
+        for path in self._files:
+            for metric in (WATCHLIST_RELOADS, WATCHLIST_FAILED):
+                self.samples.add(metric, 0, "", path)
 
     def open(self) -> None:
         """Copy the files that have no valid copy yet. Raises InputError for a file that is missing or invalid."""
@@ -84,10 +92,15 @@ class WatchedCopies:
         try:
             data = self._read(path)
         except InputError as error:
-            self._say(f"warning: {error}; the {noun} stays as it was")
+            self.samples.add(WATCHLIST_FAILED, 1, "", path)
+            if is_shortage(error.__cause__):
+                del self._seen[path]  # the next micro-batch reads the file
+            else:
+                self._say(f"warning: {error}; the {noun} stays as it was")
             return
         if data != read_copy(copy):
             replace_file(copy, data)
+            self.samples.add(WATCHLIST_RELOADS, 1, "", path)
             self._say(f"{path}: the new {noun} is used from this micro-batch on")
 
     def _read(self, path: str) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -107,11 +107,19 @@ class NodeWatchlists:
                 file.refresh(now)
 
     def add_samples(self, samples: Samples, link: str) -> None:
-        """Add the counters of this node. A file that is open several times is counted once."""
-        files_by_path: dict[str, list[Watchlist]] = {}
-        for file in self.files:
-            files_by_path.setdefault(file.path, []).append(file)
-        for path, files in files_by_path.items():
-            samples.set(WATCHLIST_ENTRIES, files[0].version.contents.line_count, link, path)
-            samples.add(WATCHLIST_RELOADS, max(file.checks[CheckResult.RELOADED] for file in files), link, path)
-            samples.add(WATCHLIST_FAILED, max(file.checks[CheckResult.FAILED] for file in files), link, path)
+        """Add the counters of this node."""
+        count_files(samples, self.files, link)
+
+
+def count_files(samples: Samples, watchlists: Iterable[Watchlist], link: str = "") -> None:
+    """Add the counters of open files. A file that is open several times is counted once.
+
+    `link` is empty for files that only operators of the high level read.
+    """
+    files_by_path: dict[str, list[Watchlist]] = {}
+    for file in watchlists:
+        files_by_path.setdefault(file.path, []).append(file)
+    for path, files in files_by_path.items():
+        samples.set(WATCHLIST_ENTRIES, files[0].used_version.contents.line_count, link, path)
+        samples.add(WATCHLIST_RELOADS, max(file.checks[CheckResult.RELOADED] for file in files), link, path)
+        samples.add(WATCHLIST_FAILED, max(file.checks[CheckResult.FAILED] for file in files), link, path)

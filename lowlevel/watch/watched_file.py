@@ -38,6 +38,10 @@ Identity = tuple[int, int, int]
 """Time of the last change (ns), size and inode. Two versions of a file differ in at least one of these."""
 
 
+_printed_warnings: dict[str, tuple[Identity | None, dict[str | tuple[str, type[Warning], int], int]]] = {}
+"""The wrong version of each file and its registry of warnings, so that each version causes one warning in a process."""
+
+
 class CheckResult(Enum):
     """The result of a check of a file."""
 
@@ -127,6 +131,11 @@ class Watchlist:
         """The version in use. The first use reads the file. Raises InputError if the file cannot be read."""
         if self.followed and self._version is not None:
             self.refresh(time.monotonic())
+        return self.used_version
+
+    @property
+    def used_version(self) -> Version:
+        """The version in use, without a check for a new one. Raises InputError if the file cannot be read."""
         return self._version or self.read()
 
     def read(self) -> Version:
@@ -137,8 +146,8 @@ class Watchlist:
     def refresh(self, now: float) -> CheckResult:
         """If the last check was at least CHECK_INTERVAL before `now` (s), check for a new version and read it.
 
-        An unreadable or invalid file causes one warning, and the old version stays in use. While another thread reads
-        the file, the result is SAME.
+        Each unreadable or invalid version causes one warning, and the old version stays in use. While another thread
+        reads the file, the result is SAME.
         """
         if now - self._checked_at < CHECK_INTERVAL or not self._lock.acquire(blocking=False):
             return CheckResult.SAME
@@ -158,7 +167,8 @@ class Watchlist:
         self._last_identity = identity
         old = self._version
         if old is not None and identity == old.identity:
-            return CheckResult.SAME  # the file was missing at the last check, and now exists again, unchanged
+            _printed_warnings.pop(self.path, None)
+            return CheckResult.SAME  # the last version was wrong or missing, and this one is in use
         try:
             self._use(*self._load())
         except InputError as error:
@@ -166,9 +176,16 @@ class Watchlist:
                 self._last_identity = old.identity if old else None  # the next check reads the file
                 return CheckResult.FAILED
             text = f"{error}; the {self._file.noun} stays as it was" if old else str(error)
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            self._warn(text, identity)
             return CheckResult.FAILED
+        _printed_warnings.pop(self.path, None)
         return CheckResult.RELOADED
+
+    def _warn(self, text: str, identity: Identity | None) -> None:
+        """Emit a warning about a version. By default Python would not print the same text for a later version."""
+        if self.path not in _printed_warnings or _printed_warnings[self.path][0] != identity:
+            _printed_warnings[self.path] = identity, {}
+        warnings.warn_explicit(text, RuntimeWarning, self.path, 0, registry=_printed_warnings[self.path][1])
 
     def _load(self) -> tuple[Identity, Contents]:
         """Return the identity and the contents of the file. Raises InputError if it cannot be read."""
@@ -202,6 +219,12 @@ class Watchlists:
             if file not in self._opened:
                 self._opened[file] = Watchlist(file, self.followed)
             return self._opened[file]
+
+    @property
+    def checked(self) -> list[Watchlist]:
+        """The lists whose files were checked for a new version."""
+        with self._lock:
+            return [opened for opened in self._opened.values() if any(opened.checks.values())]
 
     def read(self, files: Iterable[WatchedFile]) -> list[Watchlist]:
         """Read the files that have not been read. Return their lists. Raises InputError if a file cannot be read."""

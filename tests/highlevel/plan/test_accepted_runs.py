@@ -1,12 +1,14 @@
 """The operator of AUTOMATON: a file of arcs that changes while rows arrive (ARCS FROM), restarts, and its meters.
 
 Finds: an arc that applies to rows before it was added, an arc with FROM that misses the rows in memory, a removed arc
-whose results stay, an arc that a restart applies to other rows, and a wrong file that ends the query.
+whose results stay, an arc that a restart applies to other rows, and a wrong file that ends the query, that changes arcs
+or that is not counted.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count, pairwise
@@ -17,16 +19,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from capture.metrics import Samples
+from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.automaton_nodes import AcceptedRuns
 from highlevel.plan.nodes import nodes_of
 from highlevel.plan.operators.accepted_runs import AcceptedRunsOperator
-from lowlevel.node.node_watchlists import bind_watchlists, find_watched_files
+from lowlevel.metrics import WATCHLIST_ENTRIES, WATCHLIST_FAILED, WATCHLIST_RELOADS
+from lowlevel.node.node_watchlists import bind_watchlists, count_files, find_watched_files
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.watch import watched_file
 from lowlevel.watch.watched_file import Watchlists
 from queries.gsql import compile_query
 from queries.plans import arcs
+from tests.harness.live_pipes import AGREED, START, Pipe
 from tests.references.operator_contract import through_ipc
 
 SECOND = 10**9
@@ -44,6 +50,22 @@ def _checks_without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watched_file, "CHECK_INTERVAL", -1.0)
 
 
+def write(file: Path, text: str) -> None:
+    """Rename a new version over the file."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    os.utime(new, ns=(0, next(VERSIONS)))  # the clock of the file system is too coarse to tell versions apart
+    new.replace(file)
+
+
+def file_counts(samples: Samples) -> tuple[float, float, float]:
+    """Return the arcs of the file, its reloads and its failed reloads by the high level."""
+    entries, reloads, failed = (
+        samples.total(metric, link="") for metric in (WATCHLIST_ENTRIES, WATCHLIST_RELOADS, WATCHLIST_FAILED)
+    )
+    return entries, reloads, failed
+
+
 class Stream:
     """The operator of a query with its file of arcs. Times are seconds."""
 
@@ -56,15 +78,19 @@ class Stream:
         self.total: Counter[tuple[Any, ...]] = Counter()
 
     def _operator(self) -> AcceptedRunsOperator:
-        lists = Watchlists(followed=True)
-        lists.read(find_watched_files(self.node))
-        return AcceptedRunsOperator(bind_watchlists(self.node, lists))
+        self.lists = Watchlists(followed=True)
+        self.lists.read(find_watched_files(self.node))
+        return AcceptedRunsOperator(bind_watchlists(self.node, self.lists))
 
     def write(self, text: str) -> None:
-        new = self.file.with_suffix(".new")
-        new.write_text(text)
-        os.utime(new, ns=(0, next(VERSIONS)))  # the clock of the file system is too coarse to tell versions apart
-        new.replace(self.file)
+        write(self.file, text)
+
+    @property
+    def counts(self) -> tuple[float, float, float]:
+        """The arcs of the file, its reloads, and its failed reloads."""
+        samples = Samples()
+        count_files(samples, self.lists.checked)
+        return file_counts(samples)
 
     def restart(self) -> None:
         tables = through_ipc(self.operator.snapshot())
@@ -186,6 +212,102 @@ def test_A08_a_wrong_file_leaves_the_arcs_as_they_were(tmp_path: Path) -> None:
         assert stream.add((1, 7)) == [(1, 1, 7)]
     stream.write("")
     assert stream.add((2, 7)) == []
+
+
+EIGHT = "ARC idle TO hit WHEN srcPort = 8 SET rule = 8"
+
+WRONG_VERSIONS = {
+    "cut in a word": (f"{SEVEN};\nARC idle TO hit WH", "line 2, column 17: "),
+    "cut in an expression": (f"{SEVEN};\n\nARC idle TO hit WHEN srcPort =", "line 3, column 31: "),
+    "cut in a text": (f"{SEVEN};\n{EIGHT} FROM '1970-0", "line 2, column 52: "),
+    "cut in a comment": (f"{SEVEN};\n/* rules of", "line 2, column 1: "),
+    "another type": (f"{SEVEN};\n{EIGHT};\nARC idle TO hit WHEN srcPort SET rule = 1", "line 3, column 22: "),
+    "an unknown field": (f"{SEVEN};\n{EIGHT}, rules = 1", "line 2, column 48: "),
+    "too deep": (f"{SEVEN};\nARC idle TO hit WHEN {' AND '.join(['len = 1'] * 2000)}", "got an arc with too deep"),
+    "bytes": (f"{SEVEN};\n{EIGHT};\n\0", "line 3, column 1: "),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_VERSIONS)
+def test_A08_each_wrong_version_is_counted_and_reported_once_with_its_line(name: str, tmp_path: Path) -> None:
+    text, line = WRONG_VERSIONS[name]
+    stream = Stream(HITS + CHANGES, tmp_path / "r.arcs", SEVEN)
+    assert stream.add((1, 7)) == [(1, 1, 7)]
+    for attempt in (1, 2):
+        stream.write(text)
+        with warnings.catch_warnings(record=True) as printed:
+            warnings.simplefilter("default")  # which prints a text once for each place in a module
+            for time in (2, 3, 4):
+                assert stream.add((attempt * 10 + time, 7), (attempt * 10 + time, 8)) == [(1, attempt * 10 + time, 7)]
+        (message,) = printed
+        assert str(message.message).startswith(f"{stream.file}: {line}"), message
+        assert str(message.message).endswith("; the rule file stays as it was")
+        assert stream.counts == (1, attempt - 1, attempt)
+        stream.write(f"-- {attempt}\n{SEVEN}")
+        assert stream.add((attempt * 10 + 5, 7)) == [(1, attempt * 10 + 5, 7)]
+    stream.write(f"{SEVEN};{EIGHT}")
+    assert stream.add((31, 7), (31, 8)) == [(1, 31, 7), (1, 31, 8)]
+    assert stream.counts == (2, 3, 2)
+
+
+def test_A08_each_removal_of_the_file_is_counted_and_reported_once(tmp_path: Path) -> None:
+    stream = Stream(HITS + CHANGES, tmp_path / "r.arcs", SEVEN)
+    kept = tmp_path / "kept"
+    for attempt in (1, 2):
+        stream.file.rename(kept)
+        with warnings.catch_warnings(record=True) as printed:
+            warnings.simplefilter("default")
+            for time in (1, 2, 3):
+                assert stream.add((attempt * 10 + time, 7)) == [(1, attempt * 10 + time, 7)]
+        (message,) = printed
+        problem = (
+            f"{stream.file}: cannot be read as a rule file: No such file or directory; the rule file stays as it was"
+        )
+        assert str(message.message) == problem
+        assert stream.counts == (1, 0, attempt)
+        kept.rename(stream.file)
+        assert stream.add((attempt * 10 + 4, 7)) == [(1, attempt * 10 + 4, 7)]
+    stream.write("")
+    assert stream.add((31, 7)) == []
+    assert stream.counts == (0, 1, 2)
+
+
+def test_A08_several_queries_report_a_wrong_version_once(tmp_path: Path) -> None:
+    streams = [Stream(HITS + end, tmp_path / "r.arcs", SEVEN) for end in (CHANGES, "")]
+    streams[0].write("ARC idle")
+    with warnings.catch_warnings(record=True) as printed:
+        warnings.simplefilter("default")
+        for stream in streams:
+            stream.add((1, 7))
+            assert stream.counts == (1, 0, 1)
+    assert len(printed) == 1
+
+
+def test_A08_a_live_query_continues_with_its_arcs_and_its_counters_show_wrong_versions(tmp_path: Path) -> None:
+    file, pipe = tmp_path / "r.arcs", Pipe(tmp_path / "pipe")
+    write(file, "ARC idle TO hit SET rule = 1")
+    run = InlineRun([compile_query(HITS.format(file), "q")], [Input("tap", pipe.path)], slack=0)
+    results = ((row["match_end"], row["rule"]) for _, batch in run.results() for row in batch.to_pylist())
+    pipe.write(*[1] * AGREED)
+    steps: list[tuple[str | None, int, str, tuple[int, int, int]]] = [
+        ("ARC idle TO hit SET rule = 2", 2, "", (1, 1, 0)),
+        ("ARC idle TO hit\nSET rule =", 2, "line 2", (1, 1, 1)),
+        (None, 2, "cannot be read", (1, 1, 2)),
+        ("ARC idle TO hit SET rule = 3; ARC idle TO hit SET rule = 3", 3, "", (1, 2, 2)),
+    ]
+    for number, (text, rule, problem, counts) in enumerate(steps, 1):
+        if text is None:
+            file.unlink()
+        else:
+            write(file, text)
+        with warnings.catch_warnings(record=True) as printed:
+            warnings.simplefilter("always")
+            pipe.write(number * 10, number * 10 + 1)
+            assert next(used for time, used in results if time == START + number * 10 * SECOND) == rule
+        assert [problem in str(each.message) for each in printed] == ([True] if problem else [])
+        assert file_counts(run.samples()) == counts
+    pipe.close()
+    assert [rule for _, rule in results] == [3]
 
 
 def test_A08_a_misspelt_state_in_the_file_is_a_warning(tmp_path: Path) -> None:

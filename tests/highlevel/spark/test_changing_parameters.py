@@ -12,6 +12,7 @@ import pytest
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.spark.errors import FolderError
 from highlevel.spark.watched_copies import WatchedCopies
+from lowlevel.metrics import WATCHLIST_FAILED, WATCHLIST_RELOADS
 from lowlevel.node.node_watchlists import find_watched_files
 from lowlevel.watch import watched_file
 from queries.gsql import compile_query
@@ -23,6 +24,9 @@ from tests.harness.live_pipes import AGREED, Pipe
 SCRIPT = """PARAM {{ least UINT DEFAULT 1 BETWEEN 1 AND 100; }}
 SELECT count(*) AS n, max($least) AS of_rows, count(*) * 0 + $least AS at_end FROM packets [RANGE {}]
 HAVING n * 100 >= $least"""
+
+
+COUNTERS = (WATCHLIST_RELOADS, WATCHLIST_FAILED)
 
 
 def put(path: Path, text: str) -> None:
@@ -97,6 +101,8 @@ def test_copies_change_between_micro_batches_and_not_for_a_repeated_one(tmp_path
     limits.unlink()
     again.refresh(4)
     assert "cannot be read as a setting: No such file or directory; the setting stays as it was" in said[-1]
+    counters = [samples.total(metric) for samples in (copies.samples, again.samples) for metric in COUNTERS]
+    assert counters == [1, 0, 1, 2]
 
 
 def test_a_copy_that_cannot_be_read_is_not_replaced_by_a_newer_version(tmp_path: Path) -> None:
@@ -163,5 +169,6 @@ def test_a_run_on_spark_uses_a_new_value_from_the_next_micro_batch_on(spark, tmp
         assert found == ({5} if batch < 1 else {7} if batch < 3 else {9}), batch
         # A window that began before the change has rows with the old value.
         assert max(rows for rows, _ in used[batch]) == next(iter(found)), batch
+    assert [run.samples.total(metric, file=str(limits)) for metric in COUNTERS] == [2, 1]
     assert sum("stays as it was" in line for line in said) == 1
     assert sum("is used from this micro-batch on" in line for line in said) == 2
