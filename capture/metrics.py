@@ -79,7 +79,7 @@ RECORDS_SKIPPED = Metric(
     "wiretide_records_skipped_total",
     "counter",
     ("link", "cause"),
-    "Records without an IP packet with readable addresses, by cause.",
+    "Records that contain no IP packet, or an IP packet whose addresses cannot be read, by cause.",
 )
 DECODED_BY_FALLBACK = Metric(
     "wiretide_records_decoded_by_fallback_total",
@@ -91,9 +91,9 @@ REFUSED_BY_FALLBACK = Metric(
     "wiretide_records_refused_by_fallback_total",
     "counter",
     ("link", "cause"),
-    "Records with a header that only dpkt supports that did not become a row: dpkt found no IP packet (no_ip), raised "
-    "an error (unreadable) or"
-    " found a truncated or malformed IP header (ip_header), or dpkt is not installed (not_installed).",
+    "Records that did not become a row, although dpkt supports their header, by cause. no_ip: dpkt found no IP packet. "
+    "unreadable: dpkt raised an error. ip_header: dpkt found a truncated or malformed IP header. not_installed: dpkt "
+    "is not installed.",
 )
 TIMES_REPLACED = Metric(
     "wiretide_times_replaced_total",
@@ -263,9 +263,9 @@ FLOW_DATAGRAMS_REFUSED = Metric(
     "wiretide_flow_datagrams_refused_total",
     "counter",
     ("link", "cause"),
-    "UDP datagrams that look like exports but are not exports, by cause. Sent to an export port: the version is "
-    "unknown or the header is invalid. Sent to another port: the version is that of an export, but another part is "
-    "invalid.",
+    "UDP datagrams that look like exports but are not exports, by cause. If the port is an export port, the "
+    "version is unknown or the header is invalid. If it is another port, the version is that of an export, but another "
+    "part is invalid.",
 )
 FLOW_MALFORMED = Metric(
     "wiretide_flow_malformed_total",
@@ -284,7 +284,8 @@ FLOW_TEMPLATES_REFUSED = Metric(
     "wiretide_flow_templates_refused_total",
     "counter",
     ("link", "cause"),
-    "Rejected template records, by cause. Their data waits and is dropped.",
+    "Rejected template records, by cause. Their data sets wait for another definition of the template until they are "
+    "dropped.",
 )
 FLOW_SETS_KEPT = Metric(
     "wiretide_flow_sets_kept_total", "counter", ("link",), "Data sets that arrived before their template and were kept."

@@ -1,4 +1,4 @@
-"""Compute the sub-queries of a query outside FROM, over the same inputs, before the query itself."""
+"""Compute the sub-queries in expressions (not in FROM), before the query that contains them, over the same inputs."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def make_compute(
 ) -> Compute:
     """Return a function that compiles a query for the expression that contains it, and runs the plan.
 
-    The run ends as soon as the result is known. This is the first row for EXISTS, the second row for a value (an
-    error), or the end of a list that is too long. So a sub-query with many rows does not store them.
+    The run ends as soon as the result is known: after the first row for EXISTS, after the second row for a value (which
+    is an error), and for IN when the list exceeds its limit. So a sub-query with many rows does not store them.
     """
 
     def compute(query: tree.Query, node: tree.Expression) -> Values:

@@ -75,7 +75,8 @@ TABLE_EVICTIONS = Metric(
     "wiretide_table_evictions_total",
     "counter",
     ("query", "link"),
-    "Entries of low-level tables that a new entry replaced: of another group, or of the same group in a later pane.",
+    "Entries of low-level tables that a new entry replaced. The new entry is of another group, or of the same group in "
+    "a later pane.",
 )
 TABLE_FLUSHED = Metric(
     "wiretide_table_flushed_total",
@@ -128,16 +129,16 @@ TABLE_BURST = Metric(
     "wiretide_table_largest_burst",
     "gauge",
     ("query", "link"),
-    "Largest number of entries that left a low-level table at once: because of a new watermark, or of a group of at "
-    "most 64 packets. Entries that leave while no packets arrive do not count.",
+    "Largest number of entries that left a low-level table at once: at a new watermark, or while at most 64 packets "
+    "were processed together. Entries that leave while no packets arrive do not count.",
 )
 
 ROWS_FROM_THE_FUTURE = Metric(
     "wiretide_rows_from_the_future_total",
     "counter",
     ("link", "kind"),
-    "Rows that are newer than the newest row of their link by more than an hour (or clock_jump), and that too few "
-    "other rows confirmed. The watermark ignores them.",
+    "Rows more than an hour (or clock_jump) newer than all accepted rows of their link, if too few other rows "
+    "confirmed this time. The watermark ignores them.",
 )
 
 ROWS_FROM_THE_PAST = Metric(
@@ -264,8 +265,8 @@ SPOOL_RETRIES = Metric(
     "wiretide_spool_retries_total",
     "counter",
     ("link", "cause"),
-    "Number of times that a write to the spool, or a read of the commits, was delayed: the disk was full (disk) or "
-    "no file descriptor was free (descriptors).",
+    "Number of times that a write to the spool, or a read of the reader's position, was delayed: the disk was full "
+    "(disk) or no file descriptor was free (descriptors).",
 )
 SPOOL_SEGMENTS = Metric("wiretide_spool_segments", "gauge", ("link",), "Segments on the disk.")
 SPOOL_BYTES = Metric(

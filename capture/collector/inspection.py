@@ -1,7 +1,8 @@
 """Inspect recorded datagrams: decode them only to update counters.
 
-The flow decoder counts records and losses by exporter, missing templates and malformed datagrams. The inspection
-decodes the datagrams like a later query. The recording does not depend on the inspection.
+The flow decoder counts the records and the losses of each exporter, missing templates, and malformed datagrams. The
+inspection uses the decoders of queries, so it counts what a later query would count. The recording does not depend on
+the inspection.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class ExportInspector:
     """
 
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
-        """Count under the folder's name as link. `warn` receives errors of the template file."""
+        """The label `link` of the counters is the name of the folder. `warn` receives errors of the template file."""
         self.link = folder.resolve().name
         self._path = folder / TEMPLATES_FILE
         self._warn = warn

@@ -1,6 +1,6 @@
 """The files in a collector's folder.
 
-Their names are times, readers see them while they grow, and the oldest are deleted first.
+The name of a file is a time. A reader can read a file while it grows. The oldest files are deleted first.
 
 A file has its final name before its first record is written. The next file is created only after a file is complete. So
 a reader can follow the folder: it reads the files in the order of their names, and at the end of the last file it waits
@@ -8,7 +8,7 @@ for more records or for the next file. It reads each record once, shortly after 
 header is written under a hidden name, so that a reader can open every visible file.
 
 A name is the time of the first datagram, `20260131T235959.123456789Z.pcap`. Each name is larger than all existing
-names. If the time is not, because the clock was set back, the name is 1 ns later than the newest name.
+names. If the clock was set back, the name is the time of the newest name plus 1 ns.
 
 A complete file is written to disk (`fsync`) while the next file is recorded. Written records survive a crash of the
 process. They survive a power failure after the system's write-back delay, usually 30 s.

@@ -4,8 +4,8 @@ Only inputs that can be read again have positions. The position of a mapped or c
 read. The position of followed files lists all files by device and inode, as `capture.files.rotation` stores them. It is
 compressed, because a spool stores it in every segment.
 
-A position contains its form number, because another version of Wiretide may have written it. Positions of other forms
-are rejected, because their meaning is unknown.
+A position contains the number of its text format, because another version of Wiretide may have written it. Positions
+in other formats are rejected, because their meaning is unknown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from capture.files.scan import scan
 from capture.files.stream import StreamedCapture
 
 FILE_FORM, FOLLOWED_FORM = 1, 2
-"""Numbers of the text formats of positions. A position without a number has form 1."""
+"""Numbers of the text formats of positions. A position without a number has format 1."""
 
 
 class Positions(Protocol):
@@ -33,7 +33,7 @@ class Positions(Protocol):
     def resume(self, text: str) -> None:
         """Move to the position in `text`, before the first block is read.
 
-        Raises InputError if it belongs to another input or has another form.
+        Raises InputError if it belongs to another input or has another format.
         """
         ...
 
@@ -60,8 +60,8 @@ class FilePosition:
         stored = json.loads(text)
         if stored.get("size") != self.size:
             raise InputError(
-                f"{self.capture.path}: got a file of {self.size:,} bytes, expected the file that the spool has begun "
-                f"to store, of {stored.get('size', 'another number of')} bytes; use another spool for this file"
+                f"{self.capture.path}: got a file of {self.size:,} bytes, expected the file whose partials the spool "
+                f"contains: it had {stored.get('size', 'another number of')} bytes; use another spool for this file"
             )
         check_form(self.capture, stored, FILE_FORM)
         self.records = stored["records"]
@@ -88,7 +88,10 @@ class FollowedPosition:
         """Restore the position of each file."""
         stored = json.loads(text)
         if "files" not in stored:
-            raise InputError(f"{self.capture.path}: got a folder or a file to follow, expected the file that was read")
+            raise InputError(
+                f"{self.capture.path}: got a folder or a file to follow, expected the complete file whose partials the "
+                "spool contains; use another spool"
+            )
         check_form(self.capture, stored, FOLLOWED_FORM)
         self.capture.resume(json.loads(zlib.decompress(b64decode(stored["files"]))))
 
@@ -101,14 +104,14 @@ class FollowedPosition:
         return json.dumps({"form": FOLLOWED_FORM, "files": b64encode(zlib.compress(positions)).decode()})
 
 
-def check_form(capture: AnyCapture, stored: Mapping[str, object], form: int) -> None:
-    """Raise InputError, with possible remedies, if the form of a stored position is not `form`."""
-    stored_form = stored.get("form", 1)
-    if stored_form != form:
+def check_form(capture: AnyCapture, stored: Mapping[str, object], format_number: int) -> None:
+    """Raise InputError, with possible remedies, if the format of a stored position is not `format_number`."""
+    stored_number = stored.get("form", 1)
+    if stored_number != format_number:
         raise InputError(
-            f"{capture.path}: the newest segment of the spool stores the position in form {stored_form}, expected form "
-            f"{form}: another version of Wiretide has written it; continue with that version, or use another folder "
-            "for the spool, which then reads the remaining input from its beginning"
+            f"{capture.path}: the newest segment of the spool stores the position in format {stored_number}, expected "
+            f"format {format_number}: another version of Wiretide has written it; continue with that version, or use "
+            "another folder for the spool; the node then reads the whole input that still exists"
         )
 
 

@@ -113,7 +113,7 @@ class PiecewiseScan:
         while state.offset < bound:
             offset_before = state.offset
             block_count = file.format.walk(file.data, bound, self.block_records, chunk, state)
-            if not block_count:  # the record that straddles the bound, or the end of the whole records
+            if not block_count:  # one record crosses the bound, or no complete record follows
                 block_count = file.format.walk(file.data, len(file.data), 1, chunk[:1], state)
             if not block_count:
                 damage = DAMAGE.get(state.status)

@@ -40,7 +40,7 @@ V5, V7, V9, IPFIX = 5, 7, 9, 10
 """Versions of the export header. The version of IPFIX is 10."""
 
 VARIABLE_LENGTH = 65535
-"""Length in the template of a field of variable length, whose length is in each record (RFC 7011 §7)."""
+"""Length that a template states for a field of variable length. Each record contains the real length (RFC 7011 §7)."""
 
 MAX_FIELDS = 512
 """Maximum number of fields of a template; a datagram of 1500 bytes can define 370."""
@@ -102,8 +102,9 @@ def _fields(specifiers: bytes) -> tuple[Field, ...]:
 class Announcement:
     """One template record.
 
-    `definition` is None for a withdrawal (RFC 7011 §8.1): of template `id`, of all flow templates (2) or of all options
-    templates (3). `refused` is the cause for which the record is rejected, or None.
+    `definition` is None if the record is rejected, or is a withdrawal (RFC 7011 §8.1). A withdrawal removes template
+    `id`. ID 2 removes all flow templates, ID 3 all options templates. `refused` is the cause for which the record is
+    rejected, or None.
     """
 
     id: int

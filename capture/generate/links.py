@@ -14,7 +14,7 @@ CONTROL_OFFSET = -20 * SECOND
 """Offsets of the links' clocks, ns. The clock of Main1 is correct."""
 MAIN_SPAN = 2 * SECOND
 CONTROL_SPAN = 10 * SECOND
-"""Disorder spans of the main links and of the control link, ns."""
+"""Maximum lateness of a packet on the main links and on the control link, ns."""
 CONTROL_RATE = 0.5
 """Packets per second of the control link."""
 

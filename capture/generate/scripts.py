@@ -98,7 +98,7 @@ def generate_from_script(
             elif packet_link_type != link_type:
                 raise InputError(
                     f"{source.path}: packet {count + 1}: got link type {packet_link_type} ({layer.__name__}), expected"
-                    f" {link_type} as of packet 1: a pcap file has one link type; write a file for each link type"
+                    f" {link_type}, the link type of packet 1: a pcap file has one link type; write a file for each"
                 )
             captured = frame[:snap_length]
             buffer += struct.pack("<IIII", *divmod(time, SECOND), len(captured), wire_length) + captured
@@ -111,7 +111,10 @@ def generate_from_script(
             if count == packets:
                 break
         if not count:
-            raise InputError(f"{source.path}: packets() yielded no packet, expected at least one: the file has no link")
+            raise InputError(
+                f"{source.path}: packets() yielded no packet, expected at least one: without a packet the link type of "
+                "the file is unknown"
+            )
         write_all(file, memoryview(bytes(buffer)))
         file_size = file.tell()
         if progress is not None:
@@ -220,7 +223,7 @@ class _Script:
             raise InputError(f"{where}, {expected}")
         try:
             ns = time if isinstance(time, int) else int(Fraction(time) * SECOND // 1)
-        except (ValueError, OverflowError) as error:  # a Decimal that is not a number or infinite
+        except (ValueError, OverflowError) as error:  # a Decimal that is NaN or infinite
             raise InputError(f"{where}, {expected}") from error
         if not 0 <= ns < TIME_LIMIT:
             raise InputError(

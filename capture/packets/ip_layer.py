@@ -122,8 +122,9 @@ def upper_layer(buf, kind, ip, end, wire_end):  # type: ignore[no-untyped-def]
 
 @helper
 def write_addresses(buf, kind, ip, wire_end, mask, out, capacity, first, row):  # type: ignore[no-untyped-def]
-    """Write the fields at fixed offsets of the readable IP header at `ip`. `first`: first matrix row of the layer.
+    """Write the fields at fixed offsets of the readable IP header at `ip`.
 
+    `out`: the matrix of fields x `capacity` rows. `first`: index of the first field of the layer in this matrix.
     `wire_end`: end of the packet on the wire if its header has no length. For IPv4 in the outermost layer, the version
     and the upper halves of addresses are not written, because the caller has filled them with 4 and 0.
     """

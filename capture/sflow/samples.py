@@ -230,7 +230,10 @@ def padded_length(length):  # type: ignore[no-untyped-def]
 
 @helper
 def read_sample_records(buf, offset, end, records, out, capacity, row):  # type: ignore[no-untyped-def]
-    """Read the records of a flow sample in `[offset, end)` into column `row` of `out`. Return FLOW or a cause."""
+    """Read the records of a flow sample in `[offset, end)` into the fields of row `row`. Return FLOW or a cause.
+
+    `out`: fields x `capacity` rows.
+    """
     rank = 0  # 1: an IP record, 2: a packet header, which is preferred
     out[INPUT_VLAN * capacity + row] = NULL
     out[OUTPUT_VLAN * capacity + row] = NULL
@@ -270,7 +273,7 @@ def read_sample_records(buf, offset, end, records, out, capacity, row):  # type:
 
 @helper
 def read_flow_sample(buf, offset, end, expanded, high, low, agent, uptime, sequences, out, capacity, row, counts):  # type: ignore[no-untyped-def]
-    """Read the flow sample in `[offset, end)` into column `row` of `out`.
+    """Read the flow sample in `[offset, end)` into the fields of row `row`. `out`: fields x `capacity` rows.
 
     Return FLOW, or the cause for which there is no row.
     """

@@ -42,9 +42,8 @@ class Link:
         self.settings = settings
         self.worker = worker
         self.state = RUNNING
-        self._thread = threading.Thread(
-            target=self._run, name=self.name, daemon=True
-        )  # a second Ctrl-C ends the process without it
+        # A daemon thread: a second Ctrl-C ends the process without waiting for the thread.
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._stop = threading.Event()
 
     def start(self) -> None:

@@ -38,8 +38,9 @@ class Chart:
     """One value of a query over the windows of a range, the oldest window first.
 
     `ends`: the ends of the windows in ns. For each gap of windows without rows, it also contains the end of the first
-    such window. `lines`: the shown groups, the largest sum first. A value is None if the group is not among the first
-    rows of a window. `other`: the sum of all other groups, or None if values of the column cannot be added.
+    such window. `lines`: the shown groups, the largest sum first. A value is None if the stored rows of the window
+    contain no finite value of the group (`stored_windows.KEPT_ROWS` rows of a window are stored). `other`: the sum of
+    all other groups, or None if values of the column cannot be added.
     """
 
     column: str
@@ -49,7 +50,7 @@ class Chart:
 
 
 def value_of(series: QuerySeries, column: str) -> Value:
-    """Return a value column of a query. Raises ValueError for a column that has no values."""
+    """Return a value column of a query. Raises ValueError if `column` is not a value column."""
     value = next((value for value in series.values if value.column == column), None)
     if value is None:
         names = ", ".join(value.column for value in series.values) or "none"
@@ -58,9 +59,9 @@ def value_of(series: QuerySeries, column: str) -> Value:
 
 
 def make_chart(series: QuerySeries, column: str, windows: Sequence[Window], groups: int) -> Chart:
-    """Return the chart of a value column. Rows of a window with equal group columns are added.
+    """Return the chart of a value column. The values of rows with equal groups in the same window are summed.
 
-    Raises ValueError for a column that has no values.
+    Raises ValueError if `column` is not a value column.
     """
     value = value_of(series, column)
     windows = [window for window in windows if window.end is not None]
@@ -73,7 +74,7 @@ def make_chart(series: QuerySeries, column: str, windows: Sequence[Window], grou
 def _other_line(
     series: QuerySeries, value: Value, windows: Sequence[Window], ends: Sequence[int], matrix: np.ndarray
 ) -> Line | None:
-    """Return the totals of windows without the groups of `matrix`."""
+    """Return the total of each window minus the values of the groups in `matrix`. None if totals do not exist."""
     if value.fold != SUM or not series.key_columns:
         return None
     totals = dict.fromkeys((window.end for window in windows), 0.0)
@@ -101,7 +102,7 @@ def _largest_groups(
 ) -> tuple[list[str], np.ndarray]:
     """Return the names of the groups with the largest sums, and a row for each with its value at each of `ends`.
 
-    A value is NaN if the group has no row in the window.
+    A value is NaN if the stored rows of the window contain no finite value of the group.
     """
     if not windows:
         return [], np.empty((0, len(ends)))
@@ -128,9 +129,10 @@ PROTOCOL = "protocol"
 
 
 def group_names(series: QuerySeries, rows: pa.Table, columns: Sequence[str] | None = None) -> pa.Array:
-    """Return the texts of the group columns of each row, or of some of them.
+    """Return one text per row, made of its group columns, or of `columns` if given.
 
-    A number has the name of its column before it, except a known protocol, which has its name. NULL is the text `NULL`.
+    A number is written after the name of its column. A known protocol number is replaced by the name of the protocol.
+    NULL is the text `NULL`.
     """
     keys = series.key_columns if columns is None else columns
     if not keys:

@@ -3,7 +3,7 @@
     thread:  windows ──► writer of the format ──► pipe ──► response
 
 The pipe is the only buffer, so a slow browser delays the thread, and a browser that disconnects ends it. One window is
-in memory at a time. Texts in CSV are escaped, because senders choose them.
+in memory at a time. Texts in CSV are escaped, because they may come from packets.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ TYPES = {
 
 
 class Export:
-    """A file with the stored windows of a query: those of the last `length` ns before the newest, or all.
+    """A file with stored windows of a query, the oldest window first.
 
-    Iterating yields its bytes. `close` ends it. Raises OSError if the process has no free file descriptor, or if the
-    history cannot be read.
+    `length`: only windows that end less than `length` ns before the newest window; None for all windows. Iterating
+    yields the bytes of the file. `close` ends the export. Raises OSError if the process has no free file descriptor, or
+    if the history cannot be read.
     """
 
     def __init__(self, history: History, query: str, length: int | None, kind: Format) -> None:

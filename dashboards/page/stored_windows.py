@@ -157,8 +157,8 @@ class StoredWindows:
     def in_order(self, query: str, length: int | None = None) -> Iterator[Window]:
         """Yield the windows of a query in the order of their ends, with all stored rows. One of them is in memory.
 
-        With `length`, only those whose end is less than `length` ns older than the newest, and for queries without
-        windows of time all. A window that is deleted meanwhile is left out.
+        `length`: only windows that end less than `length` ns before the newest window. All windows if it is None, or if
+        the query has no windows of time. A window that is deleted meanwhile is left out.
         """
         where = "WHERE query = ?"
         if length is not None:

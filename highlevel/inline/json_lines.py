@@ -1,8 +1,8 @@
 """Lines of JSON, each with one object, as batches of Arrow.
 
 Arrow reads the objects of a text without regard to its lines. So an object in two lines would be a row, two objects in
-one line would be two rows, and `null` outside of an object ends the process in some texts. Therefore each line must
-begin with `{` and end with `}`, and the number of rows must be the number of lines:
+one line would be two rows, and some texts with a `null` outside of an object crash the process. Therefore each line
+must begin with `{` and end with `}`, and the number of rows must be the number of lines:
 
     outside of strings, JSON has a `{` after a `}` only if the `}` ends the outermost object
     a string contains no newline

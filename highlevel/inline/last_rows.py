@@ -8,8 +8,8 @@
     d       2                          d 2 b
     u                    3 c           c 3 c                  no earlier event of this key
 
-PostgreSQL and others write only the columns of the primary key before a change, or nothing if the key stays. A row that
-no earlier event inserted is in no result, so nothing is withdrawn.
+In the events of PostgreSQL and others, the field `before` contains only the primary key, and is NULL if the key does
+not change. A row that no earlier event inserted is in no result, so nothing is withdrawn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from capture.arrow_compute import array_of
 from capture.lazy_dataclasses import dataclass
 
 MAX_KEYS = 1 << 20
-"""Maximum number of keys. The rows of more keys would need more memory for each further row of the source."""
+"""Maximum number of keys. The last row of each key stays in memory, so the number of keys is limited."""
 
 MAX_PARTS = 64
 """Number of tables of stored rows that are joined to one: taking rows from many tables is slow."""
@@ -48,7 +48,7 @@ class LastRows:
     """The last row of each key."""
 
     def __init__(self, keys: Sequence[str], convert: Convert, max_keys: int = MAX_KEYS) -> None:
-        """Store no rows yet. `keys`: the columns of the key, in any case.
+        """Store no rows yet. `keys`: the columns of the key. The case of names is ignored.
 
         `convert` returns the values of a column in its type in queries: two texts may be the same time or address.
         """
@@ -59,7 +59,10 @@ class LastRows:
         """Number of stored rows, including those that are no longer the last of their key."""
 
     def apply(self, before: pa.StructArray, after: pa.StructArray) -> RowChanges:
-        """Return the changes of events. `before`: the old key, or NULL if it is that of `after`, the new row or NULL.
+        """Return the changes of events.
+
+        `before`: the old key of each event, or NULL if the key is unchanged. `after`: the new row, or NULL if the row
+        was deleted.
 
         Raises ValueError for a row without a key, and for more than the maximum number of keys.
         """
@@ -77,8 +80,8 @@ class LastRows:
                 next_row += 1
         if len(self._number_of) > self._max_keys:
             raise ValueError(
-                f"got rows with more than {self._max_keys:,} keys that can be updated, expected fewer; "
-                "or events with the whole row 'before', and a schema without (key)"
+                f"got more than {self._max_keys:,} keys of rows that can be updated, expected fewer; use fewer keys, "
+                "or let the source send the whole old row in 'before' and remove (key) from the schema"
             )
         self._store(after.filter(after.is_valid()))
         events, numbers, withdrawn = np.array(changes, np.int64).reshape(-1, 3).T
@@ -119,7 +122,7 @@ class LastRows:
 
 
 def _with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Convert the columns of rows, whose names match in any case. Columns that rows do not have are NULL."""
+    """Convert rows to `schema`. The case of column names is ignored. Columns that rows do not have are NULL."""
     column_of = dict(zip(map(str.lower, rows.schema.names), rows.columns, strict=True))
     columns = [
         pa.nulls(rows.num_rows, field.type) if column is None else column.cast(field.type)

@@ -1,7 +1,7 @@
 """CSV, JSON, Parquet and Arrow files, and tables, as streams with a schema, read in batches and in bounded memory.
 
-The watermark after a batch is the largest time so far, minus the band of the time column. So a row
-that is older than its schema allows may be late. Windows that are final do not contain a late row, but count it.
+The watermark after a batch is the largest time so far, minus the slack of the time column (the allowed disorder). So a
+row that is older than its schema allows may be late. A late row is not added to windows that are final, but counted.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def read_rows(path: Path) -> pa.Table:
 
 @contextmanager
 def convert_damage(path: Path) -> Iterator[None]:
-    """Convert exceptions while `path` is read to a FolderError."""
+    """Raise a FolderError for an exception that reading `path` raises."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -94,15 +94,16 @@ def write_results(
     final_until: Mapping[str, int] | None = None,
     repeated: Mapping[str, Collection[Path]] | None = None,
 ) -> dict[str, list[Path]]:
-    """Write the readable results of a micro-batch. Return the files with its rows by query.
+    """Write the results of a micro-batch, in the column types of users. Return the files with its rows by query.
 
-    `repeated`: None if the micro-batch is new. If an earlier attempt may have written it: for each query the files that
-    tasks write again. Its rows in other files are replaced or removed.
+    `repeated`: None if the micro-batch is new. If an earlier attempt may have written the micro-batch, it contains for
+    each query the files that tasks write again. Rows of the micro-batch in other files are replaced or removed.
 
     With `keep`, complete files are deleted when all their rows are more than `keep` ns older than the newest row. The
-    age is that of the end of the window, or of the time of the row. Files with rows of this micro-batch are deleted by
-    the next one at the earliest. A file of changes is deleted only when its rows are final: `final_until` contains, for
-    each query with changes, the time (ns) up to which rows were final before the micro-batch.
+    age of a row is measured from the end of its window, or from its time if it has no window. Files with rows of this
+    micro-batch are deleted by the next one at the earliest. A file of changes is deleted only when its rows are final:
+    `final_until` contains, for each query with changes, the time (ns) up to which rows were final before the
+    micro-batch.
     """
     written: dict[str, list[Path]] = {}
     for query, table in results.items():
@@ -128,8 +129,9 @@ def appended_files(
 ) -> Iterator[tuple[Path, pa.Table, Batches]]:
     """Yield each file that will contain rows of a micro-batch: its path, all its rows, and its micro-batches.
 
-    The rows are appended to the newest file of `part`. If that file is complete or has other columns, they begin a new
-    file. They replace rows of the same micro-batch.
+    `part`: the Spark partition that writes the rows, or None. The rows are appended to the newest file of this
+    partition. If that file is complete or has other columns, they begin a new file. They replace rows of the same
+    micro-batch.
     """
     for date, positions in by_date(table):
         target = folder / date
@@ -250,8 +252,8 @@ def remove_results(output: Path, batch_id: int) -> None:
 def set_aside_results(output: Path, plan: Plan, *, always: bool = False) -> Path | None:
     """Rename the folder of a query's results if its columns are not those of the plan, or if `always`.
 
-    Return the new path, or None if nothing was renamed. Otherwise readers of the folder would find files with different
-    columns, or changes of two different queries, whose sums have no meaning.
+    Return the new path, or None if nothing was renamed. If the folder were not renamed, its readers would find files
+    with different columns, or changes of two different queries, whose sums have no meaning.
     """
     folder = query_folder(output, plan.name)
     numbers = {path: batches_of(path)[-1][0] for path in newest_files(folder)}

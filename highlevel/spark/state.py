@@ -4,7 +4,8 @@
     state/<part>/<key>-<table>-<batch id>.arrow
     state/<part>/<key>-pack<n>-<batch id>.arrow
 
-A key is a fragment of a query: the ID of the query, a dot, and the number of the fragment.
+A key is a text that names one fragment of a query (a part of its plan in which rows are not repartitioned): the ID of
+the query, a dot, and the number of the fragment.
 
 Files are written under temporary names and then renamed, the manifest last, so a reader sees a complete version or
 none. Version n depends only on version n - 1, so if micro-batch n is repeated, it writes the same version n. The last
@@ -41,10 +42,9 @@ from highlevel.spark.checked_files import REMEDY, checksum, read_bytes, read_doc
 from highlevel.spark.errors import FolderError
 from highlevel.spark.packing import pack, unpack
 
-# Packs: small tables of one query with the same columns are combined to one table.
-# A long window that slides by seconds has thousands of panes with a few rows each. If each table were stored
-# separately, its schema would be longer than its rows, and each column would need some calls. A pack has one schema for
-# all its tables.
+# Packs: small tables of one query with the same columns are combined to one table. A long window that slides by seconds
+# has thousands of panes with a few rows each. If each table were stored separately, its schema would be longer than its
+# rows, and reading it would take several calls of Arrow per column. A pack has one schema for all its tables.
 
 
 @dataclass

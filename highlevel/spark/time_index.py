@@ -79,7 +79,7 @@ class PieceCollector:
         Do nothing if there are none, or if writing fails.
         """
         if not self.pieces:
-            return  # the guessed record belongs to the next range, which writes a file with this name
+            return  # no record begins in this range: the next range begins at its guessed start, and writes the file
         numbers = [[piece.start, piece.end, piece.least, piece.most] for piece in self.pieces]
         with contextlib.suppress(OSError, UnsafeFolderError):
             write_document(folder / f"{walked.start}.json", {"end": walked.end, "pieces": numbers})

@@ -35,7 +35,10 @@ class Run:
 
 
 class WaitingRows:
-    """Rows with a time in ns (NULL: END). Rows with equal times keep the order in which they were added."""
+    """Rows with a time in ns. A NULL time counts as END, the largest time.
+
+    Rows with equal times keep the order in which they were added.
+    """
 
     def __init__(self, schema: pa.Schema, time: str) -> None:
         """Store no rows yet. `time` is the column with the times."""

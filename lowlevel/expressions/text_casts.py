@@ -1,7 +1,7 @@
 """Casts between values and texts, over whole columns. NULL stays NULL.
 
 Texts have the same form as in results: times in ISO 8601, addresses as in RFC 5952. A text that is not a value of the
-type becomes NULL. Each batch numbers its texts separately.
+type becomes NULL. The text IDs of one batch are not valid in other batches.
 """
 
 from __future__ import annotations

@@ -29,7 +29,9 @@ from lowlevel.table.spread import Spreader
 from lowlevel.table.table import Table, Tally, add_tallies
 
 MAX_COUNTED_CODE = 8**5
-"""Maximum code up to which distinct codes are found by counting. The codes of five address columns are smaller."""
+"""Maximum code up to which distinct codes are found by counting. A code contains the IP versions of address columns,
+three bits each, so the codes of five columns are smaller.
+"""
 
 VERSIONS = (0, 4, 6)
 """IP versions of an address; 0 is NULL."""
@@ -61,7 +63,7 @@ class QueryTables:
         if budget is not None and flushing.policy is not Policy.AT_ONCE:
             raise ValueError(f"got a budget with the flush policy {flushing.policy}, expected {Policy.AT_ONCE}")
         self.budget = budget
-        self._counts: dict[Versions, tuple[int, int]] = {}  # rows and evictions since the last check of a table
+        self._counts: dict[Versions, tuple[int, int]] = {}  # rows since a table's check, evictions before it
         self.link = link
         self.plan = plan
         self.slots = slots
@@ -78,12 +80,12 @@ class QueryTables:
         self.calls_user = plan.calls_user
         self.oldest_pane = INT_MAX  # lower bound of the panes of all entries, with AT_ONCE
         self.max_open_pane = INT_MAX  # the latest pane that a row can open
-        self.last_flush = INT_MIN, INT_MIN  # at the last gradual flush: current pane, smallest pane that could stay
+        self.last_flush = INT_MIN, INT_MIN  # current pane and smallest remaining pane at the last gradual flush
         self.watermark = BEGINNING  # watermark of the partials
         self.is_fed = False  # entries of another query's tables update these tables, instead of rows
         self.fed_tables: list[QueryTables] = []  # the tables that the entries of these tables update
-        self.projections: dict[Versions, Projection] = {}  # by the versions of the feeder's table
-        self.entry_panes = np.empty(0, np.int64)  # panes of the entries of the feeder
+        self.projections: dict[Versions, Projection] = {}  # by the IP versions of the entries that arrive
+        self.entry_panes = np.empty(0, np.int64)  # panes of the entries that arrive
         self.waiting_partials: list[pa.RecordBatch] = []  # partials that the next call returns
         self.accepted = 0
         self.filtered = 0
@@ -100,7 +102,9 @@ class QueryTables:
         return add_tallies(table.tally for _, table in self.tables.values())
 
     def feed(self, other: QueryTables) -> None:
-        """Update the tables of `other` with the entries that leave these tables. Then `other.add` only counts.
+        """Update the tables of `other` with the entries that leave these tables.
+
+        From then on `other.add` only counts the accepted and the filtered rows.
 
         The caller must call each method first on these tables and then on `other`, so that the watermark of `other` is
         valid for the entries that it receives. Raises ValueError for tables with gradual flushes.
@@ -149,7 +153,7 @@ class QueryTables:
         return self._take_waiting()
 
     def _add_pieces(self, spreader: Spreader, rows: Rows, chosen: Mask | None) -> Iterator[pa.RecordBatch]:
-        """Add the pieces of the chosen rows. Yield the partials after each group of pieces."""
+        """Add the chosen rows, divided among the panes of their lifetimes (SPREAD). Yield partials after each batch."""
         for pieces in spreader.cut(rows.columns, rows.count, chosen):
             self._add_rows(pieces.columns, pieces.times, pieces.earliest, None)
             yield from self._take_waiting()
@@ -204,7 +208,7 @@ class QueryTables:
         """Return the table for IP versions, and the layout of its keys. Create the table if it is new."""
         if versions not in self.tables:
             layout = KeyLayout(self.plan.keys, versions)
-            # Entries of other tables come in large batches, and do not let a table grow.
+            # A table that receives entries has its full size at once, because `add_entries` does not let it grow.
             slots = self.slots if self.budget is None or self.is_fed else min(self.slots, INITIAL_SLOTS)
             table = self._make_table(layout, slots)
             while self.budget is not None and slots > MIN_SLOTS and not self.budget.fits_new(table):
@@ -274,7 +278,7 @@ class QueryTables:
                 self.waiting_partials += self._to_partials(own_layout, table, table.take_evicted())
             batch = entries[begin : begin + table.capacity]
             self.oldest_pane = min(self.oldest_pane, projection.fill(batch, self.entry_panes))
-            table.update(self.entry_panes[: len(batch)], None, 1, 0)  # in panes of length 1, a pane is its own time
+            table.update(self.entry_panes[: len(batch)], None, 1, 0)  # the panes, as times in panes of length 1
 
     def _take_waiting(self) -> Sequence[pa.RecordBatch]:
         """Return the waiting partials, and remove them."""

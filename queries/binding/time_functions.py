@@ -47,7 +47,7 @@ USAGES: dict[str, str] = {
 
 
 def time_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
-    """Return the call of a function of USAGES. Raises QueryError for wrong arguments."""
+    """Return an expression that computes date_trunc or extract. Raises QueryError for wrong arguments."""
     function = name.text.lower()
     if len(operands) != 2:
         shown_count = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"

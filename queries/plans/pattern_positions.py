@@ -19,19 +19,21 @@ from queries.text import tree
 from queries.text.errors import QueryError
 
 MAX_STATES = 2_000
-"""States of an automaton: variables of a pattern, repeated ones as often as their quantifiers state."""
+"""Maximum number of states of an automaton. The variable of `A{2,5}` counts five times."""
 
 MAX_PARTS = 100_000
-"""Parts of a pattern, those without a row included, repeated ones as often as their quantifiers state."""
+"""Maximum number of parts of a pattern, including parts such as `^` that match no row. A part with {2,5} counts five
+times.
+"""
 
 MAX_ARCS = 20_000
-"""Arcs of an automaton: for each variable of a pattern, the variables that may follow it."""
+"""Maximum number of arcs of an automaton. It has an arc from each position to each position that may follow."""
 
 
 class Following(NamedTuple):
-    """The positions that can follow a node, the preferred ones first, and whether the pattern may end there.
+    """The positions that can follow a node, the preferred ones first. A node is a point between parts of the pattern.
 
-    `may_end_last`: the pattern may end there if no row of the partition follows.
+    `may_end`: the pattern may end at the node. `may_end_last`: it may end there if no row of the partition follows.
     """
 
     positions: list[int]
@@ -40,10 +42,10 @@ class Following(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A node that is reached without a row.
+    """A node that the search reaches without consuming a row.
 
-    `is_last`: `$` is before it, so no row may follow. `begun`: the quantifiers whose repetition has begun, and has no
-    row so far.
+    `is_last`: `$` was passed, so no row may follow. `begun`: the quantifiers with a repetition that has begun and has
+    consumed no row so far.
     """
 
     node: int
@@ -64,7 +66,10 @@ class Positions:
         self.exits: list[int] = []
         """The node after each position."""
         self._targets: list[list[int]] = [[]]
-        """The nodes that follow each node without a row, first ones preferred. Node 0 is the end of the pattern."""
+        """For each node, the nodes that follow it without consuming a row, the preferred ones first.
+
+        Node 0 is the end of the pattern.
+        """
         self._position_of: dict[int, int] = {}
         self._anchors: dict[int, tree.PatternAnchor] = {}
         """The nodes of `^` and `$`."""
@@ -78,7 +83,7 @@ class Positions:
         self._exclusions = 0
 
     def add(self, pattern: tree.RowPattern, after: int) -> int:
-        """Return the node at which a pattern begins, which `after` follows."""
+        """Add a pattern before the node `after`. Return the node at which the pattern begins."""
         self._parts += 1
         if self._parts > MAX_PARTS:
             expected = "smaller numbers in { }, or a shorter PERMUTE"
@@ -131,7 +136,10 @@ class Positions:
         return node
 
     def _repetition(self, part: tree.RowPattern, repeat: int, following: int, after: int, is_reluctant: bool) -> int:
-        """Let the node `repeat` begin a repetition, which `following` follows, or end. Return where it begins."""
+        """Make the node `repeat` a choice between a repetition, which leads to `following`, and the node `after`.
+
+        Return the first node of the repetition.
+        """
         end = self._node([following])
         self._ends[end] = repeat
         begin = self.add(part, end)
@@ -144,7 +152,7 @@ class Positions:
         return len(self._targets) - 1
 
     def reachable(self, first: Sequence[int]) -> list[int]:
-        """Return the positions that can be reached, `first` ones before those that follow them."""
+        """Return all positions that can be reached from `first`, in breadth-first order."""
         order, arcs = dict.fromkeys(first), len(first)
         waiting = deque(first)
         while waiting:
@@ -164,7 +172,7 @@ class Positions:
         return self._following(node, "$")
 
     def anchor_starts(self) -> list[int]:
-        """Return the places of anchors in the text."""
+        """Return the offsets of the anchors in the text, in ascending order."""
         return sorted(anchor.start for anchor in self._anchors.values())
 
     def beginning(self, node: int, *, is_first: bool) -> Following:
@@ -178,7 +186,7 @@ class Positions:
         """Return the positions that follow a node. `possible`: the anchor that can be true at the node.
 
         Positions that are less preferred than the end are left out, because the shorter match is preferred to them.
-        A repetition of no row is the last one of its quantifier.
+        If a repetition matches no row, its quantifier ends after it.
         """
         positions, visited, may_end_last = dict[int, None](), set[_Place](), False
         waiting = [_Place(node, False, frozenset())]

@@ -1,4 +1,4 @@
-"""Items of FROM: they find columns by name, list the time columns, and create the node of the rows.
+"""Items of FROM. An item finds its columns by name, lists its time columns, and makes the plan node of its rows.
 
 The low level returns only the needed columns, and only rows that satisfy the conditions.
 """
@@ -60,9 +60,9 @@ class Relation(Protocol):
         ...
 
     def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
-        """Return the rows that satisfy all of `where`, with the needed columns.
+        """Return the node of the rows that satisfy all of `where`, with the needed columns.
 
-        The watermarks are of the column `time`.
+        The node returns watermarks of the column `time`.
         """
         ...
 
@@ -102,15 +102,15 @@ class LinkRelation:
         return row_kind_of(self.links.source.kind).column(name, self.links.layer)
 
     def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
-        """Return a leaf of single rows."""
+        """Return a leaf that returns single rows."""
         keys = []
         for name in sorted(set(needed) - {TS, LINK}):
             column = self.computed.get(name) or row_kind_of(self.links.source.kind).column(name)
             assert column is not None, name
             if column.type is Type.BYTES:
                 at = self.first_uses[name].start if name in self.first_uses else 0
-                expected = "a condition on this stream only: the low level does not return bytes"
-                raise QueryError(f"{name} above the low level", self.sql, at, expected)
+                expected = "a condition on one stream only, because the low level does not return bytes"
+                raise QueryError(f"{name} outside of a condition on one stream", self.sql, at, expected)
             keys.append(Key(name, column))
         source = self.links.source
         sampling = self.links.sampling if source.kind == "flows" else None
@@ -160,7 +160,7 @@ class QueryRelation:
         return self.query.by_name.get(name.lower())
 
     def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
-        """Return all columns, so that all queries that read this time column share one node."""
+        """Return a node with all columns, so that all queries that read this time column share it."""
         node, condition = self.query.node(time), conjunction(where)
         node = node if condition is None else Filter(node, condition)
         return RelationNode(node, {column.name: column.name for column in self.query.columns})

@@ -69,7 +69,10 @@ WRONG = [
         "SELECT a.ts FROM a [RANGE 1 s] FULL JOIN b [RANGE 1 s] ON a.len = b.len JOIN «c [RANGE 1 s] ON b.len = c.len",
         "a join with the results of a FULL join",
     ),
-    ("SELECT a.ts FROM a [RANGE 1 s], b [RANGE 1 s] WHERE length(a.«payload) = b.len", "payload above the low level"),
+    (
+        "SELECT a.ts FROM a [RANGE 1 s], b [RANGE 1 s] WHERE length(a.«payload) = b.len",
+        "payload outside of a condition on one stream",
+    ),
     # rows and groups of tables
     ("SELECT ts FROM M «[RANGE 1 s]", "a window over rows without an aggregate"),
     ("SELECT ts FROM M «HAVING ts > 5", "HAVING without groups"),

@@ -1,7 +1,9 @@
-"""The rows of matches, kept until no match can contain them, for ALL ROWS PER MATCH.
+"""Rows that a match may contain, stored until no later match can contain them. ALL ROWS PER MATCH returns them.
 
-final rows ──► kept, by partition ──┬──► the rows of a match, with the state and register after each
-└──► rows before the first run of their partition: no later match has them
+    final rows ──► stored rows ──┬──► the rows of each match, with the state and the register after each row
+                                 └──► rows older than all partial matches of their partition: removed
+
+Removed rows that were in no match are returned for WITH UNMATCHED ROWS.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from highlevel.patterns.entry_kernels import PARTITION, RESULT_FIRST, RESULT_LAS
 from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results
 
 NUMBER, IS_MATCHED = "partition", "matched"
-"""Columns of a snapshot: the number of the partition of a row, and whether a match has contained it."""
+"""Columns of a snapshot: the number of a row's partition, and True if a match contained the row."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -27,8 +29,8 @@ Mask = npt.NDArray[np.bool_]
 class MatchRows(NamedTuple):
     """Rows of matches.
 
-    `matches`: the number of the match of each row among the results. `rows`: their columns. `states`: the state after
-    each row; NONE for the row at which an empty match begins. `registers`: their fields after each row.
+    `matches`: for each row the index of its match in the results. `rows`: the columns of the rows. `states`: the state
+    after each row; NONE for the row at which an empty match begins. `registers`: the register after each row.
     """
 
     matches: Words
@@ -47,7 +49,10 @@ class KeptRows:
         schema: pa.Schema,
         words: Callable[[pa.RecordBatch, Words], Rows],
     ) -> None:
-        """Keep rows of `schema`, whose last column is the sequence number. `words` makes rows for kernels."""
+        """Store no rows yet. The last column of `schema` is the sequence number.
+
+        `words` converts rows, and the numbers of their partitions, to the arrays that kernels read.
+        """
         self._runs = PartialMatches(compiled, initial, is_preferred=True)
         self._initial = initial
         self._words = words
@@ -56,7 +61,7 @@ class KeptRows:
         self._partitions = np.empty(0, np.int64)
         self._is_matched = np.empty(0, np.bool_)
         self._most = MIN_ROOM
-        """Number of rows at which those that are not needed are removed."""
+        """Number of stored rows from which `forget` removes rows. WITH UNMATCHED ROWS removes them at once."""
 
     @property
     def num_rows(self) -> int:
@@ -86,7 +91,7 @@ class KeptRows:
         is_used = np.zeros(int(self._partitions.max()) + 1, np.bool_)
         is_used[partitions] = True
         known = np.flatnonzero(is_used[self._partitions])
-        # Sorted by partition, and then by place: both are one number.
+        # Sort by partition, then by position in the store. The sort key is partition * num_rows + position.
         ordered = np.sort(self._partitions[known] * self.num_rows + known)
         begins = np.searchsorted(ordered, partitions * self.num_rows + firsts)
         ends = np.searchsorted(ordered, partitions * self.num_rows + lasts) + 1
@@ -109,9 +114,10 @@ class KeptRows:
         return MatchRows(matches, rows, states, registers)
 
     def forget(self, first_starts: Words, *, has_unmatched: bool) -> pa.Table:
-        """Remove the rows that no later match contains. Return those that no match has contained, if they are shown.
+        """Remove the rows that no later match can contain.
 
-        `first_starts`: the sequence number of the first row of the earliest run of each partition.
+        `has_unmatched`: return the removed rows that were in no match. Otherwise return no rows. `first_starts`: the
+        sequence number of the first row of the earliest run of each partition.
         """
         unmatched = self._rows.slice(0, 0)
         if not self.num_rows or (not has_unmatched and self.num_rows < self._most):
@@ -130,7 +136,7 @@ class KeptRows:
         self._is_matched = self._is_matched[is_kept]
 
     def renumber(self, kept: Words) -> None:
-        """Give the partitions `kept` the numbers 0, 1, 2, …. The rows of other partitions are not needed."""
+        """Give the partitions `kept` the numbers 0, 1, 2, …. Remove the rows of other partitions."""
         is_kept = np.isin(self._partitions, kept)
         self._keep(is_kept)
         self._partitions = np.searchsorted(kept, self._partitions)

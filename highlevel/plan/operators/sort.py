@@ -16,23 +16,24 @@ from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
 from lowlevel.punctuation import END, Punctuation
 
 STATE = "state"
-"""The table of a snapshot with the watermark and the number of rows that have passed."""
+"""Name of the snapshot table with the watermark and the number of rows that were returned or skipped."""
 
 OUTPUT_ROWS = 65_536
 """Largest number of rows in a batch of results without windows. A window is never divided between batches."""
 
 CUT_ROWS = 8_192
-"""If more rows than this are stored, rows beyond the limit are dropped before the end."""
+"""Minimum number of stored rows at which rows that LIMIT excludes are removed, before their window ends."""
 
 
 class SortOperator:
     """Stores rows until no later row can precede them.
 
     If the first key is the time column, the rows below the watermark are returned, sorted. With other keys all rows are
-    returned at the end. With a limit at most `max(CUT_ROWS, 2 * (limit + offset))` rows of each window are stored.
+    returned at the end. If the query has a LIMIT, rows that it excludes are removed when CUT_ROWS rows are stored, and
+    then each time when the number of stored rows has doubled.
 
-    Without keys the first rows that arrive are passed on at once. Without windows, END follows the last row within the
-    limit: later rows are dropped.
+    Without keys the first rows that arrive are returned at once. Without windows, the watermark END follows the last
+    row within the limit, and later rows are dropped.
     """
 
     def __init__(self, node: Sort) -> None:
@@ -90,7 +91,7 @@ class SortOperator:
             yield Punctuation(punctuation.link, self._stored.watermark)
 
     def _first_rows(self, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Return the rows of a batch that are within the limit. Return the end after the last one."""
+        """Yield the rows of a batch that are within the limit. After the last of them yield the watermark END."""
         first = max(0, self.node.offset - self._passed)
         end = batch.num_rows if self._last_rank is None else max(0, self._last_rank - self._passed)
         within = batch.slice(first, max(0, end - first))
@@ -139,7 +140,7 @@ class SortOperator:
         return order, ranks - np.maximum.accumulate(np.where(is_first, ranks, 0))
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return the stored rows, the watermark, and the number of rows that have passed."""
+        """Return the stored rows, the watermark, and the number of rows that were returned or skipped."""
         state = pa.table({WATERMARK: [self._stored.watermark], "passed": [self._passed]})
         return {ROWS: self._stored.rows, STATE: state}
 

@@ -312,22 +312,22 @@ def test_a_file_that_grew_and_was_compressed_between_two_processes_is_read_on(fo
     assert following.end() == {}
 
 
-def test_a_position_of_another_form_is_refused_and_says_what_to_do(folder: Path, tmp_path: Path) -> None:
+def test_a_position_in_another_format_is_refused_with_a_remedy(folder: Path, tmp_path: Path) -> None:
     """The first one is as it was written before it had names and was compressed."""
     old = {"device": 1, "inode": 2, "size": 5, "changed": 3, "head": "d4c3b2a1", "records": 4, "closed": True}
-    for position, form in (({"files": [old]}, 1), ({"form": 3, "files": {"a": 1}}, 3)):
+    for position, number in (({"files": [old]}, 1), ({"form": 3, "files": {"a": 1}}, 3)):
         with pytest.raises(InputError) as refused:
             Follower(folder, json.dumps(position))
         assert str(refused.value) == (
-            f"{folder}: the newest segment of the spool stores the position in form {form}, expected form 2: "
+            f"{folder}: the newest segment of the spool stores the position in format {number}, expected format 2: "
             "another version of Wiretide has written it; continue with that version, or use another folder for the "
-            "spool, which then reads the remaining input from its beginning"
+            "spool; the node then reads the whole input that still exists"
         )
     write(tmp_path / "a", data := capture_of(range(3)))
     place = FilePosition(open_capture(tmp_path / "a"))
-    place.resume(json.dumps({"size": len(data), "records": 2}))  # of form 1, which it is still
+    place.resume(json.dumps({"size": len(data), "records": 2}))  # of format 1, which is still the format of files
     assert place.records == 2
-    with pytest.raises(InputError, match=r"in form 2, expected form 1: another version"):
+    with pytest.raises(InputError, match=r"in format 2, expected format 1: another version"):
         place.resume(json.dumps({"form": 2, "size": len(data), "records": [2]}))
 
 

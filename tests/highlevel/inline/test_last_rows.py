@@ -90,7 +90,7 @@ def test_few_rows_are_stored_for_many_updates(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("keys", "rows", "message"),
     [
-        (("id",), [(number, "a", 1) for number in range(4)], "rows with more than 3 keys that can be updated"),
+        (("id",), [(number, "a", 1) for number in range(4)], "got more than 3 keys of rows that can be updated"),
         (("id", "site"), [(1, None, 1)], r"got a row without a value of the key \(id, site\)"),
         (("port",), [(1, "a", 1)], "got rows without the column port of the key"),
     ],

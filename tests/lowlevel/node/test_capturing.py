@@ -269,7 +269,7 @@ def test_another_file_is_not_taken_for_the_one_that_was_begun(capture: Path, tmp
     other = tmp_path / "other.pcap"
     other.write_bytes(capture.read_bytes()[: 24 + 16 + 86])
     with pytest.raises(
-        InputError, match=r"got a file of [\d,]+ bytes, expected the file that the spool has begun to store"
+        InputError, match=r"got a file of [\d,]+ bytes, expected the file whose partials the spool contains"
     ):
         capturing(other, tmp_path / "s")
 
