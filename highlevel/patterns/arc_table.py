@@ -7,6 +7,9 @@
     that a version removes       until the newest row; with FROM until the watermark, so its results are withdrawn
 
 An arc with FROM in the past also applies to the rows in memory. Rows below the watermark have used the arcs before.
+
+Names of states are compared without case. The first spelling of a name is used for all versions, because runs in memory
+are in this state.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.patterns.automaton import Arc
 from lowlevel.punctuation import BEGINNING, END
 from lowlevel.watch.contents import RuleForm
+
+ARCS, ARC_STATES = "arcs", "states of arcs"
+"""Tables of a snapshot."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +73,14 @@ class ArcTable:
         """Begin with the arcs of the automaton, and no version of the file."""
         self._fixed = tuple(arcs)
         self._rules: list[TimedRule] = []
+        self._states: dict[str, str] = {}
+        """The states of all versions by their names in lower case."""
         self.has_version = False
         """True after the first version of the file."""
 
     def update(self, rules: Sequence[ArcRule], now: int, watermark: int) -> None:
         """Use a new version of the file. All rows so far are before `now`."""
-        by_text = {rule.text: rule for rule in rules}
+        by_text = {rule.text: self._with_known_states(rule) for rule in rules}
         kept: list[TimedRule] = []
         for timed in self._rules:
             if timed.is_listed and timed.rule.text not in by_text:
@@ -88,23 +96,33 @@ class ArcTable:
                 kept.append(TimedRule(rule, begin, END if rule.end is None else rule.end))
         self._rules, self.has_version = kept, True
 
+    def _with_known_states(self, rule: ArcRule) -> ArcRule:
+        """Return the rule with the first spelling of its states."""
+        source, target = (self._states.setdefault(name.lower(), name) for name in (rule.arc.source, rule.arc.target))
+        if (source, target) == (rule.arc.source, rule.arc.target):
+            return rule
+        return replace(rule, arc=replace(rule.arc, source=source, target=target))
+
     def arcs(self, watermark: int) -> tuple[Arc, ...]:
         """Return the arcs that can apply to rows from the watermark on."""
         return (*self._fixed, *(each.arc for each in self._rules if each.may_apply(watermark)))
 
-    def snapshot(self) -> pa.Table:
-        """Return the rules with their times, after the first version."""
+    def snapshot(self) -> dict[str, pa.Table]:
+        """Return the rules with their times, and the names of states, after the first version."""
         rules = self._rules
-        return pa.table({
+        table = pa.table({
             "text": pa.array([each.rule.text for each in rules], pa.string()),
             "begin": pa.array([each.arc.begin for each in rules], pa.int64()),
             "end": pa.array([each.arc.end for each in rules], pa.int64()),
             "is_listed": pa.array([each.is_listed for each in rules], pa.bool_()),
         })  # fmt: skip
+        return {ARCS: table, ARC_STATES: pa.table({"name": pa.array(self._states.values(), pa.string())})}
 
-    def restore(self, table: pa.Table, form: ArcForm) -> None:
+    def restore(self, tables: dict[str, pa.Table], form: ArcForm) -> None:
         """Load a snapshot. `form` reads the statements."""
-        rules = form.rules(table["text"].to_pylist())
+        table = tables[ARCS]
+        self._states = {name.lower(): name for name in tables[ARC_STATES]["name"].to_pylist()}
+        rules = map(self._with_known_states, form.rules(table["text"].to_pylist()))
         times = (table[name].to_pylist() for name in ("begin", "end", "is_listed"))
         self._rules = [
             TimedRule(rule, begin, end, is_listed=is_listed)

@@ -677,10 +677,9 @@ def _is_field(value: Expression, name: str) -> bool:
 
 
 def _join(parts: Sequence[Expression]) -> Expression:
-    first, *others = parts
-    for part in others:
-        first = Binary(Op.AND, first, part)
-    return first
+    """Return a balanced tree of AND, so that the depth of many parts is small."""
+    middle = len(parts) // 2
+    return Binary(Op.AND, _join(parts[:middle]), _join(parts[middle:])) if middle else parts[0]
 
 
 def _place(places: dict[Place, int], expression: Place) -> int:

@@ -175,9 +175,6 @@ class ArcStatements(ArcForm):
             AutomatonCompiler(self.automaton).compile([rule.arc for of_part in new.values() for rule in of_part])
         except PatternError as error:
             raise WatchlistError(str(error)) from None
-        except RecursionError:
-            text = "got an arc with too deep an expression, expected at most a few hundred AND and OR in a condition"
-            raise WatchlistError(text) from None
         _known_parts.pop(self, None)
         while len(_known_parts) >= CACHED_VERSIONS:
             _known_parts.pop(next(iter(_known_parts)), None)

@@ -246,6 +246,14 @@ def test_a_created_automaton_is_a_table() -> None:
     assert sorted((row["n"], row["runs"]) for row in found) == [(2, 1), (3, 1)]
 
 
+def test_a_condition_may_have_thousands_of_parts() -> None:
+    parts = " AND ".join(f"srcPort <> {port}" for port in range(1000, 3000))
+    arcs = f"START a FINAL b ARC a TO b WHEN {parts}"
+    compile_query(f"SELECT match_end FROM packets AUTOMATON (ORDER BY ts {arcs} WITHIN 10 seconds)", "q")
+    pattern = f"PATTERN (A B) DEFINE A AS {parts}"
+    compile_query(f"SELECT t FROM packets MATCH_RECOGNIZE (ORDER BY ts MEASURES A.ts AS t {pattern})", "q")
+
+
 def test_created_automata_may_read_each_other_and_queries_with_a_name() -> None:
     sql = (
         "DEFINE { query_name 'letters'; } SELECT ts, kind FROM ticks WHERE kind <> 'x';\n"

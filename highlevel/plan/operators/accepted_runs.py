@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from highlevel.operators.meld import UNION
-from highlevel.patterns.arc_table import ArcForm, ArcRule, ArcTable
+from highlevel.patterns.arc_table import ARCS, ArcForm, ArcRule, ArcTable
 from highlevel.patterns.operator import PatternOperator
 from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
 from highlevel.plan.change_nodes import is_changing
@@ -51,8 +51,8 @@ from lowlevel.watch.watched_file import Identity, Watchlist
 RUNS = "runs "
 """Prefix of the tables of a snapshot with the state of the automaton."""
 
-ARCS, LINKS = "arcs", "links"
-"""Tables of a snapshot: the arcs of the file, and the links with their watermarks."""
+LINKS = "links"
+"""Table of a snapshot: the links with their watermarks."""
 
 
 class RowsAndRuns:
@@ -299,7 +299,7 @@ class AcceptedRunsOperator:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the rows that wait, the state of the runs, and the watermarks of links."""
-        tables = {ARCS: self._arcs.snapshot()} if self._arcs.has_version else {}
+        tables = self._arcs.snapshot() if self._arcs.has_version else {}
         names = list(dict.fromkeys([UNION, *self._parts, *self._links]))
         bounds = [self._watermark if name == UNION else self._links.get(name, BEGINNING) for name in names]
         tables[LINKS] = pa.table(
@@ -317,7 +317,7 @@ class AcceptedRunsOperator:
         if self._rules is not None and ARCS in tables:
             form = self._rules.form
             assert isinstance(form, ArcForm), form
-            self._arcs.restore(tables[ARCS], form)
+            self._arcs.restore(tables, form)
         for number, row in enumerate(links):
             link = row["link"]
             if number and row["watermark"] != BEGINNING:
