@@ -302,7 +302,7 @@ class AutomatonCompiler:
         if no run begins or ceases to ignore rows.
         """
         for arc in (*removed, *added):
-            if arc.source == arc.target and all(_is_field(value, name) for name, value in arc.transfer):
+            if keeps_run(arc):
                 return False
         if self._arrays is None or self._arrays.first_deadlines[0] < self._arrays.first_deadlines[-1]:
             return False
@@ -669,6 +669,11 @@ def _conjuncts(expression: Expression) -> list[Expression]:
             return _conjuncts(left) + _conjuncts(right)
         case _:
             return [expression]
+
+
+def keeps_run(arc: Arc) -> bool:
+    """Return whether an arc leads from a state to itself and changes no field."""
+    return arc.source == arc.target and all(_is_field(value, name) for name, value in arc.transfer)
 
 
 def _is_field(value: Expression, name: str) -> bool:

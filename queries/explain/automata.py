@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from highlevel.patterns.arc_table import ArcRule
 from highlevel.patterns.automaton import Arc
+from highlevel.patterns.compilation import AutomatonCompiler, keeps_run
+from highlevel.patterns.row_words import ValueNumbers
 from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
 from highlevel.plan.link_watermarks import link_of_partitions
 from lowlevel.expressions.tree import Literal
@@ -16,6 +19,30 @@ from lowlevel.punctuation import BEGINNING, END
 from lowlevel.watch.watched_file import WatchedFile, read_watchlist
 from queries.explain.lines import length_text, line
 from queries.text.printer import expression_text
+
+
+class ListedArc(NamedTuple):
+    """An arc of AUTOMATON. `is_ignorable`: a run ignores a row to which no other arc applies."""
+
+    arc: Arc
+    is_of_file: bool
+    is_ignorable: bool
+
+    @property
+    def text(self) -> str:
+        """The condition, the new values, the times of FROM and TO, and a mark if the arc is ignorable."""
+        return arc_text(self.arc) + "; a row is ignored if no other arc applies" * self.is_ignorable
+
+
+def list_arcs(node: AcceptedRuns) -> list[ListedArc]:
+    """Return the arcs of an automaton, and then those of its file, which is read now."""
+    arcs = list(node.automaton.arcs)
+    if isinstance(node.rules, WatchedFile):
+        arcs += [rule.timed_arc for rule in read_watchlist(node.rules).rules if isinstance(rule, ArcRule)]
+    compiled = AutomatonCompiler(node.automaton, ValueNumbers().numbers_of).compile(arcs)
+    can_ignore = dict(zip(compiled.states, compiled.can_ignore.tolist(), strict=True))
+    own = len(node.automaton.arcs)
+    return [ListedArc(arc, at >= own, keeps_run(arc) and bool(can_ignore[arc.source])) for at, arc in enumerate(arcs)]
 
 
 def arc_text(arc: Arc) -> str:
@@ -42,12 +69,9 @@ def automaton_lines(node: AcceptedRuns) -> Iterator[str]:
     for field in automaton.register:
         yield line("register", f"{field.name} = {expression_text(field.initial)}")
     yield line("start", automaton.start)
-    for arc in automaton.arcs:
-        yield line("arc", f"{arc.source} ► {arc.target}: {arc_text(arc)}")
-    if isinstance(node.rules, WatchedFile):
-        for rule in read_watchlist(node.rules).rules:
-            assert isinstance(rule, ArcRule), rule
-            yield line("arc of file", f"{rule.arc.source} ► {rule.arc.target}: {arc_text(rule.timed_arc)}")
+    for listed in list_arcs(node):
+        ends = f"{listed.arc.source} ► {listed.arc.target}"
+        yield line("arc of file" if listed.is_of_file else "arc", f"{ends}: {listed.text}")
     yield line("final", ", ".join(automaton.finals))
     if automaton.window is not None:
         yield line("within", f"{length_text(automaton.window)} after the first row of the run")

@@ -6,7 +6,7 @@ r"""Automata of a plan as a graph for Graphviz (`dot -Tsvg`): MATCH_RECOGNIZE an
             …
 
 Final states have two borders; those that are final only after the last row have a dashed border. Arcs without a row are
-dashed, and arcs at a time are dotted. Arcs of a file are blue.
+dashed, and arcs at a time are dotted. Arcs of a file are blue. Other arcs are gray if they are ignorable.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from highlevel.patterns.arc_table import ArcRule
 from highlevel.patterns.automaton import Arc, Automaton
 from highlevel.plan.automaton_nodes import AcceptedRuns
 from highlevel.plan.change_nodes import ChangingResults
@@ -23,8 +22,7 @@ from highlevel.plan.pattern_nodes import Matches
 from highlevel.plan.plan import Plan
 from lowlevel.expressions.tree import Literal
 from lowlevel.expressions.types import Type
-from lowlevel.watch.watched_file import WatchedFile, read_watchlist
-from queries.explain.automata import arc_text
+from queries.explain.automata import list_arcs
 from queries.explain.lines import length_text
 from queries.text.printer import expression_text
 
@@ -63,10 +61,7 @@ def _lines(number: int, node: AcceptedRuns | Matches) -> Iterator[str]:
     clause = "AUTOMATON" if isinstance(node, AcceptedRuns) else "MATCH_RECOGNIZE"
     yield f"label={_quoted(', '.join([clause, keys, *within]))};"
     register = [f"{field.name} = {expression_text(field.initial)}" for field in automaton.register]
-    edges = [(arc, _label(arc, node), "") for arc in automaton.arcs]
-    if isinstance(node, AcceptedRuns) and isinstance(node.rules, WatchedFile):
-        rules = (rule for rule in read_watchlist(node.rules).rules if isinstance(rule, ArcRule))
-        edges += [(rule.arc, _label(rule.timed_arc, node), ", color=blue") for rule in rules]
+    edges = list(_edges(node))
     names = [*automaton.states, *(name for arc, _, _ in edges for name in (arc.source, arc.target))]
     begin = _quoted(f"{number}")
     yield f"{begin} [shape=point];"
@@ -80,11 +75,18 @@ def _lines(number: int, node: AcceptedRuns | Matches) -> Iterator[str]:
         yield f"{ends} [label={_quoted(label)}{style}{color}];"
 
 
-def _label(arc: Arc, node: AcceptedRuns | Matches) -> str:
-    """Return the condition of an arc. An arc of AUTOMATON also has its new values; other registers are internal."""
-    if isinstance(node, AcceptedRuns):
-        return arc_text(arc)
-    return "every row" if arc.fence == Literal(True, Type.BOOL) else expression_text(arc.fence)
+def _edges(node: AcceptedRuns | Matches) -> Iterator[tuple[Arc, str, str]]:
+    """Yield the arcs with their labels and colors.
+
+    The label is the condition. An arc of AUTOMATON also has its new values; other registers are internal.
+    """
+    if isinstance(node, Matches):
+        for arc in node.automaton.arcs:
+            yield arc, "every row" if arc.fence == Literal(True, Type.BOOL) else expression_text(arc.fence), ""
+        return
+    for listed in list_arcs(node):
+        color = ", color=blue" if listed.is_of_file else ", color=gray" if listed.is_ignorable else ""
+        yield listed.arc, listed.text, color
 
 
 def _border(automaton: Automaton, name: str) -> str:

@@ -454,6 +454,40 @@ def test_explain_lists_the_times_of_arcs() -> None:
     assert "s ► e: every row\n" in text
 
 
+IGNORED = "; a row is ignored if no other arc applies"
+
+WAITING = "ARC idle TO busy WHEN len = 1 ARC busy TO done WHEN len = 2 ARC busy TO busy WHEN len > 9"
+"""The arc from `busy` to itself ignores rows, unless another clause prevents it."""
+
+LOOPS = {
+    "no new value": ("", True),
+    "a new value of itself": (" SET n = n", True),
+    "a new value": (" SET n = n + 1", False),
+    "a silent arc": (" SILENT ARC busy TO done WHEN n = 5", False),
+    "a loop in the final state": (" SET n = 1 ARC done TO done WHEN len > 9", False),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_explain_marks_arcs_that_ignore_rows(name: str) -> None:
+    clause, is_ignorable = LOOPS[name]
+    automaton = f"ORDER BY ts REGISTER n INT DEFAULT 0 START idle FINAL done {WAITING}{clause}"
+    sql = f"SELECT * FROM packets AUTOMATON ({automaton})"
+    lines = [text.partition(" ► ")[2] for text in wiretide.explain(sql).splitlines() if " ► " in text]
+    assert len(lines) == 3 + clause.count("ARC")
+    assert [text.endswith(IGNORED) for text in lines] == [False, False, is_ignorable] + [False] * clause.count("ARC")
+
+
+@pytest.mark.parametrize("constants", [7, 8])
+def test_explain_marks_arcs_with_regard_to_the_arcs_of_the_file(constants: int, tmp_path: Path) -> None:
+    """Eight arcs that compare a value with constants are searched by the value: then no row is ignored."""
+    arcs = [f"ARC busy TO done WHEN kind = {number}" for number in range(constants)]
+    sql = followed(tmp_path, ";".join([*arcs, "ARC busy TO busy WHEN price > 50"]))
+    sql = sql.replace("kind, price FROM ticks", "srcPort AS kind, len AS price FROM packets").replace("'a'", "1")
+    (loop,) = (text for text in wiretide.explain(sql).splitlines() if "busy ► busy: price > 50" in text)
+    assert loop.endswith(IGNORED) == (constants == 7)
+
+
 def test_a_partition_of_a_time_of_results_is_refused() -> None:
     sql = f"SELECT * FROM (SELECT ts, kind, price AS match_end FROM ticks) AUTOMATON (PARTITION BY match_end {COUNT})"
     with pytest.raises(QueryError, match="PARTITION BY match_end, a time of results; expected another name"):

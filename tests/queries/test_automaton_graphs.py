@@ -60,6 +60,16 @@ def test_the_graph_of_an_automaton_has_its_states_arcs_and_register(tmp_path: Pa
     assert '"0 done" [label="done", peripheries=2];' in graph
 
 
+def test_arcs_that_ignore_rows_are_gray() -> None:
+    loop = SCAN.format("").replace(
+        " SILENT ARC busy TO done WHEN n = 2", " ARC busy TO done ARC busy TO busy WHEN len > 9"
+    )
+    edges = arcs_of(automaton_graph(compile_query(loop)))
+    gray = [edge for edge in edges if "color=gray" in edge[2]]
+    label = 'label="len > 9; a row is ignored if no other\\narc applies'
+    assert gray == [("0 busy", "0 busy", f'{label}", color=gray')]
+
+
 def test_the_graph_of_a_row_pattern_has_the_arcs_of_its_automaton_and_quoted_texts() -> None:
     graph = automaton_graph(compile_query(MATCH))
     (start, *edges) = arcs_of(graph)
