@@ -6,6 +6,9 @@
 A killed process cannot remove its folder, but the operating system releases its lock. So the next start removes each
 folder of this user whose lock is free. A stored process ID would not be sufficient, because a later process may have
 the same ID.
+
+The folder itself is held with flock too. Otherwise systemd-tmpfiles(8) would remove files of a long run by their
+age; it skips locked folders.
 """
 
 from __future__ import annotations
@@ -27,23 +30,26 @@ class ScratchFolder:
     """A folder that is in use until `remove` is called or the process ends."""
 
     path: Path
-    lock: int
+    locks: tuple[int, int]  # descriptors of the folder and of its file `lock`
 
     @classmethod
     def create(cls, prefix: str = PREFIX) -> ScratchFolder:
         """Create a folder for this process. First remove the folders with this prefix that no process uses any more."""
         remove_abandoned(Path(tempfile.gettempdir()), prefix)
         path = Path(tempfile.mkdtemp(prefix=prefix))
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(folder, fcntl.LOCK_SH)
         lock = os.open(path / "lock.new", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         (path / "lock.new").rename(path / "lock")  # so a visible lock file is always locked
-        return cls(path, lock)
+        return cls(path, (folder, lock))
 
     def remove(self) -> None:
         """Remove the folder, even if processes that are ending still write into it."""
         shutil.rmtree(self.path, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            os.close(self.lock)
+        for lock in self.locks:
+            with contextlib.suppress(OSError):
+                os.close(lock)
 
 
 def remove_abandoned(folder: Path, prefix: str = PREFIX) -> list[Path]:

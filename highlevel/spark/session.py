@@ -123,6 +123,8 @@ def start_session(
                 with uninterrupted():
                     start_jvm(jvm_settings, folder)
                 launcher = write_launcher(scratch.path / "python", spark_python_path()) if uses_launcher else None
+                if launcher is not None and not can_execute(launcher):
+                    launcher = None
                 check_known(SparkContext._jvm, chosen)
                 spark = builder.getOrCreate()
         except (Py4JError, PySparkException, OSError) as failure:
@@ -205,6 +207,11 @@ def write_launcher(path: Path, excluded: str = "") -> Path:
     path.write_text("\n".join([*lines, f'exec {shlex.quote(sys.executable)} "$@"', ""]), "utf-8")
     path.chmod(0o700)
     return path
+
+
+def can_execute(program: Path) -> bool:
+    """Return whether this process may execute a program. It may not on a file system that is mounted with noexec."""
+    return os.access(program, os.X_OK)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from highlevel.spark import python_worker
 from highlevel.spark.python_worker import run_task
-from highlevel.spark.session import write_launcher
+from highlevel.spark.session import can_execute, write_launcher
 
 ROWS = [pa.record_batch({"n": [1, 2]}), pa.record_batch({"n": [3]})]
 
@@ -71,3 +71,19 @@ def test_a_launcher_keeps_the_python_path_of_the_user(tmp_path: Path, excluded: 
         [launcher, "-c", program, "two words"], env=environment, capture_output=True, text=True, check=True
     )
     assert run.stdout.rstrip() == f"{':'.join(rest)}|['two words']|{sys.executable}"
+
+
+def test_a_launcher_on_a_file_system_without_programs_is_not_used(tmp_path: Path) -> None:
+    assert can_execute(write_launcher(tmp_path / "python"))
+    folder = tmp_path / "noexec"
+    folder.mkdir()
+    program = (
+        "import sys; from pathlib import Path; from highlevel.spark.session import can_execute, write_launcher; "
+        "print(can_execute(write_launcher(Path(sys.argv[1]) / 'python')))"
+    )
+    mount = 'mount -t tmpfs -o noexec tmpfs "$1" || exit 77; exec "$2" -c "$3" "$1"'
+    command = ["unshare", "--mount", "sh", "-c", mount, "sh", folder, sys.executable, program]
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode in (1, 77) and "Operation not permitted" in run.stderr:
+        pytest.skip(f"no file system can be mounted: {run.stderr}")
+    assert (run.returncode, run.stdout) == (0, "False\n"), run.stderr
