@@ -20,7 +20,7 @@ from bench.minutes_of_partials import PAIR, QUERIES
 from bench.report import Report
 from bench.setting import Setting
 from highlevel.sliding.aggregate import END_WID, FIRST_WID, Aggregate
-from highlevel.spark.state import PartState
+from highlevel.spark.state import PartitionState
 from lowlevel.expressions.arrow import to_arrow
 
 SUBAGGREGATES = QUERIES["count, sum"]
@@ -49,7 +49,7 @@ def play(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[MicroBatch
     """Play micro-batches of one partition."""
     for batch_id, batch in enumerate(batches):
         begin = time.perf_counter()
-        state = PartState(folder, 0)
+        state = PartitionState(folder, 0)
         aggregate = Aggregate(PAIR, SUBAGGREGATES)
         aggregate.restore(state.load(batch_id - 1, {KEY: False})[KEY])
         for _ in aggregate.process_rows(0, batch):

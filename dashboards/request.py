@@ -65,20 +65,21 @@ def bind(
     streams: Mapping[str, Iterable[str]] | None,
     follow: bool,
     params: Mapping[str, object] | None = None,
-    watching: MakeRunContext | None = None,
+    make_run_context: MakeRunContext | None = None,
     threads: int | None = None,
 ) -> tuple[Plan, list[Input]]:
     """Compile a query, and bind all names in its FROM to `files`, or each name to its files in `streams`.
 
     `sql` may be `@name`, a query of the catalogue; `params` are the values of its parameters. Sub-queries outside FROM
-    are computed here, which reads the inputs in `threads` threads; `watching` returns a context for each of these runs.
-    Returns the plan and its inputs. Raises QueryError for the query, InputError for an input that cannot be bound.
+    are computed here, which reads the inputs in `threads` threads; `make_run_context` returns a context for each of
+    these runs. Returns the plan and its inputs. Raises QueryError for the query, InputError for an input that cannot be
+    bound.
     """
     from queries.query_text import query_text
 
     query = query_text(sql, params)
     name = sql.strip().removeprefix("@").lower() if sql.strip().startswith("@") else "query"
-    (plan,), inputs = bind_all({name: query}, layer, sampling, files, streams, follow, watching, threads)
+    (plan,), inputs = bind_all({name: query}, layer, sampling, files, streams, follow, make_run_context, threads)
     return plan, inputs
 
 
@@ -89,7 +90,7 @@ def bind_all(
     files: Iterable[str | os.PathLike[str]],
     streams: Mapping[str, Iterable[str]] | None,
     follow: bool,
-    watching: MakeRunContext | None = None,
+    make_run_context: MakeRunContext | None = None,
     threads: int | None = None,
     *,
     with_packets: bool = False,
@@ -120,9 +121,9 @@ def bind_all(
     for name, query in parsed.items():
         with naming(name):
             if has_subqueries(query):
-                from dashboards.subqueries import compute_over
+                from dashboards.subqueries import make_inline_compute
 
-                query = with_values(query, compute_over(inputs, layer, sampling, watching, threads))
+                query = with_values(query, make_inline_compute(inputs, layer, sampling, make_run_context, threads))
             plans.append(compile_tree(query, name, layer, sampling))
             if with_packets:
                 from queries.plans.evidence import packets_of

@@ -24,11 +24,11 @@ MakeRunContext = Callable[[InlineRun], contextlib.AbstractContextManager[None]]
 """A function that returns a context for a run, for example a progress bar."""
 
 
-def compute_over(
+def make_inline_compute(
     inputs: Sequence[Input],
     layer: str,
     sampling: FixedRates | None,
-    watching: MakeRunContext | None = None,
+    make_run_context: MakeRunContext | None = None,
     threads: int | None = None,
 ) -> Compute:
     """Return a function that computes a query over `inputs` with the inline engine, in `threads` threads.
@@ -47,14 +47,14 @@ def compute_over(
 
     def batches(plan: Plan) -> Generator[pa.RecordBatch, None, None]:
         run = InlineRun([plan], list(inputs), threads=threads)
-        progress = contextlib.nullcontext() if watching is None else watching(run)
+        progress = contextlib.nullcontext() if make_run_context is None else make_run_context(run)
         with contextlib.closing(run), contextlib.closing(run.results()) as results, progress:
             yield from (batch for _, batch in results)
 
-    return make_compute(compile_query, batches)
+    return make_subquery_runner(compile_query, batches)
 
 
-def make_compute(
+def make_subquery_runner(
     compile_query: Callable[[tree.Query, tree.Expression], Plan],
     run: Callable[[Plan], Generator[pa.RecordBatch, None, None]],
 ) -> Compute:

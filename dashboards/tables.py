@@ -20,7 +20,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.metrics import Samples
 from dashboards.answer import Answer, StartRun, answer
 from dashboards.request import INLINE, Files, Frame, Streams
-from dashboards.subqueries import make_compute
+from dashboards.subqueries import make_subquery_runner
 from highlevel.inline.table_files import FileStream, Progress
 from highlevel.inline.table_sources import Source
 from highlevel.inline.tables import Stream, TableStream, arrow_table, run_tables
@@ -153,7 +153,9 @@ class Tables:
         """Compile a query over the tables. Raises QueryError for the query, InputError for a name without a table."""
         query = parse_query(query_text(sql, params), self._groups)
         if has_subqueries(query):
-            compute = make_compute(lambda inner, _: self._compile(inner), lambda plan: run_tables(plan, self._tables))
+            compute = make_subquery_runner(
+                lambda inner, _: self._compile(inner), lambda plan: run_tables(plan, self._tables)
+            )
             query = with_values(query, compute)
         plan = self._compile(query)
 

@@ -174,7 +174,7 @@ class Collector:
             samples.set(NEWEST, counts.newest / 1e9, exporter)
         samples.set(WAITING, self._queue.waiting)
         samples.add(WRITTEN, self.files.bytes)
-        samples.add(FILES, self.files.files)
+        samples.add(FILES, self.files.file_count)
         samples.add(FILES_DELETED, self.files.deleted)
         samples.add(FILES_RETRIED, self.files.retries)
         if self.inspector is not None:

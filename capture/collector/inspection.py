@@ -57,11 +57,11 @@ SFLOW_VERSION = 5
 
 
 @kernel("i64(u8*, i64, i64*, i64, i64*, i64*)")
-def list_recorded(records, end, jobs, stride, sflow, counts):  # type: ignore[no-untyped-def]
+def list_datagrams(records, end, flow_datagrams, stride, sflow_datagrams, counts):  # type: ignore[no-untyped-def]
     """List the datagrams in `records[:end]`, which a recorder wrote. Return the number of flow datagrams.
 
-    * `jobs`: receives the flow datagrams, JOB_ROWS x `stride`.
-    * `sflow`: receives the sFlow datagrams, three rows (offset, length, time) x `stride`.
+    * `flow_datagrams`: receives the flow datagrams, JOB_ROWS x `stride`.
+    * `sflow_datagrams`: receives the sFlow datagrams, three rows (offset, length, time) x `stride`.
     * `counts`: one word, receives the number of sFlow datagrams.
 
     `stride` is at least the number of datagrams.
@@ -77,20 +77,20 @@ def list_recorded(records, end, jobs, stride, sflow, counts):  # type: ignore[no
         udp = frame + (IPV4_HEADER if version == 4 else IPV6_HEADER)
         payload = udp + UDP_HEADER
         if offset - payload >= 4 and u32be(records, payload) == SFLOW_VERSION:
-            sflow[sflow_count] = payload
-            sflow[stride + sflow_count] = offset - payload
-            sflow[2 * stride + sflow_count] = arrival
+            sflow_datagrams[sflow_count] = payload
+            sflow_datagrams[stride + sflow_count] = offset - payload
+            sflow_datagrams[2 * stride + sflow_count] = arrival
             sflow_count += 1
             continue
-        jobs[JOB_START * stride + flow_count] = payload
-        jobs[JOB_LENGTH * stride + flow_count] = offset - payload
-        jobs[JOB_ARRIVAL * stride + flow_count] = arrival
-        jobs[JOB_ADDRESS_VERSION * stride + flow_count] = version
-        jobs[JOB_HIGH * stride + flow_count] = 0 if version == 4 else np.int64(u64be(records, frame + 8))
-        jobs[JOB_LOW * stride + flow_count] = (
+        flow_datagrams[JOB_START * stride + flow_count] = payload
+        flow_datagrams[JOB_LENGTH * stride + flow_count] = offset - payload
+        flow_datagrams[JOB_ARRIVAL * stride + flow_count] = arrival
+        flow_datagrams[JOB_ADDRESS_VERSION * stride + flow_count] = version
+        flow_datagrams[JOB_HIGH * stride + flow_count] = 0 if version == 4 else np.int64(u64be(records, frame + 8))
+        flow_datagrams[JOB_LOW * stride + flow_count] = (
             u32be(records, frame + 12) if version == 4 else np.int64(u64be(records, frame + 16))
         )
-        jobs[JOB_PORT * stride + flow_count] = u16be(records, udp)
+        flow_datagrams[JOB_PORT * stride + flow_count] = u16be(records, udp)
         flow_count += 1
     counts[0] = sflow_count
     return flow_count
@@ -110,8 +110,8 @@ class ExportInspector:
         self._warn = warn
         self._flows = FlowDecoder((), MAX_DECODED_ROWS)
         self._sflow = SampleLister(MAX_DECODED_ROWS)
-        self._jobs: npt.NDArray[np.int64] = np.zeros((JOB_ROWS, MAX_DATAGRAMS), np.int64)
-        self._samples: npt.NDArray[np.int64] = np.zeros((3, MAX_DATAGRAMS), np.int64)
+        self._flow_datagrams: npt.NDArray[np.int64] = np.zeros((JOB_ROWS, MAX_DATAGRAMS), np.int64)
+        self._sflow_datagrams: npt.NDArray[np.int64] = np.zeros((3, MAX_DATAGRAMS), np.int64)
         self._counts = np.zeros(1, np.int64)
         self._lock = threading.Lock()
         self._may_store = self._load()
@@ -121,12 +121,17 @@ class ExportInspector:
     def inspect(self, records: npt.NDArray[np.uint8]) -> None:
         """Decode whole records. Implements Inspector.inspect."""
         with self._lock:
-            flows = list_recorded(
-                records, len(records), self._jobs.reshape(-1), MAX_DATAGRAMS, self._samples.reshape(-1), self._counts
+            flows = list_datagrams(
+                records,
+                len(records),
+                self._flow_datagrams.reshape(-1),
+                MAX_DATAGRAMS,
+                self._sflow_datagrams.reshape(-1),
+                self._counts,
             )
-            for _ in self._flows.decode(records, Datagrams(self._jobs, flows)):
+            for _ in self._flows.decode(records, Datagrams(self._flow_datagrams, flows)):
                 pass
-            offsets, lengths, times = self._samples[:, : int(self._counts[0])]
+            offsets, lengths, times = self._sflow_datagrams[:, : int(self._counts[0])]
             for _ in self._sflow.list(records, SflowDatagrams(offsets, lengths, times)):
                 pass
         if time.monotonic() >= self._stored_at + STORE_SECONDS:

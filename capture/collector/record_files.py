@@ -84,17 +84,17 @@ def start_time(name: str) -> int | None:
 class RecordFiles:
     """The folder of one running collector. Only one thread may use it."""
 
-    def __init__(self, folder: Path, max_file_bytes: int, keep: int | None) -> None:
-        """Create the folder and lock it. `max_file_bytes`: limit of a file. `keep`: maximum bytes of all files.
+    def __init__(self, folder: Path, max_file_bytes: int, max_folder_bytes: int | None) -> None:
+        """Create the folder and lock it. `max_file_bytes`, `max_folder_bytes`: limits of one file and of all files.
 
         Raises InputError if this fails, and UnsafeFolderError if another user can write to the folder.
         """
         self.folder = folder
-        self.files = self.deleted = self.bytes = self.retries = 0
+        self.file_count = self.deleted = self.bytes = self.retries = 0
         self.wait_until = math.inf
         """Time (`time.monotonic`) until which `start` waits for a free file descriptor."""
         self._max_file_bytes = max_file_bytes
-        self._keep = keep
+        self._max_folder_bytes = max_folder_bytes
         self._file: int | None = None
         self._path = folder
         self._sizes: dict[Path, int] = {}
@@ -126,11 +126,11 @@ class RecordFiles:
         """The current file. Before the first file, it is the folder."""
         return self._path
 
-    def start(self, begin: int) -> None:
-        """Complete the current file and begin the next file. Its name is the time `begin` (ns) or later."""
+    def start(self, first_time: int) -> None:
+        """Complete the current file and begin the next file. Its name is the time `first_time` (ns) or later."""
         self._complete_file()
         self._delete_oldest()
-        self._newest = max(begin, self._newest + 1)
+        self._newest = max(first_time, self._newest + 1)
         self._path = self.folder / file_name(self._newest)
         temporary = self.folder / TEMPORARY_NAME
         try:
@@ -145,7 +145,7 @@ class RecordFiles:
             raise self._recording_error(error) from error
         self._sizes[self._path] = len(PCAP_HEADER)
         self.bytes += len(PCAP_HEADER)
-        self.files += 1
+        self.file_count += 1
 
     def _count_retry(self) -> None:
         self.retries += 1
@@ -194,8 +194,12 @@ class RecordFiles:
                 raise self._recording_error(error) from error
 
     def _delete_oldest(self) -> None:
-        """Delete the oldest files, until another file of `max_file_bytes` fits into the limit `keep`."""
-        while self._keep is not None and self._sizes and sum(self._sizes.values()) + self._max_file_bytes > self._keep:
+        """Delete the oldest files, until another file of `max_file_bytes` fits into the limit `max_folder_bytes`."""
+        while (
+            self._max_folder_bytes is not None
+            and self._sizes
+            and sum(self._sizes.values()) + self._max_file_bytes > self._max_folder_bytes
+        ):
             oldest = min(self._sizes)
             try:
                 oldest.unlink(missing_ok=True)

@@ -23,11 +23,11 @@ from capture.files.followed import FollowedCapture
 from capture.files.scan import scan
 from capture.files.stream import StreamedCapture
 
-FILE_FORM, FOLLOWED_FORM = 1, 2
+FILE_FORMAT, FOLLOWED_FORMAT = 1, 2
 """Numbers of the text formats of positions. A position without a number has format 1."""
 
 
-class Positions(Protocol):
+class Position(Protocol):
     """The current position in one input. The input can be read again."""
 
     def resume(self, text: str) -> None:
@@ -63,7 +63,7 @@ class FilePosition:
                 f"{self.capture.path}: got a file of {self.size:,} bytes, expected the file whose partials the spool "
                 f"contains: it had {stored.get('size', 'another number of')} bytes; use another spool for this file"
             )
-        check_form(self.capture, stored, FILE_FORM)
+        check_format(self.capture, stored, FILE_FORMAT)
         self.records = stored["records"]
         if isinstance(self.capture, StreamedCapture):
             self.capture.skip = self.records
@@ -74,7 +74,7 @@ class FilePosition:
 
     def text(self) -> str:
         """Return the size of the file and the number of records read, as JSON."""
-        return json.dumps({"form": FILE_FORM, "size": self.size, "records": self.records})
+        return json.dumps({"form": FILE_FORMAT, "size": self.size, "records": self.records})
 
 
 class FollowedPosition:
@@ -92,7 +92,7 @@ class FollowedPosition:
                 f"{self.capture.path}: got a folder or a file to follow, expected the complete file whose partials the "
                 "spool contains; use another spool"
             )
-        check_form(self.capture, stored, FOLLOWED_FORM)
+        check_format(self.capture, stored, FOLLOWED_FORMAT)
         self.capture.resume(json.loads(zlib.decompress(b64decode(stored["files"]))))
 
     def advance(self, block: Block) -> None:
@@ -101,10 +101,10 @@ class FollowedPosition:
     def text(self) -> str:
         """Return JSON that contains the positions of all files as compressed JSON: about 40 bytes per file."""
         positions = json.dumps(self.capture.position(), separators=(",", ":")).encode()
-        return json.dumps({"form": FOLLOWED_FORM, "files": b64encode(zlib.compress(positions)).decode()})
+        return json.dumps({"form": FOLLOWED_FORMAT, "files": b64encode(zlib.compress(positions)).decode()})
 
 
-def check_form(capture: AnyCapture, stored: Mapping[str, object], format_number: int) -> None:
+def check_format(capture: AnyCapture, stored: Mapping[str, object], format_number: int) -> None:
     """Raise InputError, with possible remedies, if the format of a stored position is not `format_number`."""
     stored_number = stored.get("form", 1)
     if stored_number != format_number:
@@ -115,7 +115,7 @@ def check_form(capture: AnyCapture, stored: Mapping[str, object], format_number:
         )
 
 
-def positions(capture: AnyCapture) -> Positions | None:
+def initial_position(capture: AnyCapture) -> Position | None:
     """Return the position at the beginning of an input. Return None if the input can be read only once."""
     if isinstance(capture, FollowedCapture):
         return FollowedPosition(capture)
@@ -124,13 +124,13 @@ def positions(capture: AnyCapture) -> Positions | None:
     return FilePosition(capture)
 
 
-def add_waiting_sets(text: str, sets: int) -> str:
+def add_waiting_sets(text: str, set_count: int) -> str:
     """Add to a position the number of sets of flow records that wait in memory for their template.
 
     >>> add_waiting_sets('{"records": 7}', 2)
     '{"records": 7, "sets_waiting": 2}'
     """
-    return json.dumps(json.loads(text) | {"sets_waiting": sets}) if sets else text
+    return json.dumps(json.loads(text) | {"sets_waiting": set_count}) if set_count else text
 
 
 def count_waiting_sets(text: str) -> int:

@@ -73,7 +73,7 @@ class PiecewiseScan:
         self._walks: dict[int, PieceWalk] = {}  # by the offset at which they start
 
     @property
-    def pieces(self) -> int:
+    def piece_count(self) -> int:
         """Number of pieces of the file."""
         return len(self.bounds) - 1
 

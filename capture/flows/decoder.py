@@ -267,7 +267,7 @@ class FlowDecoder:
             header = data[start : start + (16 if session.key.version == IPFIX else 20)].tobytes()
             self.waiting.add(session.number, set_id, header, body, arrival)
             state[kernel.STATE_UNCOUNTED] = 1
-        elif definition.options:
+        elif definition.is_options:
             state[kernel.STATE_RECORDS] += self._read_options(session, definition, body)
         else:
             self.templates.compile(session, set_id)

@@ -97,8 +97,8 @@ def _session_to_json(session: Session) -> dict[str, Any]:
         "templates": [
             {
                 "id": template,
-                "options": definition.options,
-                "scope": definition.scope,
+                "options": definition.is_options,
+                "scope": definition.scope_fields,
                 "fields": [[field.id, field.length, field.enterprise] for field in definition.fields],
             }
             for template, definition in session.templates.items()

@@ -71,8 +71,8 @@ class TemplateTable:
 
     def announce(self, session: Session, announcement: Announcement) -> bool:
         """Process one template record. Return whether it changes how data of its ID are decoded."""
-        if announcement.refused:
-            self.refused[announcement.refused] += 1
+        if announcement.refusal_cause:
+            self.refused[announcement.refusal_cause] += 1
             return False
         if self.listener is not None:
             self.listener(session, announcement)
@@ -117,7 +117,7 @@ class TemplateTable:
         if template in (ALL_OF_FLOWS, ALL_OF_OPTIONS):
             options = template == ALL_OF_OPTIONS
             withdrawn_ids = [
-                template_id for template_id, definition in session.templates.items() if definition.options == options
+                template_id for template_id, definition in session.templates.items() if definition.is_options == options
             ]
         for template_id in withdrawn_ids:
             if template_id in session.templates:

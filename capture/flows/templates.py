@@ -62,20 +62,20 @@ class Field:
 class Definition:
     """Definition of the records of one template, without its ID. `specifiers`: its fields, eight bytes each.
 
-    The first `scope` fields of an options template are its scope. In NetFlow v9 a scope field number below 6 is a scope
-    type, not an element.
+    The first `scope_fields` fields of an options template are its scope. In NetFlow v9 a scope field number below 6 is
+    a scope type, not an element.
     """
 
     version: int
     specifiers: bytes
-    options: bool = False
-    scope: int = 0
+    is_options: bool = False
+    scope_fields: int = 0
 
     @classmethod
-    def of(cls, version: int, fields: Iterable[Field], options: bool = False, scope: int = 0) -> Definition:
+    def of(cls, version: int, fields: Iterable[Field], is_options: bool = False, scope_fields: int = 0) -> Definition:
         """Make a definition from fields."""
         packed = b"".join(SPECIFIER.pack(field.id, field.length, field.enterprise) for field in fields)
-        return cls(version, packed, options, scope)
+        return cls(version, packed, is_options, scope_fields)
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -103,13 +103,13 @@ class Announcement:
     """One template record.
 
     `definition` is None if the record is rejected, or is a withdrawal (RFC 7011 §8.1). A withdrawal removes template
-    `id`. ID 2 removes all flow templates, ID 3 all options templates. `refused` is the cause for which the record is
-    rejected, or None.
+    `id`. ID 2 removes all flow templates, ID 3 all options templates. `refusal_cause` is the cause for which the record
+    is rejected, or None.
     """
 
     id: int
     definition: Definition | None
-    refused: str | None = None
+    refusal_cause: str | None = None
 
 
 REFUSAL_CAUSES = ("cut", "id_below_256", "no_bytes", "too_many_fields")
@@ -117,7 +117,7 @@ REFUSAL_CAUSES = ("cut", "id_below_256", "no_bytes", "too_many_fields")
 bytes; more than MAX_FIELDS fields."""
 
 
-def announcements(version: int, options: bool, body: bytes) -> Iterator[Announcement]:
+def announcements(version: int, is_options: bool, body: bytes) -> Iterator[Announcement]:
     """Read the template records of one set; `body` is the set without header. Stop after a truncated record."""
     offset = 0
     while offset + 4 <= len(body):
@@ -129,17 +129,17 @@ def announcements(version: int, options: bool, body: bytes) -> Iterator[Announce
             offset += 4
             continue
         offset += 4
-        count, scope = second, 0
-        if options:
+        count, scope_fields = second, 0
+        if is_options:
             if offset + 2 > len(body):
                 yield Announcement(template, None, "cut")
                 return
             third = int.from_bytes(body[offset : offset + 2], "big")
             offset += 2
             if version == IPFIX:
-                scope = third
+                scope_fields = third
             else:
-                scope, count = second // 4, second // 4 + third // 4
+                scope_fields, count = second // 4, second // 4 + third // 4
         specifiers = []
         for _ in range(count):
             if offset + 4 > len(body):
@@ -156,12 +156,12 @@ def announcements(version: int, options: bool, body: bytes) -> Iterator[Announce
                 enterprise = int.from_bytes(body[offset : offset + 4], "big")
                 offset += 4
             specifiers.append(SPECIFIER.pack(number, length, enterprise))
-        definition = Definition(version, b"".join(specifiers), options, scope)
-        refused = None
+        definition = Definition(version, b"".join(specifiers), is_options, scope_fields)
+        refusal_cause = None
         if template < 256:
-            refused = "id_below_256"
+            refusal_cause = "id_below_256"
         elif count > MAX_FIELDS:
-            refused = "too_many_fields"
+            refusal_cause = "too_many_fields"
         elif definition.min_record_bytes == 0:
-            refused = "no_bytes"
-        yield Announcement(template, None if refused else definition, refused)
+            refusal_cause = "no_bytes"
+        yield Announcement(template, None if refusal_cause else definition, refusal_cause)

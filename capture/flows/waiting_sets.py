@@ -51,7 +51,7 @@ def option_values(definition: Definition, record: list[bytes]) -> dict[int, byte
     """Return the registered elements of an option record by number, with its scope. See SCOPE_INTERFACE."""
     values: dict[int, bytes] = {}
     for index, (field, data) in enumerate(zip(definition.fields, record, strict=True)):
-        is_in_scope = index < definition.scope
+        is_in_scope = index < definition.scope_fields
         if is_in_scope and definition.version == V9 and field.id < SCOPE_TYPES:
             if field.id == V9_INTERFACE:
                 values[SCOPE_INTERFACE] = data

@@ -12,8 +12,8 @@ from capture.units import SECOND
 MAIN2_OFFSET = 3 * SECOND
 CONTROL_OFFSET = -20 * SECOND
 """Offsets of the links' clocks, ns. The clock of Main1 is correct."""
-MAIN_SPAN = 2 * SECOND
-CONTROL_SPAN = 10 * SECOND
+MAIN_MAX_LATENESS = 2 * SECOND
+CONTROL_MAX_LATENESS = 10 * SECOND
 """Maximum lateness of a packet on the main links and on the control link, ns."""
 CONTROL_RATE = 0.5
 """Packets per second of the control link."""
@@ -48,7 +48,7 @@ def three_links(folder: str | Path, duration_s: float, rate: float, seed: int = 
         fragments=0.005,
         vlan_depths=(0.7, 0.3),
         disorder="band",
-        disorder_span=MAIN_SPAN,
+        disorder_span=MAIN_MAX_LATENESS,
         attacks=(
             Attack("syn-flood", *flood, rate),
             Attack("port-scan", flood[1], min(flood[1] + 10 * SECOND, duration), max(1.0, rate / 10)),
@@ -62,7 +62,7 @@ def three_links(folder: str | Path, duration_s: float, rate: float, seed: int = 
         ipv6=0.3,
         arp=0.002,
         disorder="band",
-        disorder_span=MAIN_SPAN,
+        disorder_span=MAIN_MAX_LATENESS,
         clock_offset=MAIN2_OFFSET,
         seed=3 * seed + 1,
     )
@@ -75,7 +75,7 @@ def three_links(folder: str | Path, duration_s: float, rate: float, seed: int = 
         udp=0.4,
         icmp=0.3,
         disorder="band",
-        disorder_span=CONTROL_SPAN,
+        disorder_span=CONTROL_MAX_LATENESS,
         clock_offset=CONTROL_OFFSET,
         lulls=((sixth, 3 * sixth), (4 * sixth, 5 * sixth)),
         seed=3 * seed + 2,

@@ -50,16 +50,16 @@ from capture.packets.fields import (
 )
 from capture.packets.link_headers import ETHERTYPE_IPV4
 
-READABLE, CUT, MALFORMED = 0, 1, 2
-"""Results of `header_status`. CUT and MALFORMED are also the indices of their causes in SKIP_CAUSES."""
+READABLE, TRUNCATED, MALFORMED = 0, 1, 2
+"""Results of `header_status`. TRUNCATED and MALFORMED are also the indices of their causes in SKIP_CAUSES."""
 
 
 @helper
-def header_status(buf, kind, ip, end):  # type: ignore[no-untyped-def]
-    """Return whether the IP header at `ip`, announced by EtherType `kind`, is READABLE, CUT or MALFORMED."""
-    if kind == ETHERTYPE_IPV4:
+def header_status(buf, ethertype, ip, end):  # type: ignore[no-untyped-def]
+    """Return whether the IP header at `ip`, announced by `ethertype`, is READABLE, TRUNCATED or MALFORMED."""
+    if ethertype == ETHERTYPE_IPV4:
         if ip + 20 > end:
-            return CUT
+            return TRUNCATED
         header_length = np.int64(buf[ip] & 15) * 4
         total = u16be(buf, ip + 2)
         # With segmentation offload, the total length is 0. The frame then determines the length of the packet.
@@ -67,21 +67,21 @@ def header_status(buf, kind, ip, end):  # type: ignore[no-untyped-def]
             return MALFORMED
         return READABLE
     if ip + 40 > end:
-        return CUT
+        return TRUNCATED
     return READABLE if buf[ip] >> 4 == 6 else MALFORMED
 
 
 @helper
-def ip_length(buf, kind, ip):  # type: ignore[no-untyped-def]
+def ip_length(buf, ethertype, ip):  # type: ignore[no-untyped-def]
     """Return the packet length in the IP header; 0 if it is not set (segmentation offload, jumbograms)."""
-    if kind == ETHERTYPE_IPV4:
+    if ethertype == ETHERTYPE_IPV4:
         return u16be(buf, ip + 2)
     payload = u16be(buf, ip + 4)
     return payload + 40 if payload else np.int64(0)
 
 
 @helper
-def upper_layer(buf, kind, ip, end, wire_end):  # type: ignore[no-untyped-def]
+def upper_layer(buf, ethertype, ip, end, wire_end):  # type: ignore[no-untyped-def]
     """Walk from the readable IP header at `ip` to the upper-layer header.
 
     `end`: end of the captured bytes. `wire_end`: end of the packet on the wire if the IP header has no length. IPv6
@@ -91,132 +91,163 @@ def upper_layer(buf, kind, ip, end, wire_end):  # type: ignore[no-untyped-def]
     Returns (protocol, offset of its header, fragment offset in bytes, more fragments, offset of the identification or
     NULL, captured end of the packet, end of the packet on the wire).
     """
-    length = ip_length(buf, kind, ip)
+    length = ip_length(buf, ethertype, ip)
     if length:
         wire_end = ip + length
         end = min(end, wire_end)  # bytes after the IP packet are padding of the link layer
-    if kind == ETHERTYPE_IPV4:
-        fragment = (u16be(buf, ip + 6) & 0x1FFF) * 8
-        more = np.int64(buf[ip + 6] >> 5 & 1)
+    if ethertype == ETHERTYPE_IPV4:
+        fragment_offset = (u16be(buf, ip + 6) & 0x1FFF) * 8
+        more_fragments = np.int64(buf[ip + 6] >> 5 & 1)
         upper = ip + np.int64(buf[ip] & 15) * 4
-        return np.int64(buf[ip + 9]), upper, fragment, more, ip + 4, end, wire_end
+        return np.int64(buf[ip + 9]), upper, fragment_offset, more_fragments, ip + 4, end, wire_end
     protocol = np.int64(buf[ip + 6])
     offset = ip + 40
-    fragment = np.int64(0)
-    more = np.int64(0)
-    identified = np.int64(NULL)
+    fragment_offset = np.int64(0)
+    more_fragments = np.int64(0)
+    identification_offset = np.int64(NULL)
     while protocol in (HOP_BY_HOP, ROUTING, FRAGMENT_HEADER, DESTINATION_OPTIONS) and offset + 8 <= end:
         following = np.int64(buf[offset])
         if protocol == FRAGMENT_HEADER:
-            fragment = u16be(buf, offset + 2) & 0xFFF8
-            more = np.int64(buf[offset + 3] & 1)
-            identified = offset + 4
+            fragment_offset = u16be(buf, offset + 2) & 0xFFF8
+            more_fragments = np.int64(buf[offset + 3] & 1)
+            identification_offset = offset + 4
             offset += 8
         else:
             offset += (np.int64(buf[offset + 1]) + 1) * 8
         protocol = following
-        if fragment:
+        if fragment_offset:
             break
-    return protocol, offset, fragment, more, identified, end, wire_end
+    return protocol, offset, fragment_offset, more_fragments, identification_offset, end, wire_end
 
 
 @helper
-def write_addresses(buf, kind, ip, wire_end, mask, out, capacity, first, row):  # type: ignore[no-untyped-def]
+def write_addresses(buf, ethertype, ip, wire_end, mask, out, capacity, first_field, row):  # type: ignore[no-untyped-def]
     """Write the fields at fixed offsets of the readable IP header at `ip`.
 
-    `out`: the matrix of fields x `capacity` rows. `first`: index of the first field of the layer in this matrix.
+    `out`: the matrix of fields x `capacity` rows. `first_field`: index of the first field of the layer in this matrix.
     `wire_end`: end of the packet on the wire if its header has no length. For IPv4 in the outermost layer, the version
     and the upper halves of addresses are not written, because the caller has filled them with 4 and 0.
     """
-    if kind == ETHERTYPE_IPV4:
-        if first:
-            out[(first + VERSION) * capacity + row] = 4
-            out[(first + SRC_HIGH) * capacity + row] = 0
-            out[(first + DEST_HIGH) * capacity + row] = 0
+    if ethertype == ETHERTYPE_IPV4:
+        if first_field:
+            out[(first_field + VERSION) * capacity + row] = 4
+            out[(first_field + SRC_HIGH) * capacity + row] = 0
+            out[(first_field + DEST_HIGH) * capacity + row] = 0
         if mask & (1 << SRC_LOW):
-            out[(first + SRC_LOW) * capacity + row] = u32be(buf, ip + 12)
+            out[(first_field + SRC_LOW) * capacity + row] = u32be(buf, ip + 12)
         if mask & (1 << DEST_LOW):
-            out[(first + DEST_LOW) * capacity + row] = u32be(buf, ip + 16)
+            out[(first_field + DEST_LOW) * capacity + row] = u32be(buf, ip + 16)
         if mask & NETWORK_FIELD_MASK:
-            out[(first + IP_LEN) * capacity + row] = u16be(buf, ip + 2) or wire_end - ip
-            out[(first + TTL) * capacity + row] = buf[ip + 8]
-            out[(first + TOS) * capacity + row] = buf[ip + 1]
+            out[(first_field + IP_LEN) * capacity + row] = u16be(buf, ip + 2) or wire_end - ip
+            out[(first_field + TTL) * capacity + row] = buf[ip + 8]
+            out[(first_field + TOS) * capacity + row] = buf[ip + 1]
         return
-    out[(first + VERSION) * capacity + row] = 6
+    out[(first_field + VERSION) * capacity + row] = 6
     if mask & (1 << SRC_LOW):
-        out[(first + SRC_HIGH) * capacity + row] = np.int64(u64be(buf, ip + 8))
-        out[(first + SRC_LOW) * capacity + row] = np.int64(u64be(buf, ip + 16))
+        out[(first_field + SRC_HIGH) * capacity + row] = np.int64(u64be(buf, ip + 8))
+        out[(first_field + SRC_LOW) * capacity + row] = np.int64(u64be(buf, ip + 16))
     if mask & (1 << DEST_LOW):
-        out[(first + DEST_HIGH) * capacity + row] = np.int64(u64be(buf, ip + 24))
-        out[(first + DEST_LOW) * capacity + row] = np.int64(u64be(buf, ip + 32))
+        out[(first_field + DEST_HIGH) * capacity + row] = np.int64(u64be(buf, ip + 24))
+        out[(first_field + DEST_LOW) * capacity + row] = np.int64(u64be(buf, ip + 32))
     if mask & NETWORK_FIELD_MASK:
-        out[(first + IP_LEN) * capacity + row] = u16be(buf, ip + 4) + 40
-        out[(first + TTL) * capacity + row] = buf[ip + 7]
-        out[(first + TOS) * capacity + row] = u16be(buf, ip) >> 4 & 255
+        out[(first_field + IP_LEN) * capacity + row] = u16be(buf, ip + 4) + 40
+        out[(first_field + TTL) * capacity + row] = buf[ip + 7]
+        out[(first_field + TOS) * capacity + row] = u16be(buf, ip) >> 4 & 255
 
 
 @helper
-def write_link_fields(buf, vlan, mpls, ethertype, source, destination, mask, out, capacity, first, row):  # type: ignore[no-untyped-def]
+def write_link_fields(buf, vlan, mpls, ethertype, source, destination, mask, out, capacity, first_field, row):  # type: ignore[no-untyped-def]
     """Write the link layer fields. `source` and `destination` are offsets of 48-bit addresses, or NULL."""
     if mask & (1 << VLAN):
-        out[(first + VLAN) * capacity + row] = vlan
+        out[(first_field + VLAN) * capacity + row] = vlan
     if not mask & LINK_FIELD_MASK:
         return
     if mask & (1 << MPLS):
-        out[(first + MPLS) * capacity + row] = mpls
+        out[(first_field + MPLS) * capacity + row] = mpls
     if mask & (1 << ETHERTYPE):
-        out[(first + ETHERTYPE) * capacity + row] = ethertype
+        out[(first_field + ETHERTYPE) * capacity + row] = ethertype
     if mask & (1 << SRC_MAC):
-        out[(first + SRC_MAC) * capacity + row] = u48be(buf, source) if source >= 0 else NULL
+        out[(first_field + SRC_MAC) * capacity + row] = u48be(buf, source) if source >= 0 else NULL
     if mask & (1 << DEST_MAC):
-        out[(first + DEST_MAC) * capacity + row] = u48be(buf, destination) if destination >= 0 else NULL
+        out[(first_field + DEST_MAC) * capacity + row] = u48be(buf, destination) if destination >= 0 else NULL
 
 
 @helper
-def write_transport(buf, kind, protocol, upper, end, fragment, more, identified, mask, out, capacity, first, row):  # type: ignore[no-untyped-def]
+def write_transport(  # type: ignore[no-untyped-def]
+    buf,
+    ethertype,
+    protocol,
+    upper,
+    end,
+    fragment_offset,
+    more_fragments,
+    identification_offset,
+    mask,
+    out,
+    capacity,
+    first_field,
+    row,
+):
     """Write the results of `upper_layer`, and the fields of the upper-layer header that end at or before `end`."""
     if mask & (1 << PROTOCOL):
-        out[(first + PROTOCOL) * capacity + row] = protocol
+        out[(first_field + PROTOCOL) * capacity + row] = protocol
     if mask & FRAGMENT_FIELD_MASK:
-        out[(first + FRAGMENT_OFFSET) * capacity + row] = fragment
-        out[(first + MORE_FRAGMENTS) * capacity + row] = more
-    left = end - upper if fragment == 0 else np.int64(-1)  # available bytes of the header of `protocol`
+        out[(first_field + FRAGMENT_OFFSET) * capacity + row] = fragment_offset
+        out[(first_field + MORE_FRAGMENTS) * capacity + row] = more_fragments
+    left = end - upper if fragment_offset == 0 else np.int64(-1)  # available bytes of the header of `protocol`
     if mask & (1 << SRC_PORT | 1 << DEST_PORT):
         ports = protocol in (TCP, UDP) and left >= 4
-        out[(first + SRC_PORT) * capacity + row] = u16be(buf, upper) if ports else NULL
-        out[(first + DEST_PORT) * capacity + row] = u16be(buf, upper + 2) if ports else NULL
+        out[(first_field + SRC_PORT) * capacity + row] = u16be(buf, upper) if ports else NULL
+        out[(first_field + DEST_PORT) * capacity + row] = u16be(buf, upper + 2) if ports else NULL
     if mask & (1 << TCP_FLAGS):
         flags = protocol == TCP and left >= 14
-        out[(first + TCP_FLAGS) * capacity + row] = np.int64(buf[upper + 13]) if flags else NULL
+        out[(first_field + TCP_FLAGS) * capacity + row] = np.int64(buf[upper + 13]) if flags else NULL
     if mask & RARE_FIELD_MASK:
-        write_rare_fields(buf, kind, protocol, upper, end, fragment, identified, mask, out, capacity, first, row)
+        write_rare_fields(
+            buf,
+            ethertype,
+            protocol,
+            upper,
+            end,
+            fragment_offset,
+            identification_offset,
+            mask,
+            out,
+            capacity,
+            first_field,
+            row,
+        )
 
 
 @outlined
-def write_rare_fields(buf, kind, protocol, upper, end, fragment, identified, mask, out, capacity, first, row):  # type: ignore[no-untyped-def]
+def write_rare_fields(  # type: ignore[no-untyped-def]
+    buf, ethertype, protocol, upper, end, fragment_offset, identification_offset, mask, out, capacity, first_field, row
+):
     """Write the rarely requested fields. Not inlined, so that other queries do not test for each of these fields."""
-    left = end - upper if fragment == 0 else np.int64(-1)
+    left = end - upper if fragment_offset == 0 else np.int64(-1)
     if mask & (1 << IP_ID):
         identification = np.int64(NULL)
-        if identified >= 0:
-            identification = u16be(buf, identified) if kind == ETHERTYPE_IPV4 else u32be(buf, identified)
-        out[(first + IP_ID) * capacity + row] = identification
+        if identification_offset >= 0:
+            identification = (
+                u16be(buf, identification_offset) if ethertype == ETHERTYPE_IPV4 else u32be(buf, identification_offset)
+            )
+        out[(first_field + IP_ID) * capacity + row] = identification
     if mask & (1 << TCP_SEQ | 1 << TCP_ACK | 1 << TCP_WINDOW):
         bytes_of_tcp = left if protocol == TCP else np.int64(-1)
-        out[(first + TCP_SEQ) * capacity + row] = u32be(buf, upper + 4) if bytes_of_tcp >= 8 else NULL
-        out[(first + TCP_ACK) * capacity + row] = u32be(buf, upper + 8) if bytes_of_tcp >= 12 else NULL
-        out[(first + TCP_WINDOW) * capacity + row] = u16be(buf, upper + 14) if bytes_of_tcp >= 16 else NULL
+        out[(first_field + TCP_SEQ) * capacity + row] = u32be(buf, upper + 4) if bytes_of_tcp >= 8 else NULL
+        out[(first_field + TCP_ACK) * capacity + row] = u32be(buf, upper + 8) if bytes_of_tcp >= 12 else NULL
+        out[(first_field + TCP_WINDOW) * capacity + row] = u16be(buf, upper + 14) if bytes_of_tcp >= 16 else NULL
     if mask & (1 << ICMP_TYPE | 1 << ICMP_CODE):
         bytes_of_icmp = left if protocol in (ICMP, ICMPV6) else np.int64(-1)
-        out[(first + ICMP_TYPE) * capacity + row] = np.int64(buf[upper]) if bytes_of_icmp >= 1 else NULL
-        out[(first + ICMP_CODE) * capacity + row] = np.int64(buf[upper + 1]) if bytes_of_icmp >= 2 else NULL
+        out[(first_field + ICMP_TYPE) * capacity + row] = np.int64(buf[upper]) if bytes_of_icmp >= 1 else NULL
+        out[(first_field + ICMP_CODE) * capacity + row] = np.int64(buf[upper + 1]) if bytes_of_icmp >= 2 else NULL
     if mask & (1 << PAYLOAD_OFFSET | 1 << PAYLOAD_LENGTH):
         offset = upper
-        if fragment == 0:
+        if fragment_offset == 0:
             offset = payload_start(buf, protocol, upper, end)
         whole = upper <= offset <= end
-        out[(first + PAYLOAD_OFFSET) * capacity + row] = offset if whole else NULL
-        out[(first + PAYLOAD_LENGTH) * capacity + row] = end - offset if whole else NULL
+        out[(first_field + PAYLOAD_OFFSET) * capacity + row] = offset if whole else NULL
+        out[(first_field + PAYLOAD_LENGTH) * capacity + row] = end - offset if whole else NULL
     return np.int64(0)
 
 

@@ -119,20 +119,23 @@ def clear_missing(table, offset):  # type: ignore[no-untyped-def]
 
 
 @helper
-def follow_sequence(table, high, low, agent, source, number, uptime, counts):  # type: ignore[no-untyped-def]
+def follow_sequence(table, address_high, address_low, sequence_owner, source, sequence_number, uptime, counts):  # type: ignore[no-untyped-def]
     """Compare one sequence number with the last number of its sequence, and count the event in `counts`.
 
-    `agent`: sub-agent << 4 | address version << 1, with bit 0 set for the numbers of a source.
+    `sequence_owner`: sub-agent << 4 | address version << 1, with bit 0 set for the numbers of a source.
     """
-    mixed = np.uint64(high) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(low)
-    mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xFF51AFD7ED558CCD) ^ np.uint64(agent)
+    mixed = np.uint64(address_high) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(address_low)
+    mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xFF51AFD7ED558CCD) ^ np.uint64(sequence_owner)
     mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xFF51AFD7ED558CCD) ^ np.uint64(source)
     mixed = (mixed ^ mixed >> np.uint64(32)) * np.uint64(0xFF51AFD7ED558CCD)
     slot = np.int64((mixed >> np.uint64(40)) & np.uint64(MAX_SEQUENCES - 1))
     offset = slot * SLOT_WORDS
     probes = 0
     while table[offset + 4] and (
-        table[offset] != high or table[offset + 1] != low or table[offset + 2] != agent or table[offset + 3] != source
+        table[offset] != address_high
+        or table[offset + 1] != address_low
+        or table[offset + 2] != sequence_owner
+        or table[offset + 3] != source
     ):
         probes += 1
         if probes == MAX_PROBES:
@@ -141,29 +144,29 @@ def follow_sequence(table, high, low, agent, source, number, uptime, counts):  #
         slot = (slot + 1) & (MAX_SEQUENCES - 1)
         offset = slot * SLOT_WORDS
     if not table[offset + 4]:
-        table[offset] = high
-        table[offset + 1] = low
-        table[offset + 2] = agent
+        table[offset] = address_high
+        table[offset + 1] = address_low
+        table[offset + 2] = sequence_owner
         table[offset + 3] = source
         table[offset + 4] = 1
         clear_missing(table, offset)
     else:
-        ahead = (number - table[offset + 5] - 1) & 0xFFFFFFFF  # numbers between the last one and this one
+        ahead = (sequence_number - table[offset + 5] - 1) & 0xFFFFFFFF  # numbers between the last one and this one
         behind = 0xFFFFFFFF - ahead
         fallen = (table[offset + 6] - uptime) & 0xFFFFFFFF  # the wrap of an uptime, after 49 days, is no fall
         if MAX_UPTIME_FALL_MS < fallen <= 0x80000000 or (behind >= MAX_REORDER and ahead >= 0x7FFFFFFF):
             counts[RESTARTS] += 1
             clear_missing(table, offset)
         elif behind < MAX_REORDER:
-            if mark_seen(table, offset, number, np.int64(0)):
-                counts[SAMPLES_REORDERED if agent & 1 else DATAGRAMS_REORDERED] += 1
+            if mark_seen(table, offset, sequence_number, np.int64(0)):
+                counts[SAMPLES_REORDERED if sequence_owner & 1 else DATAGRAMS_REORDERED] += 1
             else:
-                counts[SAMPLES_REPEATED if agent & 1 else DATAGRAMS_REPEATED] += 1
+                counts[SAMPLES_REPEATED if sequence_owner & 1 else DATAGRAMS_REPEATED] += 1
             return
         else:
-            counts[SAMPLES_MISSING if agent & 1 else DATAGRAMS_MISSING] += ahead
-            mark_seen(table, offset, number, ahead)
-    table[offset + 5] = number
+            counts[SAMPLES_MISSING if sequence_owner & 1 else DATAGRAMS_MISSING] += ahead
+            mark_seen(table, offset, sequence_number, ahead)
+    table[offset + 5] = sequence_number
     table[offset + 6] = uptime
 
 
@@ -217,9 +220,9 @@ def header_link_type(protocol):  # type: ignore[no-untyped-def]
 
 
 @helper
-def interface_index(form, value):  # type: ignore[no-untyped-def]
+def interface_index(interface_format, value):  # type: ignore[no-untyped-def]
     """Return the ifIndex of an interface; NULL if it is unknown (0), or the packet was discarded or sent to several."""
-    return value if form == 0 and value != 0 else np.int64(NULL)
+    return value if interface_format == 0 and value != 0 else np.int64(NULL)
 
 
 @helper
@@ -229,7 +232,7 @@ def padded_length(length):  # type: ignore[no-untyped-def]
 
 
 @helper
-def read_sample_records(buf, offset, end, records, out, capacity, row):  # type: ignore[no-untyped-def]
+def read_sample_records(buf, offset, end, record_count, out, capacity, row):  # type: ignore[no-untyped-def]
     """Read the records of a flow sample in `[offset, end)` into the fields of row `row`. Return FLOW or a cause.
 
     `out`: fields x `capacity` rows.
@@ -237,15 +240,15 @@ def read_sample_records(buf, offset, end, records, out, capacity, row):  # type:
     rank = 0  # 1: an IP record, 2: a packet header, which is preferred
     out[INPUT_VLAN * capacity + row] = NULL
     out[OUTPUT_VLAN * capacity + row] = NULL
-    while records > 0:
+    while record_count > 0:
         if offset + 8 > end:
             return MALFORMED
-        form = u32be(buf, offset)
+        record_format = u32be(buf, offset)
         length = u32be(buf, offset + 4)
         offset += 8
         if length > end - offset:
             return MALFORMED
-        if form == SAMPLED_HEADER and rank < 2:
+        if record_format == SAMPLED_HEADER and rank < 2:
             if length < 16 or u32be(buf, offset + 12) > length - 16:
                 return MALFORMED
             out[LINK_TYPE * capacity + row] = header_link_type(u32be(buf, offset))
@@ -253,33 +256,35 @@ def read_sample_records(buf, offset, end, records, out, capacity, row):  # type:
             out[HEADER * capacity + row] = offset + 16
             out[CAPTURED_LENGTH * capacity + row] = u32be(buf, offset + 12)
             rank = 2
-        elif form in (SAMPLED_IPV4_RECORD, SAMPLED_IPV6_RECORD) and rank < 1:
-            if length < (32 if form == SAMPLED_IPV4_RECORD else 56):
+        elif record_format in (SAMPLED_IPV4_RECORD, SAMPLED_IPV6_RECORD) and rank < 1:
+            if length < (32 if record_format == SAMPLED_IPV4_RECORD else 56):
                 return MALFORMED
-            out[LINK_TYPE * capacity + row] = SAMPLED_IPV4 if form == SAMPLED_IPV4_RECORD else SAMPLED_IPV6
+            out[LINK_TYPE * capacity + row] = SAMPLED_IPV4 if record_format == SAMPLED_IPV4_RECORD else SAMPLED_IPV6
             out[WIRE_LENGTH * capacity + row] = u32be(buf, offset)
             out[HEADER * capacity + row] = offset
             out[CAPTURED_LENGTH * capacity + row] = 0
             rank = 1
-        elif form == EXTENDED_SWITCH:
+        elif record_format == EXTENDED_SWITCH:
             if length < 16:
                 return MALFORMED
             out[INPUT_VLAN * capacity + row] = u32be(buf, offset)
             out[OUTPUT_VLAN * capacity + row] = u32be(buf, offset + 8)
         offset += padded_length(length)
-        records -= 1
+        record_count -= 1
     return FLOW if rank else NO_HEADER
 
 
 @helper
-def read_flow_sample(buf, offset, end, expanded, high, low, agent, uptime, sequences, out, capacity, row, counts):  # type: ignore[no-untyped-def]
+def read_flow_sample(  # type: ignore[no-untyped-def]
+    buf, offset, end, expanded, address_high, address_low, sequence_owner, uptime, sequences, out, capacity, row, counts
+):
     """Read the flow sample in `[offset, end)` into the fields of row `row`. `out`: fields x `capacity` rows.
 
     Return FLOW, or the cause for which there is no row.
     """
     if end - offset < (44 if expanded else 32):
         return MALFORMED
-    number = u32be(buf, offset)
+    sequence_number = u32be(buf, offset)
     if expanded:
         source_class = u32be(buf, offset + 4)
         source = u32be(buf, offset + 8)
@@ -288,7 +293,16 @@ def read_flow_sample(buf, offset, end, expanded, high, low, agent, uptime, seque
         source_class = np.int64(buf[offset + 4])
         source = u32be(buf, offset + 4) & 0xFFFFFF
         offset += 8
-    follow_sequence(sequences, high, low, agent | 1, source_class << 32 | source, number, uptime, counts)
+    follow_sequence(
+        sequences,
+        address_high,
+        address_low,
+        sequence_owner | 1,
+        source_class << 32 | source,
+        sequence_number,
+        uptime,
+        counts,
+    )
     out[SOURCE_CLASS * capacity + row] = source_class
     out[SOURCE_ID * capacity + row] = source
     out[SAMPLING_RATE * capacity + row] = u32be(buf, offset)
@@ -340,35 +354,40 @@ def list_samples(buf, offsets, lengths, times, datagram_count, first, sequences,
         if offset + size + 16 > end:
             counts[HEADER_CUT] += 1
             continue
-        high = np.int64(u64be(buf, offset)) if kind == 2 else np.int64(0)
-        low = np.int64(u64be(buf, offset + 8)) if kind == 2 else u32be(buf, offset) if kind == 1 else np.int64(0)
+        address_high = np.int64(u64be(buf, offset)) if kind == 2 else np.int64(0)
+        address_low = (
+            np.int64(u64be(buf, offset + 8)) if kind == 2 else u32be(buf, offset) if kind == 1 else np.int64(0)
+        )
         version = 2 * kind + 2 if kind else np.int64(0)
         offset += size
         sub_agent = u32be(buf, offset)
-        agent = sub_agent << 4 | version << 1
+        sequence_owner = sub_agent << 4 | version << 1
         uptime = u32be(buf, offset + 8)
-        follow_sequence(sequences, high, low, agent, np.int64(0), u32be(buf, offset + 4), uptime, counts)
+        follow_sequence(
+            sequences, address_high, address_low, sequence_owner, np.int64(0), u32be(buf, offset + 4), uptime, counts
+        )
         samples = u32be(buf, offset + 12)
         offset += 16
         while samples > 0:
             if offset + 8 > end:
                 counts[CUT] += 1
                 break
-            form = u32be(buf, offset)
+            sample_format = u32be(buf, offset)
             length = u32be(buf, offset + 4)
             offset += 8
             if length > end - offset:
                 counts[CUT] += 1
                 break
-            if form in (FLOW_SAMPLE, EXPANDED_FLOW_SAMPLE):
+            if sample_format in (FLOW_SAMPLE, EXPANDED_FLOW_SAMPLE):
                 status = read_flow_sample(
-                    buf, offset, offset + length, form == EXPANDED_FLOW_SAMPLE, high, low, agent, uptime, sequences,
+                    buf, offset, offset + length, sample_format == EXPANDED_FLOW_SAMPLE, address_high, address_low,
+                    sequence_owner, uptime, sequences,
                     out, capacity, row, counts,
                 )  # fmt: skip
                 counts[status] += 1
                 if status == FLOW:
                     row += 1
-            elif form in (COUNTER_SAMPLE, EXPANDED_COUNTER_SAMPLE):
+            elif sample_format in (COUNTER_SAMPLE, EXPANDED_COUNTER_SAMPLE):
                 counts[COUNTER] += 1
             else:
                 counts[OTHER] += 1
@@ -378,8 +397,8 @@ def list_samples(buf, offsets, lengths, times, datagram_count, first, sequences,
             out[TIME * capacity + column] = times[number - 1]
             out[DATAGRAM * capacity + column] = number - 1
             out[AGENT_VERSION * capacity + column] = version
-            out[AGENT_HIGH * capacity + column] = high
-            out[AGENT_LOW * capacity + column] = low
+            out[AGENT_HIGH * capacity + column] = address_high
+            out[AGENT_LOW * capacity + column] = address_low
             out[SUB_AGENT * capacity + column] = sub_agent
     counts[len(COUNTER_NAMES)] = number
     return row

@@ -48,10 +48,10 @@ MAX_SUMMARY_EXPORTERS = 20
 THREAD_SWITCH_SECONDS = 0.0005
 """Longest time that the receiving thread waits for the interpreter lock: a tenth of Python's default."""
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
-def collect(settings: Settings, metrics: tuple[str, int] | None, say: Say) -> None:
+def collect(settings: Settings, metrics: tuple[str, int] | None, say: PrintLine) -> None:
     """Record until SIGINT or SIGTERM, then print a summary. Raises the error with which the recording failed.
 
     A second signal ends the process at once.
@@ -66,7 +66,7 @@ def collect(settings: Settings, metrics: tuple[str, int] | None, say: Say) -> No
         sys.setswitchinterval(interval)
 
 
-def _collect(settings: Settings, metrics: tuple[str, int] | None, say: Say, stop: threading.Event) -> None:
+def _collect(settings: Settings, metrics: tuple[str, int] | None, say: PrintLine, stop: threading.Event) -> None:
     exporter = Exporter([], SERVED_METRICS)
     with contextlib.ExitStack() as stack:
         if metrics is not None:

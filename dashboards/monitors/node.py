@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from capture.errors import WiretideError
 from capture.metrics import BYTES_READ, RECORDS_READ, Samples, by_name
 from capture.metrics import METRICS as CAPTURE_METRICS
-from dashboards.monitors.node_links import FAILED, RUNNING, STATES, Link, Say, open_links, select_links
+from dashboards.monitors.node_links import FAILED, RUNNING, STATES, Link, PrintLine, open_links, select_links
 from dashboards.output.table import align_table
 from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import serve
@@ -42,7 +42,7 @@ class NodeFailedError(WiretideError):
     """Some links of a node have failed. Each failure has been printed, and the other links have continued."""
 
 
-def run_node(pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, int] | None, say: Say) -> None:
+def run_node(pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, int] | None, say: PrintLine) -> None:
     """Capture the links of a pipeline that have a spool, or only the links `names`.
 
     Returns when all links have ended, or after SIGINT or SIGTERM. Errors of the configuration are raised before the
@@ -65,7 +65,7 @@ def run_node(pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, i
         raise NodeFailedError(f"failed: link {', '.join(failed_links)}")
 
 
-def _run_links(links: Sequence[Link], exporter: Exporter, stop: threading.Event, say: Say) -> None:
+def _run_links(links: Sequence[Link], exporter: Exporter, stop: threading.Event, say: PrintLine) -> None:
     """Start all links, and update status line and metrics until the links end or `stop` is set."""
     for link in links:
         link.start()

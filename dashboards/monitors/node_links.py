@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from capture.errors import WiretideError
-from capture.files.positions import positions
+from capture.files.positions import initial_position
 from capture.files.stream import StreamedCapture
 from capture.open import open_capture
 from capture.units import SECOND
@@ -30,7 +30,7 @@ from queries.pipeline.sections import PipelineError
 RUNNING, ENDED, STOPPED, FAILED = "running", "ended", "stopped", "failed"
 STATES = (RUNNING, ENDED, STOPPED, FAILED)
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
 class Link:
@@ -92,7 +92,9 @@ def select_links(pipeline: PipelineFile, names: Sequence[str]) -> list[SpooledLi
     return [link for name, link in pipeline.spooled.items() if not names or name in names]
 
 
-def open_links(pipeline: PipelineFile, leaves: Sequence[Leaf], links: Sequence[SpooledLink], say: Say) -> list[Link]:
+def open_links(
+    pipeline: PipelineFile, leaves: Sequence[Leaf], links: Sequence[SpooledLink], say: PrintLine
+) -> list[Link]:
     """Open captures and spools of links, and print the limits of their tables and spools.
 
     Links that no query reads, and links with an ended spool, are skipped. Raises PipelineError for limits that
@@ -118,7 +120,7 @@ def open_links(pipeline: PipelineFile, leaves: Sequence[Leaf], links: Sequence[S
     return opened_links
 
 
-def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory: int, say: Say) -> Link | None:
+def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory: int, say: PrintLine) -> Link | None:
     """Open one link with `memory` bytes for its tables; None if its spool has ended."""
     plans = [leaf.low for leaf in leaves]
     flushing = node.flushing()
@@ -128,7 +130,7 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory:
     check_one_input(leaves, [Input(link.name, Path(link.capture), link.name, is_followed_)])
     capture = open_capture(link.capture, follow=is_followed_)
     is_live = isinstance(capture, StreamedCapture) and capture.live
-    is_rereadable = positions(capture) is not None
+    is_rereadable = initial_position(capture) is not None
     if is_rereadable and node.spool_bytes < (min_bytes := 4 * node.segment_bytes + 2 * table_bytes):
         raise PipelineError(
             f"node.spool_bytes, for link {link.name}: got {node.spool_bytes:,} bytes, expected at least {min_bytes:,}, "

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from highlevel.spark.remote.run_copy import RunCopy
     from highlevel.spark.stream import StreamRun
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 ALERT_LINES = 10
 """Largest number of lines about alerts after a micro-batch."""
@@ -77,7 +77,7 @@ SPOOL_LINE_SECONDS = 60.0
 class Monitor:
     """Runs a pipeline file. Use as a context manager: leaving it stops Spark and the metrics server."""
 
-    def __init__(self, pipeline: PipelineFile, say: Say = print, *, port_option: str = OPTION) -> None:
+    def __init__(self, pipeline: PipelineFile, say: PrintLine = print, *, port_option: str = OPTION) -> None:
         """Check the configuration, without starting a JVM. `say` receives lines for the user.
 
         `port_option`: the option or setting of the metrics port, for messages.

@@ -58,7 +58,7 @@ def value_of(series: QuerySeries, column: str) -> Value:
     return value
 
 
-def make_chart(series: QuerySeries, column: str, windows: Sequence[Window], groups: int) -> Chart:
+def make_chart(series: QuerySeries, column: str, windows: Sequence[Window], max_groups: int) -> Chart:
     """Return the chart of a value column. The values of rows with equal groups in the same window are summed.
 
     Raises ValueError if `column` is not a value column.
@@ -66,7 +66,7 @@ def make_chart(series: QuerySeries, column: str, windows: Sequence[Window], grou
     value = value_of(series, column)
     windows = [window for window in windows if window.end is not None]
     ends = _with_gaps(sorted({window.end for window in windows if window.end is not None}), series.plan.window)
-    names, matrix = _largest_groups(series, column, windows, ends, groups)
+    names, matrix = _largest_groups(series, column, windows, ends, max_groups)
     lines = tuple(Line(name, _points(row), float(np.nansum(row))) for name, row in zip(names, matrix, strict=True))
     return Chart(column, ends, lines, _other_line(series, value, windows, ends, matrix))
 
@@ -98,7 +98,7 @@ def _points(values: np.ndarray) -> Points:
 
 
 def _largest_groups(
-    series: QuerySeries, column: str, windows: Sequence[Window], ends: Sequence[int], groups: int
+    series: QuerySeries, column: str, windows: Sequence[Window], ends: Sequence[int], max_groups: int
 ) -> tuple[list[str], np.ndarray]:
     """Return the names of the groups with the largest sums, and a row for each with its value at each of `ends`.
 
@@ -116,7 +116,7 @@ def _largest_groups(
     sizes = pa.table({"name": table["name"], "size": pc.abs(table["number_sum"])})
     sizes = sizes.group_by("name", use_threads=False).aggregate([("size", "sum")])
     sizes = sizes.append_column("text", names.dictionary.take(sizes["name"]))
-    sizes = sizes.sort_by([("size_sum", "descending"), ("text", "ascending")]).slice(0, groups)
+    sizes = sizes.sort_by([("size_sum", "descending"), ("text", "ascending")]).slice(0, max_groups)
     shown = table.filter(pc.is_in(table["name"], value_set=sizes["name"].combine_chunks()))
     matrix = np.full((sizes.num_rows, len(ends)), np.nan)
     at_name = pc.index_in(shown["name"], value_set=sizes["name"].combine_chunks()).to_numpy()
@@ -138,11 +138,11 @@ def group_names(series: QuerySeries, rows: pa.Table, columns: Sequence[str] | No
     if not keys:
         return pa.repeat(series.plan.name, rows.num_rows)
     texts = readable(rows.select(list(keys)), series.aggregation.times)
-    named = [_column_names(name, texts[name]) for name in keys]
+    named = [_label_values(name, texts[name]) for name in keys]
     return pc.binary_join_element_wise(*named, ", ") if len(named) > 1 else named[0]
 
 
-def _column_names(name: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
+def _label_values(name: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
     shown = pc.fill_null(values.cast(pa.string()), "NULL")
     is_integer = pa.types.is_integer(values.type)
     if is_integer or pa.types.is_floating(values.type):

@@ -17,7 +17,7 @@ from dashboards.output.formats import Format
 from dashboards.output.writers import write_results
 from dashboards.page.history import History
 
-CHUNK = 1 << 16
+CHUNK_BYTES = 1 << 16
 
 TYPES = {
     Format.CSV: ("csv", "text/csv; charset=utf-8"),
@@ -31,13 +31,13 @@ TYPES = {
 class Export:
     """A file with stored windows of a query, the oldest window first.
 
-    `length`: only windows that end less than `length` ns before the newest window; None for all windows. Iterating
-    yields the bytes of the file. `close` ends the export. Raises OSError if the process has no free file descriptor, or
-    if the history cannot be read.
+    `duration_ns`: only windows that end less than `duration_ns` ns before the newest window; None for all windows.
+    Iterating yields the bytes of the file. `close` ends the export. Raises OSError if the process has no free file
+    descriptor, or if the history cannot be read.
     """
 
-    def __init__(self, history: History, query: str, length: int | None, kind: Format) -> None:
-        self._history, self._query, self._length, self._kind = history, query, length, kind
+    def __init__(self, history: History, query: str, duration_ns: int | None, file_format: Format) -> None:
+        self._history, self._query, self._duration_ns, self._file_format = history, query, duration_ns, file_format
         self._error: sqlite3.Error | None = None
         self.is_complete = False
         self._source, target = os.pipe()
@@ -46,18 +46,18 @@ class Export:
 
     def _write(self, target: int) -> None:
         plan = self._history.plans[self._query]
-        windows = self._history.stored.in_order(self._query, self._length)
+        windows = self._history.stored.in_order(self._query, self._duration_ns)
         batches = (batch for window in windows for batch in window.rows.cast(plan.schema).to_batches())
         try:
-            with open(target, "wb", buffering=CHUNK) as sink:
-                write_results(batches, plan.schema, self._kind, sink, times=plan.times)
+            with open(target, "wb", buffering=CHUNK_BYTES) as sink:
+                write_results(batches, plan.schema, self._file_format, sink, times=plan.times)
         except BrokenPipeError:
             pass  # the browser has disconnected
         except sqlite3.Error as error:
             self._error = error
 
     def __iter__(self) -> Iterator[bytes]:
-        while chunk := os.read(self._source, CHUNK):
+        while chunk := os.read(self._source, CHUNK_BYTES):
             yield chunk
         self._thread.join()
         if self._error is not None:

@@ -154,16 +154,16 @@ class StoredWindows:
             last_id = page[-1].id
         return windows[::-1]
 
-    def in_order(self, query: str, length: int | None = None) -> Iterator[Window]:
+    def in_order(self, query: str, duration_ns: int | None = None) -> Iterator[Window]:
         """Yield the windows of a query in the order of their ends, with all stored rows. One of them is in memory.
 
-        `length`: only windows that end less than `length` ns before the newest window. All windows if it is None, or if
-        the query has no windows of time. A window that is deleted meanwhile is left out.
+        `duration_ns`: only windows that end less than `duration_ns` ns before the newest window. All windows if it is
+        None, or if the query has no windows of time. A window that is deleted meanwhile is left out.
         """
         where = "WHERE query = ?"
-        if length is not None:
+        if duration_ns is not None:
             where += " AND (last IS NULL OR last > (SELECT max(last) FROM windows WHERE query = ?) - ?)"
-        bounds: tuple[object, ...] = (query,) if length is None else (query, query, length)
+        bounds: tuple[object, ...] = (query,) if duration_ns is None else (query, query, duration_ns)
         with self._lock:
             ids = self._connection.execute(f"SELECT id FROM windows {where} ORDER BY last, id", bounds).fetchall()
         for (id_,) in ids:

@@ -31,7 +31,7 @@ MAX_PARTS = 64
 """Number of tables of stored rows that are joined to one: taking rows from many tables is slow."""
 
 Key = tuple[object, ...]
-Convert = Callable[[str, pa.Array], pa.Array]
+ColumnConverter = Callable[[str, pa.Array], pa.Array]
 Numbers = npt.NDArray[np.int64]
 
 
@@ -47,13 +47,13 @@ class RowChanges:
 class LastRows:
     """The last row of each key."""
 
-    def __init__(self, keys: Sequence[str], convert: Convert, max_keys: int = MAX_KEYS) -> None:
+    def __init__(self, keys: Sequence[str], convert: ColumnConverter, max_keys: int = MAX_KEYS) -> None:
         """Store no rows yet. `keys`: the columns of the key. The case of names is ignored.
 
         `convert` returns the values of a column in its type in queries: two texts may be the same time or address.
         """
         self._keys, self._convert, self._max_keys = tuple(keys), convert, max_keys
-        self._number_of: dict[Key, int] = {}
+        self._row_number_by_key: dict[Key, int] = {}
         self._parts: list[pa.Table] = []
         self.stored = 0
         """Number of stored rows, including those that are no longer the last of their key."""
@@ -71,14 +71,14 @@ class LastRows:
         next_row = self.stored
         for event, (old, new) in enumerate(zip(self._keys_of(before), new_keys, strict=True)):
             for key in dict.fromkeys(key for key in (old, new) if key is not None):
-                last = self._number_of.pop(key, None)
+                last = self._row_number_by_key.pop(key, None)
                 if last is not None:
                     changes.append((event, last, True))
             if new is not None:
-                self._number_of[new] = next_row
+                self._row_number_by_key[new] = next_row
                 changes.append((event, next_row, False))
                 next_row += 1
-        if len(self._number_of) > self._max_keys:
+        if len(self._row_number_by_key) > self._max_keys:
             raise ValueError(
                 f"got more than {self._max_keys:,} keys of rows that can be updated, expected fewer; use fewer keys, "
                 "or let the source send the whole old row in 'before' and remove (key) from the schema"
@@ -113,12 +113,12 @@ class LastRows:
 
     def _compact(self) -> None:
         """Remove rows that are not the last of their key, if these are most of the stored rows."""
-        if self.stored <= 2 * len(self._number_of) + MAX_KEYS // 16 and len(self._parts) <= MAX_PARTS:
+        if self.stored <= 2 * len(self._row_number_by_key) + MAX_KEYS // 16 and len(self._parts) <= MAX_PARTS:
             return
-        numbers = np.fromiter(self._number_of.values(), np.int64, len(self._number_of))
+        numbers = np.fromiter(self._row_number_by_key.values(), np.int64, len(self._row_number_by_key))
         last = pc.take(pa.concat_tables(self._parts), array_of(numbers)).combine_chunks()
         self._parts, self.stored = [last], len(numbers)
-        self._number_of = dict(zip(self._number_of, range(len(numbers)), strict=True))
+        self._row_number_by_key = dict(zip(self._row_number_by_key, range(len(numbers)), strict=True))
 
 
 def _with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -136,7 +136,7 @@ class Schedule:
             if isinstance(shard, StreamShard):
                 self._scans.append(shard.read_start)
             elif shard.reports_damage:
-                pieces = range(shard.distribution.scan.pieces)
+                pieces = range(shard.distribution.scan.piece_count)
                 self._scans.extend(partial(shard.distribution.walk, piece, progress) for piece in pieces)
         self._unscanned = len(self._scans)
         self._scanned = Event()

@@ -228,7 +228,7 @@ class BlockDistribution:
         self.newest = BEGINNING
         """Largest record time of the file, ns; BEGINNING without records."""
         self.damage: str | None = None
-        self._unscanned = self.scan.pieces
+        self._unscanned = self.scan.piece_count
         self._blocks_left: deque[Block] = deque()
         self._lock = Lock()
 

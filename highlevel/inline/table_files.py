@@ -95,7 +95,7 @@ class FileStream(Stream):
     """
 
     sources: tuple[Source, ...]
-    declared: tuple[FileColumn, ...]
+    declared_columns: tuple[FileColumn, ...]
     progress: list[Progress] = field(compare=False)
 
     @classmethod
@@ -103,13 +103,15 @@ class FileStream(Stream):
         cls,
         name: str,
         sources: Sequence[Source],
-        declared: Sequence[FileColumn],
+        declared_columns: Sequence[FileColumn],
         times: tuple[str, ...],
         progress: list[Progress],
     ) -> FileStream:
         """Return a stream with the columns of a schema. Nothing is opened."""
-        columns = tuple(Column(column.name, column.type, nullable=column.name not in times) for column in declared)
-        return cls(name, columns, times, tuple(sources), tuple(declared), progress)
+        columns = tuple(
+            Column(column.name, column.type, nullable=column.name not in times) for column in declared_columns
+        )
+        return cls(name, columns, times, tuple(sources), tuple(declared_columns), progress)
 
     def absolute(self) -> FileStream:
         """Return this stream with absolute paths."""
@@ -128,7 +130,7 @@ class FileStream(Stream):
 
     def band(self, time: str) -> int | None:
         """Return how much older than the newest row a value of a time column may be, in ns. None: no watermark."""
-        return next((column.band for column in self.declared if column.name == time), None)
+        return next((column.band for column in self.declared_columns if column.name == time), None)
 
     def node(self, time: str | None) -> Node:
         """Return the plan node that reads the rows, with the allowed disorder of its time column."""
@@ -142,28 +144,28 @@ class FileStream(Stream):
     @property
     def keys(self) -> list[str]:
         """The columns of the key."""
-        return [column.name for column in self.declared if column.is_key]
+        return [column.name for column in self.declared_columns if column.is_key]
 
     @property
     def _json_schema(self) -> pa.Schema:
         """The declared columns, with the types that their values have in JSON."""
-        return pa.schema([(column.name, JSON_TYPES.get(column.type, pa.string())) for column in self.declared])
+        return pa.schema([(column.name, JSON_TYPES.get(column.type, pa.string())) for column in self.declared_columns])
 
     def check(self) -> None:
         """Raise InputError for a source that cannot be opened, or without a declared column."""
         for source in self.sources:
             with open_source(source, self._json_schema) as opened:
-                self._positions(source, opened.names)
+                self._column_indexes(source, opened.names)
 
     def find_positions(self, names: Sequence[str]) -> list[int]:
         """Return the position of each declared column in `names`. Raises InputError for a missing column."""
-        return self._positions(pa.table({}), names)
+        return self._column_indexes(pa.table({}), names)
 
     def check_types(self, schema: pa.Schema) -> None:
         """Raise InputError for a column with another type. `schema` has the declared columns, in their order."""
         table = schema.empty_table()
-        for column, values in zip(self.declared, table.columns, strict=True):
-            self._values(table, column, pa.array([], values.type))
+        for column, values in zip(self.declared_columns, table.columns, strict=True):
+            self._convert_values(table, column, pa.array([], values.type))
 
     def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch, int]]:
         """Yield the rows of a leaf of this stream: the watermark before each batch, the batch, the watermark after."""
@@ -179,9 +181,9 @@ class FileStream(Stream):
 
     def summaries(self) -> Iterator[BatchSummary]:
         """Read only the time columns and the key, and yield a summary of each batch."""
-        needed = [column for column in self.declared if column.name in self.times or column.is_key]
-        columns = needed or self.declared[:1]
-        for position, rows, _ in replace(self, declared=tuple(columns)).rows():
+        needed = [column for column in self.declared_columns if column.name in self.times or column.is_key]
+        columns = needed or self.declared_columns[:1]
+        for position, rows, _ in replace(self, declared_columns=tuple(columns)).rows():
             bounds = {time: tuple(pc.min_max(rows[time]).as_py().values()) for time in self.times}
             yield BatchSummary(position, rows.num_rows, bounds)
 
@@ -208,16 +210,16 @@ class FileStream(Stream):
     def _parts(self, start: Position) -> Iterator[tuple[Position, pa.RecordBatch, int]]:
         """Yield batches of any size. Raises InputError for wrong values."""
         finished_bytes = sum(map(source_size, self.sources[: start.source]))
-        column_of = {column.name: column for column in self.declared}
+        column_of = {column.name: column for column in self.declared_columns}
 
         def convert_key(name: str, values: pa.Array) -> pa.Array:
-            return self._values(source, column_of[name], values)  # of the source that is being read
+            return self._convert_values(source, column_of[name], values)  # of the source that is being read
 
         last_rows = LastRows(self.keys, convert_key) if self.keys else None
         for number, source in enumerate(self.sources[start.source :], start.source):
             first = start if number == start.source else Position(number)
             with open_source(source, self._json_schema, last_rows) as opened:
-                positions = self._positions(source, opened.names)
+                positions = self._column_indexes(source, opened.names)
                 chunk, row = first.chunk, 0
                 for batch_chunk, batch in read_batches(source, opened, first.chunk):
                     chunk, row = batch_chunk, row if batch_chunk == chunk else 0
@@ -229,29 +231,33 @@ class FileStream(Stream):
                                 f"{source_name(source)}: got rows, expected events of Debezium, because the schema of "
                                 f"{self.name} has the key {', '.join(self.keys)}"
                             )
-                        pairs = zip(self.declared, positions, strict=True)
-                        arrays = [self._values(source, column, part.column(position)) for column, position in pairs]
-                        converted = pa.RecordBatch.from_arrays(arrays, [column.name for column in self.declared])
+                        pairs = zip(self.declared_columns, positions, strict=True)
+                        arrays = [
+                            self._convert_values(source, column, part.column(position)) for column, position in pairs
+                        ]
+                        converted = pa.RecordBatch.from_arrays(
+                            arrays, [column.name for column in self.declared_columns]
+                        )
                         bytes_read = finished_bytes + min(opened.position(), source_size(source))
                         yield Position(number, chunk, row + skipped), converted, bytes_read
                     row += batch.num_rows
             finished_bytes += source_size(source)
 
-    def _positions(self, source: Source, names: Sequence[str]) -> list[int]:
+    def _column_indexes(self, source: Source, names: Sequence[str]) -> list[int]:
         """Return the position of each declared column in a source. Raises InputError for a missing column."""
         position_of: dict[str, int] = {}
         for position, name in enumerate(names):
             position_of.setdefault(name.lower(), position)
-        for column in self.declared:
+        for column in self.declared_columns:
             if column.name.lower() not in position_of:
                 close = [names[position_of[key]] for key in get_close_matches(column.name.lower(), position_of)]
                 listed = ", ".join([*close, *(name for name in names if name not in close)])
                 raise InputError(
                     f"{source_name(source)}: no column {column.name} of {self.name}; the columns are: {listed}"
                 )
-        return [position_of[column.name.lower()] for column in self.declared]
+        return [position_of[column.name.lower()] for column in self.declared_columns]
 
-    def _values(self, source: Source, column: FileColumn, values: pa.Array) -> pa.Array:
+    def _convert_values(self, source: Source, column: FileColumn, values: pa.Array) -> pa.Array:
         """Convert the values of a column to its type in queries. Raises InputError for values that do not fit."""
         location = f"{source_name(source)}: column {column.name}"
         if pa.types.is_dictionary(values.type):

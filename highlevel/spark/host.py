@@ -27,7 +27,7 @@ from highlevel.spark.python_worker import run_task
 from highlevel.spark.reading import COUNTERS, ArrivalRow, make_batch
 from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from highlevel.spark.staged_results import ResultWriter, encode_written
-from highlevel.spark.state import PartState
+from highlevel.spark.state import PartitionState
 from lowlevel.punctuation import BEGINNING
 
 SPARK_SCHEMA = "part int, query int, payload binary"
@@ -117,7 +117,7 @@ class LevelTask:
         return self.assignment.fragments[query].last_level(self.assignment.ports[query][port].source)
 
     def _run_fragments(self, part: int, arrivals: list[Arrival]) -> Iterator[ArrivalRow]:
-        state = PartState(self._folder, part)
+        state = PartitionState(self._folder, part)
         snapshots = {}
         counts = []
         arrivals.sort(key=lambda arrival_: (arrival_.query, arrival_.port, arrival_.sequence))

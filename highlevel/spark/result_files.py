@@ -55,10 +55,10 @@ MAX_BATCHES = 64
 MAX_BYTES = 8 << 20
 """Size from which a file is complete. So an append writes less than this size again."""
 
-DELETED = "_deleted-until"
+DELETED_UNTIL_NAME = "_deleted-until"
 """Name of a file that contains the time of the newest row that was deleted. Changes up to this time are incomplete."""
 
-DELETED_BEFORE = "deleted-until"
+OLD_DELETED_UNTIL_NAME = "deleted-until"
 """The name of this file in folders of earlier versions. Programs such as Spark would read it as results."""
 
 
@@ -117,7 +117,7 @@ def write_results(
                 write_file(temporary, rows, batches)
         written[query] = [path for path, _, _ in files]
         if table.num_rows and keep is not None:
-            time = kept_by(table.schema)
+            time = retention_column(table.schema)
             newest = None if time is None else pc.max(table[time].cast(pa.int64())).as_py()
             if time is not None and newest is not None:  # `newest` is None if all lifetimes have no end
                 delete_old(folder, time, newest - keep, batch_id, (final_until or {}).get(query, END))
@@ -125,18 +125,18 @@ def write_results(
 
 
 def appended_files(
-    folder: Path, batch_id: int, table: pa.Table, part: int | None = None
+    folder: Path, batch_id: int, table: pa.Table, partition: int | None = None
 ) -> Iterator[tuple[Path, pa.Table, Batches]]:
     """Yield each file that will contain rows of a micro-batch: its path, all its rows, and its micro-batches.
 
-    `part`: the Spark partition that writes the rows, or None. The rows are appended to the newest file of this
+    `partition`: the Spark partition that writes the rows, or None. The rows are appended to the newest file of this
     partition. If that file is complete or has other columns, they begin a new file. They replace rows of the same
     micro-batch.
     """
     for date, positions in by_date(table):
         target = folder / date
         rows = table if len(positions) == table.num_rows else table.take(array_of(positions))
-        path, new = newest_file(target, part), [(batch_id, rows.num_rows)]
+        path, new = newest_file(target, partition), [(batch_id, rows.num_rows)]
         if path is not None and path.stat().st_size < MAX_BYTES:
             batches = [entry for entry in batches_of(path) if entry[0] < batch_id]
             if 0 < len(batches) < MAX_BATCHES and _columns(pq.read_schema(path)) == _columns(rows.schema):
@@ -144,7 +144,7 @@ def appended_files(
                 stored = stored.replace_schema_metadata(rows.schema.metadata)
                 yield path, pa.concat_tables([stored, rows]), [*batches, *new]
                 continue
-        yield target / file_name(batch_id, part), rows, new
+        yield target / file_name(batch_id, partition), rows, new
 
 
 def _columns(schema: pa.Schema) -> tuple[pa.Schema, bytes | None]:
@@ -168,7 +168,7 @@ def discard_batches(folder: Path, batch_id: int, kept_files: Collection[Path] = 
                 write_file(temporary, rows, kept)
 
 
-def kept_by(schema: pa.Schema) -> str | None:
+def retention_column(schema: pa.Schema) -> str | None:
     """Return the time column that decides when stored rows are deleted; None if they are never deleted."""
     time = date_column(schema) or time_of(schema)
     is_time = time in schema.names and (time == WINDOW_END or pa.types.is_timestamp(schema.field(time).type))
@@ -187,7 +187,7 @@ def delete_old(folder: Path, time: str, bound: int, batch_id: int, final_until: 
             return
         if batches_of(path)[-1][0] >= batch_id:
             continue
-        replace_file(folder / DELETED, str(max(end, deleted_until(folder))).encode())
+        replace_file(folder / DELETED_UNTIL_NAME, str(max(end, deleted_until(folder))).encode())
         path.unlink(missing_ok=True)
         if path.parent != folder and not any(path.parent.iterdir()):
             path.parent.rmdir()
@@ -196,7 +196,7 @@ def delete_old(folder: Path, time: str, bound: int, batch_id: int, final_until: 
 def deleted_until(folder: Path) -> int:
     """Return the time (ns) of the newest row that was deleted; BEGINNING if no rows were deleted."""
     try:
-        return int((folder / DELETED).read_text("ascii"))
+        return int((folder / DELETED_UNTIL_NAME).read_text("ascii"))
     except FileNotFoundError:
         return BEGINNING
 
@@ -218,10 +218,10 @@ def read_batch(output: Path, plan: Plan, batch_id: int) -> pa.Table | None:
     return pa.concat_tables(tables) if tables else None
 
 
-def read_newest_batch(output: Path, plan: Plan, last: int) -> Iterator[pa.Table]:
-    """Yield, file by file, the rows of the newest micro-batch that has results and is not after `last`."""
-    files = newest_files(query_folder(output, plan.name), until=last)
-    numbers = [number for path in files for number, _ in batches_of(path) if number <= last]
+def read_newest_batch(output: Path, plan: Plan, last_batch_id: int) -> Iterator[pa.Table]:
+    """Yield, file by file, the rows of the newest micro-batch that has results and is not after `last_batch_id`."""
+    files = newest_files(query_folder(output, plan.name), until=last_batch_id)
+    numbers = [number for path in files for number, _ in batches_of(path) if number <= last_batch_id]
     if numbers:
         yield from tables_of_batch(output, plan, max(numbers))
 
@@ -295,8 +295,8 @@ def move_to_dates(output: Path, aside: Path) -> None:
     continues.
     """
     for folder in output.glob("*/"):
-        if (folder / DELETED_BEFORE).exists():
-            (folder / DELETED_BEFORE).rename(folder / DELETED)
+        if (folder / OLD_DELETED_UNTIL_NAME).exists():
+            (folder / OLD_DELETED_UNTIL_NAME).rename(folder / DELETED_UNTIL_NAME)
         for path in folder.glob("part-*.parquet"):
             if date_column(pq.read_schema(path)) is not None:
                 make_private_folder(aside / folder.name)

@@ -20,7 +20,7 @@ from highlevel.spark.checked_files import REMEDY, read_document
 from highlevel.spark.checkpoint import check_checkpoint
 from highlevel.spark.errors import FolderError
 from highlevel.spark.run_identity import RunIdentity, read_identity
-from highlevel.spark.state import PartState
+from highlevel.spark.state import PartitionState
 from highlevel.spark.totals import Totals, TotalsFiles
 
 
@@ -108,7 +108,7 @@ def verify(folder: Path) -> Iterator[tuple[Path, str | None]]:
 def _load_state(part: Path, batch: int) -> None:
     manifest = part / f"{batch}.json"
     keys = dict.fromkeys(read_document(manifest), False) if manifest.exists() else {"0.0": False}
-    PartState(part.parent, int(part.name)).load(batch, keys)
+    PartitionState(part.parent, int(part.name)).load(batch, keys)
 
 
 def _read_rows(path: Path) -> None:

@@ -38,7 +38,7 @@ from highlevel.results.user_types import readable
 from highlevel.spark.errors import FolderError
 from highlevel.spark.estimates import ESTIMATED, mark_estimates, overlap_mask
 from highlevel.spark.packing import pack, unpack
-from highlevel.spark.result_files import appended_files, delete_old, kept_by, largest_time
+from highlevel.spark.result_files import appended_files, delete_old, largest_time, retention_column
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.integer_ranges import Ranges
@@ -130,7 +130,7 @@ def commit_files(
                 _mark_estimates(source, file.start, sampled[query])
             make_private_folder(target.parent)
             source.replace(target)
-            time = None if keep is None else kept_by(pq.read_schema(target))
+            time = None if keep is None else retention_column(pq.read_schema(target))
             if keep is not None and time is not None and (newest := largest_time(target, time)) != END:
                 delete_old(query_folder(writer.output, query), time, newest - keep, writer.batch_id)
 

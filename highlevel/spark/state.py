@@ -109,25 +109,25 @@ FileEntry = dict[str, Any]
 """An entry for a file in a manifest: its name, its length in bytes and its checksum."""
 
 
-class PartState:
+class PartitionState:
     """The state of one operator partition of a run."""
 
-    def __init__(self, folder: Path, part: int) -> None:
+    def __init__(self, folder: Path, partition: int) -> None:
         """`folder` is the folder of the state of all partitions."""
-        self.folder = folder / str(part)
+        self.folder = folder / str(partition)
         self.loaded_files: dict[tuple[str, str], list[tuple[FileEntry, tuple[int, ...]]]] = {}
         """For each loaded table: its files, each with the memory addresses of its values."""
 
-    def load(self, batch_id: int, keys: Mapping[str, bool]) -> dict[str, dict[str, pa.Table]]:
+    def load(self, batch_id: int, is_new_by_key: Mapping[str, bool]) -> dict[str, dict[str, pa.Table]]:
         """Return the tables of each key after micro-batch `batch_id`. Before the first micro-batch there are none.
 
-        The value of a key in `keys` is True if its query begins after `batch_id`, so that it has no tables yet. Tables
-        of keys that are not in `keys` are ignored, because their queries were removed. Raises FolderError if the
-        version is missing or damaged.
+        The value of a key in `is_new_by_key` is True if its query begins after `batch_id`, so that it has no tables
+        yet. Tables of keys that are not in `is_new_by_key` are ignored, because their queries were removed. Raises
+        FolderError if the version is missing or damaged.
         """
-        stored_keys = [key for key, is_new in keys.items() if not is_new]
+        stored_keys = [key for key, is_new in is_new_by_key.items() if not is_new]
         if batch_id < 0 or not stored_keys:
-            return {key: {} for key in keys}
+            return {key: {} for key in is_new_by_key}
         path = self._manifest_path(batch_id)
         try:
             manifest = read_document(path)
@@ -142,11 +142,11 @@ class PartState:
                 f"{REMEDY}"
             )
         try:
-            return {key: {} if is_new else self._read_query(key, manifest[key]) for key, is_new in keys.items()}
+            return {key: {} if is_new else self._read_key(key, manifest[key]) for key, is_new in is_new_by_key.items()}
         except FileNotFoundError as error:
             raise FolderError(f"{error.filename}: missing, but {path} names it; {REMEDY}") from None
 
-    def _read_query(self, key: str, entry: dict[str, Any]) -> dict[str, pa.Table]:
+    def _read_key(self, key: str, entry: dict[str, Any]) -> dict[str, pa.Table]:
         tables: dict[str, pa.Table] = {}
         for name, file_entries in entry["files"].items():
             # In format 7 a table has one file.
@@ -182,11 +182,11 @@ class PartState:
     def save(self, batch_id: int, snapshots: Mapping[str, Tables]) -> None:
         """Write version `batch_id`. Then remove the files that none of the kept versions needs."""
         make_private_folder(self.folder)
-        manifest = {key: self._write_query(batch_id, key, tables) for key, tables in snapshots.items()}
+        manifest = {key: self._write_key(batch_id, key, tables) for key, tables in snapshots.items()}
         write_document(self._manifest_path(batch_id), manifest)
         self._remove_old(batch_id)
 
-    def _write_query(self, batch_id: int, key: str, tables: Tables) -> dict[str, Any]:
+    def _write_key(self, batch_id: int, key: str, tables: Tables) -> dict[str, Any]:
         file_entries, small_tables = {}, {}
         for name, table in tables.items():
             kept_entries, rest = self._divide_table(key, name, table)

@@ -32,7 +32,7 @@ from highlevel.spark.errors import FolderError
 from highlevel.spark.fragment_task import FragmentTask
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.operator_part import compute_parts
-from highlevel.spark.state import PartState
+from highlevel.spark.state import PartitionState
 from lowlevel.expressions.tree import Column
 
 DIVISIBLE = (SlidingAggregate, SessionAggregate)
@@ -78,7 +78,7 @@ def divide_state(folder: Path, assignment: InputAssignment, old_partition_count:
         return
     state_keys = {query: FragmentTask(assignment, query, 0, 0).state_key for query in queries}
     is_new = dict.fromkeys(state_keys.values(), False)
-    old_states = [PartState(folder / "state", part).load(batch_id, is_new) for part in range(old_partition_count)]
+    old_states = [PartitionState(folder / "state", part).load(batch_id, is_new) for part in range(old_partition_count)]
     new_states: list[dict[str, Tables]] = [{} for _ in range(assignment.partitions)]
     for query, state_key in state_keys.items():
         new = _divide_query([state[state_key] for state in old_states], keys[query], assignment.partitions, folder)
@@ -87,7 +87,7 @@ def divide_state(folder: Path, assignment: InputAssignment, old_partition_count:
     unfinished = folder / "state of new partitions"
     shutil.rmtree(unfinished, ignore_errors=True)
     for part, state in enumerate(new_states):
-        PartState(unfinished, part).save(batch_id, state)
+        PartitionState(unfinished, part).save(batch_id, state)
     (folder / "state").rename(old_state_folder(folder, old_partition_count))
     unfinished.rename(folder / "state")
 

@@ -136,7 +136,7 @@ def read_table(assignment: InputAssignment, input_number: int) -> Iterator[list[
 
 def digest_table(stream: FileStream) -> str:
     """Return a digest of the files of an input, and of its columns, because they decide how the files are read."""
-    digest = hashlib.blake2b(repr(stream.declared).encode(), digest_size=16)
+    digest = hashlib.blake2b(repr(stream.declared_columns).encode(), digest_size=16)
     for path in stream.paths:
         with path.open("rb") as file:
             while chunk := file.read(CHUNK_BYTES):

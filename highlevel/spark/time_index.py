@@ -36,12 +36,12 @@ MIN_INDEXED_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The records in the bytes `[start, end)`, with times from `least` to `most` in ns."""
+    """The records in the bytes `[start, end)`, with times from `min_ts` to `max_ts` in ns."""
 
     start: int
     end: int
-    least: int
-    most: int
+    min_ts: int
+    max_ts: int
 
 
 def index_folder(path: Path) -> Path:
@@ -70,19 +70,19 @@ class PieceCollector:
         piece = Piece(block.start, block.end, block.min_ts, block.max_ts)
         if self.pieces and self.pieces[-1].end - self.pieces[-1].start < PIECE_BYTES:
             last = self.pieces.pop()
-            piece = Piece(last.start, piece.end, min(last.least, piece.least), max(last.most, piece.most))
+            piece = Piece(last.start, piece.end, min(last.min_ts, piece.min_ts), max(last.max_ts, piece.max_ts))
         self.pieces.append(piece)
 
-    def write(self, folder: Path, walked: ByteRange) -> None:
-        """Write the pieces of the range `walked`, which has no damage.
+    def write(self, folder: Path, byte_range: ByteRange) -> None:
+        """Write the pieces of the range `byte_range`, which has no damage.
 
         Do nothing if there are none, or if writing fails.
         """
         if not self.pieces:
             return  # no record begins in this range: the next range begins at its guessed start, and writes the file
-        numbers = [[piece.start, piece.end, piece.least, piece.most] for piece in self.pieces]
+        numbers = [[piece.start, piece.end, piece.min_ts, piece.max_ts] for piece in self.pieces]
         with contextlib.suppress(OSError, UnsafeFolderError):
-            write_document(folder / f"{walked.start}.json", {"end": walked.end, "pieces": numbers})
+            write_document(folder / f"{byte_range.start}.json", {"end": byte_range.end, "pieces": numbers})
 
 
 def read_index(folder: Path, first_record: int, size: int) -> list[Piece] | None:
@@ -102,14 +102,14 @@ def read_index(folder: Path, first_record: int, size: int) -> list[Piece] | None
     return pieces if position == size else None
 
 
-def select_ranges(pieces: Sequence[Piece], least: int, most: int, count: int) -> list[tuple[int, int]]:
-    """Return about `count` byte ranges that contain all records with times from `least` to `most`, ns.
+def select_ranges(pieces: Sequence[Piece], min_ts: int, max_ts: int, count: int) -> list[tuple[int, int]]:
+    """Return about `count` byte ranges that contain all records with times from `min_ts` to `max_ts`, ns.
 
     >>> pieces = [Piece(24, 100, 0, 9), Piece(100, 200, 10, 19), Piece(200, 300, 15, 29), Piece(300, 400, 30, 39)]
     >>> select_ranges(pieces, 12, 16, 1), select_ranges(pieces, 40, 50, 1)
     ([(100, 300)], [])
     """
-    chosen = [piece for piece in pieces if piece.most >= least and piece.least <= most]
+    chosen = [piece for piece in pieces if piece.max_ts >= min_ts and piece.min_ts <= max_ts]
     target = sum(piece.end - piece.start for piece in chosen) / max(1, count)
     ranges: list[tuple[int, int]] = []
     for piece in chosen:

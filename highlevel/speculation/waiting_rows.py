@@ -26,12 +26,12 @@ Times = npt.NDArray[np.int64]
 class Run:
     """Rows and their times, in ascending order.
 
-    `length`: number of rows that use memory, including rows already taken.
+    `allocated_rows`: number of rows that use memory, including rows already taken.
     """
 
     rows: pa.Table
     times: Times
-    length: int
+    allocated_rows: int
 
 
 class WaitingRows:
@@ -54,7 +54,7 @@ class WaitingRows:
     @property
     def nbytes(self) -> int:
         """Memory in bytes of the waiting rows and their times, and of taken rows that are not freed yet."""
-        return sum((run.rows.nbytes + run.times.nbytes) * run.length // len(run.times) for run in self._runs)
+        return sum((run.rows.nbytes + run.times.nbytes) * run.allocated_rows // len(run.times) for run in self._runs)
 
     @property
     def times(self) -> Times:
@@ -100,8 +100,8 @@ def _without_first(run: Run, count: int) -> Run:
     A slice keeps all memory, so the remaining rows are copied when they are at most half of it.
     """
     rows, times = run.rows.slice(count), run.times[count:]
-    if 2 * len(times) > run.length:
-        return Run(rows, times, run.length)
+    if 2 * len(times) > run.allocated_rows:
+        return Run(rows, times, run.allocated_rows)
     return Run(rows.take(_range(len(times))), times.copy(), len(times))
 
 

@@ -192,7 +192,7 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             before, after = evaluate(left, columns), evaluate(right, columns)
             assert isinstance(before, TextVector)
             assert isinstance(after, TextVector)
-            return text_casts.join(before, after)
+            return text_casts.concatenate(before, after)
         case ParsedText(operand, kind):
             from lowlevel.expressions import text_casts
 

@@ -30,7 +30,7 @@ Mask = npt.NDArray[np.bool_]
 Halves = npt.NDArray[np.uint64]
 
 
-class Values:
+class SortedNumbers:
     """A sorted list of numbers."""
 
     def __init__(self, values: Iterable[Any]) -> None:
@@ -102,7 +102,7 @@ class _IdentityKey:
         return isinstance(other, _IdentityKey) and self.constants is other.constants
 
 
-def cached_values(literals: tuple[Literal, ...]) -> Values:
+def cached_values(literals: tuple[Literal, ...]) -> SortedNumbers:
     """Return the sorted list of literals of one type of numbers."""
     return _values(_IdentityKey(literals))
 
@@ -123,8 +123,8 @@ def _texts(key: _IdentityKey) -> frozenset[str]:
 
 
 @lru_cache(CACHED_LISTS)
-def _values(key: _IdentityKey) -> Values:
-    return Values(literal.value for literal in key.constants)
+def _values(key: _IdentityKey) -> SortedNumbers:
+    return SortedNumbers(literal.value for literal in key.constants)
 
 
 @lru_cache(CACHED_LISTS)

@@ -21,14 +21,14 @@ _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(inf|infinity)|nan"
 _BOOLEANS = {"true": True, "t": True, "1": True, "yes": True, "false": False, "f": False, "0": False, "no": False}
 _MAC = r"[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}"
 
-LIMIT = 2**63
+INT64_LIMIT = 2**63
 """Smallest positive integer that does not fit into 64 bits."""
 
 
 def write_texts(vector: AnyVector, kind: Type) -> TextVector:
     """Return the values of type `kind` as texts. Each distinct value is written once."""
     if isinstance(vector, AddressVector):
-        return _spell_addresses(vector)
+        return _write_addresses(vector)
     assert isinstance(vector, Vector)
     data = vector.data if vector.valid is None else np.where(vector.valid, vector.data, 0)
     distinct, indexes = np.unique(data, return_inverse=True)
@@ -44,7 +44,7 @@ def _write_times(times: np.ndarray) -> list[str]:
     return texts
 
 
-def _spell_addresses(vector: AddressVector) -> TextVector:
+def _write_addresses(vector: AddressVector) -> TextVector:
     from lowlevel.expressions.arrow import arrow_column, to_text
 
     encoded = arrow_column(vector, vector.low.size, Type.ADDRESS).dictionary_encode()
@@ -59,29 +59,29 @@ def _texts(values: list[str], indexes: np.ndarray, valid: Mask | None) -> TextVe
     return TextVector(np.asarray(ids[indexes]), names.texts or [""], valid)
 
 
-def join(left: TextVector, right: TextVector) -> TextVector:
+def concatenate(left: TextVector, right: TextVector) -> TextVector:
     """Return the texts of both columns, row by row, as one text. Each distinct pair is joined once."""
     valid = right.valid if left.valid is None else left.valid if right.valid is None else left.valid & right.valid
-    one, other = np.broadcast_arrays(_known_ids(left), _known_ids(right))
+    one, other = np.broadcast_arrays(_ids_or_zero(left), _ids_or_zero(right))
     width = max(1, len(right.names))
     pairs, indexes = np.unique(one * width + other, return_inverse=True)
-    values = [_name(left, pair // width) + _name(right, pair % width) for pair in pairs.tolist()]
+    values = [_text_of(left, pair // width) + _text_of(right, pair % width) for pair in pairs.tolist()]
     return _texts(values, indexes.reshape(one.shape), valid)
 
 
-def _known_ids(texts: TextVector) -> np.ndarray:
+def _ids_or_zero(texts: TextVector) -> np.ndarray:
     return texts.ids if texts.valid is None else np.where(texts.valid, texts.ids, 0)
 
 
-def _name(texts: TextVector, text_id: int) -> str:
+def _text_of(texts: TextVector, text_id: int) -> str:
     return texts.names[text_id] if texts.names else ""
 
 
 def read_texts(texts: TextVector, kind: Type) -> Vector | AddressVector:
     """Return the values of texts as type `kind`. Each distinct text is read once."""
-    distinct, indexes = np.unique(_known_ids(texts), return_inverse=True)
+    distinct, indexes = np.unique(_ids_or_zero(texts), return_inverse=True)
     read = _READERS[kind]
-    values = [read(_name(texts, text_id).strip()) for text_id in distinct.tolist()]
+    values = [read(_text_of(texts, text_id).strip()) for text_id in distinct.tolist()]
     indexes = indexes.reshape(texts.ids.shape)
     known = np.array([value is not None for value in values])[indexes]
     valid = known if texts.valid is None else known & texts.valid
@@ -101,10 +101,10 @@ def _read_integer(text: str) -> int | None:
         number = int(text)
     else:
         real = _read_float(text)
-        if real is None or not abs(real) < LIMIT:
+        if real is None or not abs(real) < INT64_LIMIT:
             return None
         number = round(real)
-    return number if -LIMIT <= number < LIMIT else None
+    return number if -INT64_LIMIT <= number < INT64_LIMIT else None
 
 
 def _read_float(text: str) -> float | None:

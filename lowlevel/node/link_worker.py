@@ -25,7 +25,7 @@ from capture.files.blocks import BLOCK_RECORDS, TRUNCATIONS, Block
 from capture.files.capture import AnyCapture, Capture
 from capture.files.decompressed import CUT_IN_COMPRESSION
 from capture.files.followed import FollowedCapture
-from capture.files.positions import FilePosition, add_waiting_sets, blocks_after, count_waiting_sets, positions
+from capture.files.positions import FilePosition, add_waiting_sets, blocks_after, count_waiting_sets, initial_position
 from capture.files.stream import StreamedCapture, blocks_until_stopped
 from capture.flows.waiting_sets import NODE_RESTARTED
 from capture.interface_path import is_interface
@@ -114,9 +114,9 @@ class LinkWorker:
         self.plans = [plan for _, plan in plans]
         self.spool = spool
         self.clock = clock
-        self.positions = positions(capture)
-        if self.positions is not None and spool.position is not None:
-            self.positions.resume(spool.position)
+        self.position = initial_position(capture)
+        if self.position is not None and spool.position is not None:
+            self.position.resume(spool.position)
         self.lost_sets = 0 if spool.position is None else count_waiting_sets(spool.position)
         """Number of sets of flow records that were lost: they waited for a template when the last node ended."""
         self.shedding = Shedding()
@@ -161,7 +161,7 @@ class LinkWorker:
     def _blocks(self, stopping: Callable[[], bool]) -> Generator[Block | None, None, None]:
         """Yield blocks, and None for an empty poll. Set `has_ended` if the input has ended without a stop request."""
         if isinstance(self.capture, Capture):
-            records_read = self.positions.records if isinstance(self.positions, FilePosition) else 0
+            records_read = self.position.records if isinstance(self.position, FilePosition) else 0
             blocks, damage = blocks_after(self.capture, records_read)
             for block in blocks:
                 if stopping():
@@ -174,7 +174,7 @@ class LinkWorker:
             self.damage = self.capture.damage
         # A corrupt record in a pipe is a failure and not the end, because the writer may continue.
         is_corrupt = self.damage not in (None, *TRUNCATIONS, CUT_IN_COMPRESSION)
-        if is_corrupt and self.positions is None and not is_interface(self.capture.path):
+        if is_corrupt and self.position is None and not is_interface(self.capture.path):
             raise InputError(f"{self.damage_text}; later records cannot be read: start the stream again")
         # An interface that disappeared may come back.
         self.has_ended = not stopping() and not is_interface(self.capture.path)
@@ -186,7 +186,7 @@ class LinkWorker:
         if is_empty_poll or block is not None:
             self._poll_time = now
         self._write_to_spool(())
-        if self.positions is None:
+        if self.position is None:
             if self.waiting_items:
                 self.pressure.restart_mean()
             else:
@@ -194,12 +194,12 @@ class LinkWorker:
         if block is None:
             if is_empty_poll and not self.waiting_items:
                 self._write_to_spool(self.node.tick(last_poll_time))
-        elif self.positions is not None:
+        elif self.position is not None:
             self._retry_waiting(stopping)
             self._has_skipped |= bool(self.waiting_items)
             if not self._has_skipped:
                 self._process_block(block)
-                self.positions.advance(block)
+                self.position.advance(block)
         elif not self.waiting_items and self.shedding.select_block(block.records):
             self._process_block(block)
         else:
@@ -210,7 +210,7 @@ class LinkWorker:
             self._last_release = now
             self._write_to_spool(self.node.release())
         self.spool.tick(now)
-        if self.positions is not None and self.spool.due and not self._has_skipped:
+        if self.position is not None and self.spool.due and not self._has_skipped:
             self._end_segment()
         self._refresh_counters(now)
 
@@ -298,13 +298,13 @@ class LinkWorker:
 
         Returns False if the spool has no room. Then a later segment stores a later position.
         """
-        assert self.positions is not None, "the input cannot be read again, so it has no position"
+        assert self.position is not None, "the input cannot be read again, so it has no position"
         self._write_to_spool(self.node.flush())
         if self.waiting_items:
             return False
         self._update_counters()
         try:
-            self.spool.cut(add_waiting_sets(self.positions.text(), self.node.sets_waiting))
+            self.spool.cut(add_waiting_sets(self.position.text(), self.node.sets_waiting))
         except SpoolFullError:
             return False
         return True
@@ -315,7 +315,7 @@ class LinkWorker:
         Items without room are shed. If the input can be read again, the next node computes them again.
         """
         self._retry_waiting(stopping)
-        if self.positions is None:
+        if self.position is None:
             while self.waiting_items:
                 self.spool.shed(*self.waiting_items.popleft())
         elif self.waiting_items or self._has_skipped or not (self.has_ended or self._end_segment()):
@@ -328,8 +328,8 @@ class LinkWorker:
     def damage_text(self) -> str:
         """A sentence about the damage at the end of the input."""
         records = self.node.records + sum(self.shedding.skipped_records.values())
-        if isinstance(self.positions, FilePosition):
-            records = self.positions.records  # includes the records of earlier nodes
+        if isinstance(self.position, FilePosition):
+            records = self.position.records  # includes the records of earlier nodes
         return f"{self.capture.path}: {(self.damage or '').replace('_', ' ')}, after {records:,} whole records"
 
     @property

@@ -197,7 +197,7 @@ class Node:
                 feeder = tables[shared.feeder].reducer
                 assert isinstance(feeder, QueryTables)
                 assert isinstance(reducer, QueryTables)
-                feeder.feed(reducer)
+                feeder.forward_entries_to(reducer)
             tables.append(SharedTable(shared, reducer))
         share_conditions(table.reducer for table in tables)
         table_by_plan = {sharer.index: table for table in tables for sharer in table.shared.sharers}

@@ -63,7 +63,7 @@ class QueryTables:
         if budget is not None and flushing.policy is not Policy.AT_ONCE:
             raise ValueError(f"got a budget with the flush policy {flushing.policy}, expected {Policy.AT_ONCE}")
         self.budget = budget
-        self._counts: dict[Versions, tuple[int, int]] = {}  # rows since a table's check, evictions before it
+        self._size_checks: dict[Versions, tuple[int, int]] = {}  # rows since a table's check, evictions before it
         self.link = link
         self.plan = plan
         self.slots = slots
@@ -75,15 +75,15 @@ class QueryTables:
         self.where = None if plan.where is None else Condition(plan.where)
         self.spreader = Spreader(plan.pane, plan.origin, capacity) if plan.spread else None
         self.addresses = [key.expression for key in plan.keys if key.expression.type is Type.ADDRESS]
-        self.has_address_columns = all(isinstance(expression, Column) for expression in self.addresses)
+        self.address_keys_are_columns = all(isinstance(expression, Column) for expression in self.addresses)
         self.has_only_columns = has_only_columns(plan)
         self.calls_user = plan.calls_user
         self.oldest_pane = INT_MAX  # lower bound of the panes of all entries, with AT_ONCE
         self.max_open_pane = INT_MAX  # the latest pane that a row can open
-        self.last_flush = INT_MIN, INT_MIN  # current pane and smallest remaining pane at the last gradual flush
+        self.last_flushed_panes = INT_MIN, INT_MIN  # current pane and smallest remaining pane at the last gradual flush
         self.watermark = BEGINNING  # watermark of the partials
-        self.is_fed = False  # entries of another query's tables update these tables, instead of rows
-        self.fed_tables: list[QueryTables] = []  # the tables that the entries of these tables update
+        self.receives_entries = False  # entries of another query's tables update these tables, instead of rows
+        self.receiving_tables: list[QueryTables] = []  # the tables that the entries of these tables update
         self.projections: dict[Versions, Projection] = {}  # by the IP versions of the entries that arrive
         self.entry_panes = np.empty(0, np.int64)  # panes of the entries that arrive
         self.waiting_partials: list[pa.RecordBatch] = []  # partials that the next call returns
@@ -93,7 +93,7 @@ class QueryTables:
     @property
     def bytes(self) -> int:
         """Memory in bytes of the tables so far, and of the buffers for rows and entries."""
-        spread = 0 if self.spreader is None or self.is_fed else self.spreader.buffers.nbytes
+        spread = 0 if self.spreader is None or self.receives_entries else self.spreader.buffers.nbytes
         return spread + self.entry_panes.nbytes + sum(table.bytes for _, table in self.tables.values())
 
     @property
@@ -101,7 +101,7 @@ class QueryTables:
         """The sums of the counters of the tables so far."""
         return add_tallies(table.tally for _, table in self.tables.values())
 
-    def feed(self, other: QueryTables) -> None:
+    def forward_entries_to(self, other: QueryTables) -> None:
         """Update the tables of `other` with the entries that leave these tables.
 
         From then on `other.add` only counts the accepted and the filtered rows.
@@ -114,9 +114,9 @@ class QueryTables:
                 f"got the flush policies {self.flushing.policy} and {other.flushing.policy}, expected {Policy.AT_ONCE} "
                 "for both: with gradual flushes, entries would stay twice as long"
             )
-        other.is_fed = True
+        other.receives_entries = True
         other.spreader = self.spreader
-        self.fed_tables.append(other)
+        self.receiving_tables.append(other)
 
     def add(self, rows: Rows, newest: int = END) -> Iterable[pa.RecordBatch]:
         """Add rows. Return partials: the evicted entries that do not fit into the buffer.
@@ -136,7 +136,7 @@ class QueryTables:
         accepted = count if chosen is None else int(np.count_nonzero(chosen))
         self.accepted += accepted
         self.filtered += count - accepted
-        if accepted == 0 or self.is_fed:
+        if accepted == 0 or self.receives_entries:
             return self._take_waiting()
         if self.spreader is not None:
             return self._add_pieces(self.spreader, rows, chosen)
@@ -173,7 +173,7 @@ class QueryTables:
 
     def _split_by_versions(self, columns: Columns, chosen: Mask | None) -> Iterator[tuple[Versions, Mask | None]]:
         """Yield each occurring tuple of IP versions of the address keys, and the chosen rows with these versions."""
-        if self.has_address_columns and isinstance(columns, BufferColumns) and columns.only_ipv4:
+        if self.address_keys_are_columns and isinstance(columns, BufferColumns) and columns.only_ipv4:
             yield (4,) * len(self.addresses), chosen
             return
         version_columns = []
@@ -209,7 +209,7 @@ class QueryTables:
         if versions not in self.tables:
             layout = KeyLayout(self.plan.keys, versions)
             # A table that receives entries has its full size at once, because `add_entries` does not let it grow.
-            slots = self.slots if self.budget is None or self.is_fed else min(self.slots, INITIAL_SLOTS)
+            slots = self.slots if self.budget is None or self.receives_entries else min(self.slots, INITIAL_SLOTS)
             table = self._make_table(layout, slots)
             while self.budget is not None and slots > MIN_SLOTS and not self.budget.fits_new(table):
                 slots //= 2
@@ -219,7 +219,7 @@ class QueryTables:
 
     def _make_table(self, layout: KeyLayout, slots: int) -> Table:
         table = make_table(layout.words, self.plan.subaggregates, slots, self.capacity, self.flushing)
-        if self.is_fed:
+        if self.receives_entries:
             table.accept_entries()
         return table
 
@@ -240,13 +240,13 @@ class QueryTables:
         if GROWTH * table.entry_count > slots and slots < self.slots:
             self._grow(versions, layout, table, min(GROWTH, self.slots // slots))
             return
-        rows, evicted_before = self._counts.get(versions, (0, 0))
+        rows, evicted_before = self._size_checks.get(versions, (0, 0))
         rows += row_count
         if rows < slots:
-            self._counts[versions] = rows, evicted_before
+            self._size_checks[versions] = rows, evicted_before
             return
         evicted = table.evicted_count
-        self._counts[versions] = 0, evicted
+        self._size_checks[versions] = 0, evicted
         if (evicted - evicted_before) > rows * EVICTIONS_PER_ROW and 2 * slots <= MAX_SLOTS:
             self._grow(versions, layout, table, 2)
 
@@ -262,15 +262,18 @@ class QueryTables:
         self.projections.clear()  # they refer to the old table
         self._use_table(versions, layout, larger)
 
-    def add_entries(self, finer: LowLevelPlan, layout: KeyLayout, entries: npt.NDArray[np.int64]) -> None:
-        """Add entries of a finer table. The partials of evicted entries wait until the next `add` or `complete`."""
+    def add_entries(self, source_plan: LowLevelPlan, layout: KeyLayout, entries: npt.NDArray[np.int64]) -> None:
+        """Add entries of a table with `source_plan`, whose groups are finer.
+
+        The partials of evicted entries wait until the next `add` or `complete`.
+        """
         versions = tuple(layout.versions)
         if versions not in self.projections:
             version_of = {key.expression: version for key, version in zip(layout.keys, versions, strict=True)}
             own_layout, table = self._table_for(tuple(version_of[expression] for expression in self.addresses))
             if len(self.entry_panes) == 0:
                 self.entry_panes = np.empty(self.capacity, np.int64)
-            self.projections[versions] = Projection(finer, layout, self.plan, own_layout, table)
+            self.projections[versions] = Projection(source_plan, layout, self.plan, own_layout, table)
         projection = self.projections[versions]
         own_layout, table = projection.rows, projection.table
         for begin in range(0, len(entries), table.capacity):
@@ -336,9 +339,9 @@ class QueryTables:
                 yield from self._to_partials(layout, table, table.take_evicted())
             table.advance(current, pane if idle else INT_MIN)
         state = current, min(pane, self._smallest_pane)
-        if state == self.last_flush and not idle:
+        if state == self.last_flushed_panes and not idle:
             return
-        self.last_flush = state
+        self.last_flushed_panes = state
         for layout, table in self._flushing_tables():
             yield from self._to_partials(layout, table, table.take_evicted())
 
@@ -353,10 +356,10 @@ class QueryTables:
         return min((table.smallest_pane for _, table in self._flushing_tables()), default=INT_MAX)
 
     def _to_partials(self, layout: KeyLayout, table: Table, entries: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-        """Convert entries of a table into one batch of partials. Update the fed tables with the entries."""
+        """Convert entries of a table into one batch of partials. Update the receiving tables with the entries."""
         if len(entries) == 0:
             return
-        for other in self.fed_tables:
+        for other in self.receiving_tables:
             other.add_entries(self.plan, layout, entries)
         first = 1 + table.key_words
         end = first + len(self.plan.subaggregates)

@@ -389,7 +389,7 @@ def _ipv6_prefix(text: str, place: str) -> tuple[int, int, int]:
 def _sort_distinct(prefixes: Prefixes, lines: Numbers, names: tuple[str, ...]) -> Prefixes:
     """Return the prefixes sorted and without duplicates. Raises WatchlistError for a prefix with two labels."""
     ordered, order = prefixes.sorted()
-    repeats = ordered.repeated()
+    repeats = ordered.repeat_indexes()
     differing = repeats[ordered.labels[repeats] != ordered.labels[repeats - 1]]
     if len(differing):
         pair = differing[0] - 1, differing[0]

@@ -34,7 +34,7 @@ class History:
         count = 0
         for prefixes in (ipv4, ipv6):
             ordered, _ = prefixes.sorted()
-            repeats = ordered.repeated()
+            repeats = ordered.repeat_indexes()
             places = np.arange(len(ordered.lows))
             numbers = count + places - np.searchsorted(repeats, places, "right")
             rows.append(np.stack([numbers, ordered.labels]))

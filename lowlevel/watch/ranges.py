@@ -37,7 +37,7 @@ Numbers = npt.NDArray[np.int64]
 
 @kernel("i64(u64*, u64*, u64*, u64*, i64*, i64, u64, u64, i64*, u64*, u64*, i64*)")
 def make_disjoint_ranges(  # type: ignore[no-untyped-def]
-    highs, lows, last_highs, last_lows, labels, count, max_high, max_low, enclosing, out_highs, out_lows, out
+    highs, lows, last_highs, last_lows, labels, count, max_high, max_low, enclosing, out_highs, out_lows, out_labels
 ):  # fmt: skip
     """Convert prefixes to disjoint ranges: write the starts of ranges and their labels. Return the number of ranges.
 
@@ -45,11 +45,11 @@ def make_disjoint_ranges(  # type: ignore[no-untyped-def]
       sorted by start, then by length, without repeats.
     * `max_high, max_low`: the halves of the last address of the IP version.
     * `enclosing`: scratch memory of MAX_NESTED numbers, for the prefixes that contain the current address.
-    * `out_highs`, `out_lows`, `out`: results, with room for 2 * count + 1 numbers.
+    * `out_highs`, `out_lows`, `out_labels`: results, with room for 2 * count + 1 numbers.
     """
     out_highs[0] = np.uint64(0)
     out_lows[0] = np.uint64(0)
-    out[0] = NONE
+    out_labels[0] = NONE
     range_count = 1
     depth = 0
     one = np.uint64(1)
@@ -71,13 +71,13 @@ def make_disjoint_ranges(  # type: ignore[no-untyped-def]
                 range_count += 1
             out_highs[range_count - 1] = high
             out_lows[range_count - 1] = low
-            out[range_count - 1] = labels[enclosing[depth - 1]] if depth > 0 else NONE
+            out_labels[range_count - 1] = labels[enclosing[depth - 1]] if depth > 0 else NONE
         if prefix < count:
             if out_highs[range_count - 1] != highs[prefix] or out_lows[range_count - 1] != lows[prefix]:
                 range_count += 1
             out_highs[range_count - 1] = highs[prefix]
             out_lows[range_count - 1] = lows[prefix]
-            out[range_count - 1] = labels[prefix]
+            out_labels[range_count - 1] = labels[prefix]
             enclosing[depth] = prefix
             depth += 1
     return range_count
@@ -101,7 +101,7 @@ class Prefixes:
             order = np.lexsort((self.lengths, self.lows, self.highs))
         return self._select(order), order
 
-    def repeated(self) -> Numbers:
+    def repeat_indexes(self) -> Numbers:
         """Return the indexes of prefixes that are equal to the previous prefix. The prefixes must be sorted."""
         same = (np.diff(self.lows) == 0) & (np.diff(self.highs) == 0) & (np.diff(self.lengths) == 0)
         return np.flatnonzero(same) + 1
@@ -190,7 +190,7 @@ def find_ipv6_label(high, low, highs, lows, labels, index):  # type: ignore[no-u
 
 @kernel("i64(i64*, i64, u64*, u64*, i64, i64*, i64*, u64*, u64*, i64*, i64*, i64*)")
 def find_labels(  # type: ignore[no-untyped-def]
-    versions, step, highs, lows, rows, ipv4, ipv4_index, ipv6_highs, ipv6_lows, ipv6, ipv6_index, out
+    versions, step, highs, lows, rows, ipv4_ranges, ipv4_index, ipv6_highs, ipv6_lows, ipv6_labels, ipv6_index, out
 ):  # fmt: skip
     """Write the label of each of `rows` addresses to `out`. Return `rows`. NONE means no label, or NULL.
 
@@ -199,9 +199,9 @@ def find_labels(  # type: ignore[no-untyped-def]
     for row in range(rows):
         version = versions[row * step]
         if version == 4:
-            out[row] = find_ipv4_label(np.int64(lows[row] & IPV4_MASK), ipv4, ipv4_index)
+            out[row] = find_ipv4_label(np.int64(lows[row] & IPV4_MASK), ipv4_ranges, ipv4_index)
         elif version == 6:
-            out[row] = find_ipv6_label(highs[row], lows[row], ipv6_highs, ipv6_lows, ipv6, ipv6_index)
+            out[row] = find_ipv6_label(highs[row], lows[row], ipv6_highs, ipv6_lows, ipv6_labels, ipv6_index)
         else:
             out[row] = NONE
     return rows

@@ -13,7 +13,7 @@ from queries.text.tree import Word
 
 DAY = 86_400 * SECOND
 
-MONDAY = 3 * DAY
+MONDAY_TO_EPOCH = 3 * DAY
 """Nanoseconds from the previous Monday to the epoch, which was a Thursday."""
 
 UNIT_LENGTHS: dict[str, int] = {
@@ -57,14 +57,14 @@ def time_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expressi
     if time.type is not Type.TIME:
         time.fail(f"{function} over a value of type {time.type}", "a time, for example ts")
     if function == "date_trunc":
-        shifted = Binary(Op.ADD, time.bound, _integer(MONDAY)) if unit == "week" else time.bound
+        shifted = Binary(Op.ADD, time.bound, _integer(MONDAY_TO_EPOCH)) if unit == "week" else time.bound
         return Binary(Op.SUB, time.bound, _remainder(shifted, UNIT_LENGTHS[unit]))
     if unit == "epoch":
         return _quotient(time.bound, SECOND)
     if unit in REMAINDER_FIELDS:
         length, count = REMAINDER_FIELDS[unit]
         return _remainder(_quotient(time.bound, length), count)
-    first, begin = (0, MONDAY + DAY) if unit == "dow" else (1, MONDAY)
+    first, begin = (0, MONDAY_TO_EPOCH + DAY) if unit == "dow" else (1, MONDAY_TO_EPOCH)
     weekday = _remainder(_quotient(Binary(Op.ADD, time.bound, _integer(begin)), DAY), 7)
     return Binary(Op.ADD, weekday, _integer(first)) if first else weekday
 

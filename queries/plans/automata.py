@@ -148,7 +148,7 @@ class _AutomatonBinder:
         )
         self._scope = Scope(names)
         self._fields: dict[str, Field] = {}
-        computing = (inner.computing,) if isinstance(inner, LinkRelation) else ()
+        computing = (inner.move_byte_functions_down,) if isinstance(inner, LinkRelation) else ()
         self._binder = ArcBinder(sql, self._fields, self._scope.in_row, *computing)
 
     def bind(self) -> AutomatonRelation:

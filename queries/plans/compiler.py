@@ -207,7 +207,7 @@ class Compiler:
         if query.distinct is not None and not selected.sources:
             return self.compile_query(_as_groups(query))
         selected, sorting = self._sorted(query, names, selected)
-        outputs = tuple(Output(out.name, relation.computing(out.expression)) for out in selected.outputs)
+        outputs = tuple(Output(out.name, relation.move_byte_functions_down(out.expression)) for out in selected.outputs)
         selected = replace(selected, outputs=outputs)
         where = [] if query.where is None else [self._condition(query.where, names)]
 
@@ -258,8 +258,8 @@ class Compiler:
             for step in steps
             if not step.kind.is_left_only
         ]
-        tested = [step.table.name for step in steps if step.kind.is_left_only]
-        names = TableNames(self.sql, tables, qualify=True, tested=tested)
+        semi_join_tables = [step.table.name for step in steps if step.kind.is_left_only]
+        names = TableNames(self.sql, tables, qualify=True, semi_join_tables=semi_join_tables)
         if query.where is not None:
             kept = []
             for each in conjuncts(self._condition(query.where, names)):
@@ -319,9 +319,11 @@ class Compiler:
         if query.reads_lifetimes:
             return self._of_instants(query, names, make_source)
         times = names.times
-        selected = select_all(list(names.all), times) if query.selects_all else select_rows(query, names, times)
+        selected = (
+            select_all(list(names.star_columns), times) if query.selects_all else select_rows(query, names, times)
+        )
         if query.distinct is not None and not selected.sources:
-            items = tuple(SelectItem(_name_of(name, query.distinct)) for name, _ in names.all)
+            items = tuple(SelectItem(_name_of(name, query.distinct)) for name, _ in names.star_columns)
             listed = replace(query, select=items) if query.selects_all else query
             return self._groups(replace(_as_groups(listed), where=None), names, make_source)
         windowed = False
@@ -332,7 +334,9 @@ class Compiler:
         return self._rows(query, *self._sorted(query, names, selected), make_source, windowed=windowed)
 
     def _groups(self, query: Query, names: TableNames, make_source: MakeSource) -> ReadableQuery:
-        grouping = Grouping(query, bind_group_window(query, of_links=False), names, None, names.times, names.lacking)
+        grouping = Grouping(
+            query, bind_group_window(query, of_links=False), names, None, names.times, names.times_without_watermark
+        )
         aggregation = grouping.compile()
         needed = names_in(aggregation.low.trees)
         if query.reads_lifetimes:
@@ -377,7 +381,9 @@ class Compiler:
         start, end, length = bind_lifetime(query, names)
         plain = replace(query, window=None)
         times = names.times
-        selected = select_all(list(names.all), times) if query.selects_all else select_rows(plain, names, times)
+        selected = (
+            select_all(list(names.star_columns), times) if query.selects_all else select_rows(plain, names, times)
+        )
         selected, sorting = self._sorted(plain, names, selected_values(self.sql, query, selected))
         check_functions(self.sql, selected.functions.uses.values())
         if selected.over is None and (sorting is None or not sorting.limits):

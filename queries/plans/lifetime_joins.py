@@ -94,10 +94,10 @@ class LifetimeNames(TableNames):
         return self._bounds[WINDOW_START]
 
     @property
-    def all(self) -> Iterator[tuple[str, Column]]:
+    def star_columns(self) -> Iterator[tuple[str, Column]]:
         """The bounds, and the columns of the items."""
         yield from self._bounds.items()
-        yield from super().all
+        yield from super().star_columns
 
     def column(self, name: Word, stream: Word | None) -> Column | None:
         """Return the column of a name."""
@@ -130,17 +130,17 @@ class LifetimeJoins:
     def names(self, last: int | None = None) -> LifetimeNames:
         """Return the columns in ON of the item number `last`, by default those of the results."""
         end = len(self._items) if last is None else last + 1
-        tables, tested = [], []
+        tables, semi_join_tables = [], []
         for number, item in enumerate(self._items[:end]):
             if item.kind.is_left_only and number != last:
-                tested.append(item.table.name)
+                semi_join_tables.append(item.table.name)
                 continue
             # In ON both rows of a pair are present. Only rows of earlier joins can lack one.
             later = [each.kind for each in self._items[number + 1 : end if last is None else last]]
             lacks = item.kind.keeps(Port.LEFT) and number != last
             nullable = lacks or any(kind.keeps(Port.RIGHT) for kind in later)
             tables.append(replace(item.table, nullable=nullable))
-        return LifetimeNames(self._sql, tables, qualify=True, tested=tested)
+        return LifetimeNames(self._sql, tables, qualify=True, semi_join_tables=semi_join_tables)
 
     def set_first_uses(self, positions: Mapping[str, Word]) -> None:
         """Set the position of the first use of each column, by qualified name, for messages about columns of links."""

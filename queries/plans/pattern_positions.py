@@ -41,16 +41,16 @@ class Following(NamedTuple):
     may_end_last: bool
 
 
-class _Place(NamedTuple):
+class _SearchState(NamedTuple):
     """A node that the search reaches without consuming a row.
 
-    `is_last`: `$` was passed, so no row may follow. `begun`: the quantifiers with a repetition that has begun and has
-    consumed no row so far.
+    `is_last`: `$` was passed, so no row may follow. `empty_repetitions`: the quantifiers with a repetition that has
+    begun and has consumed no row so far.
     """
 
     node: int
     is_last: bool
-    begun: frozenset[int]
+    empty_repetitions: frozenset[int]
 
 
 class Positions:
@@ -63,7 +63,7 @@ class Positions:
         self._sql = sql
         self._start = start
         self.variables: list[str] = []
-        self.exits: list[int] = []
+        self.node_after: list[int] = []
         """The node after each position."""
         self._targets: list[list[int]] = [[]]
         """For each node, the nodes that follow it without consuming a row, the preferred ones first.
@@ -93,23 +93,23 @@ class Positions:
                 if len(self.variables) == MAX_STATES:
                     expected = f"at most {MAX_STATES}: smaller numbers in {{ }}, or count(A.*) in DEFINE"
                     raise QueryError(f"a pattern of more than {MAX_STATES} variables", self._sql, self._start, expected)
-                node = self._node([])
+                node = self._add_node([])
                 self._position_of[node] = len(self.variables)
                 if self._exclusions:
                     self.excluded.add(len(self.variables))
                 self.variables.append(word.text)
-                self.exits.append(after)
+                self.node_after.append(after)
                 return node
             case tree.PatternSequence(parts):
                 for part in reversed(parts):
                     after = self.add(part, after)
                 return after
             case tree.PatternChoice(parts):
-                return self._node([self.add(part, after) for part in parts])
+                return self._add_node([self.add(part, after) for part in parts])
             case tree.PatternPermutation(parts):
                 return self.add(_orders(parts), after)
             case tree.PatternAnchor():
-                node = self._node([after])
+                node = self._add_node([after])
                 self._anchors[node] = pattern
                 return node
             case tree.PatternExclusion(part):
@@ -117,37 +117,39 @@ class Positions:
                 node = self.add(part, after)
                 self._exclusions -= 1
                 return node
-            case tree.PatternRepeat(part, least, most, is_reluctant):
-                return self._repeat(part, least, most, is_reluctant, after)
+            case tree.PatternRepeat(part, minimum, maximum, is_reluctant):
+                return self._repeat(part, minimum, maximum, is_reluctant, after)
 
-    def _repeat(self, part: tree.RowPattern, least: int, most: int | None, is_reluctant: bool, after: int) -> int:
-        if most is None:
-            loop = self._node([])
-            begin = self._repetition(part, loop, loop, after, is_reluctant)
-            node, copies = (loop, least) if least == 0 else (begin, least - 1)
+    def _repeat(self, part: tree.RowPattern, minimum: int, maximum: int | None, is_reluctant: bool, after: int) -> int:
+        if maximum is None:
+            loop = self._add_node([])
+            begin = self._add_repetition(part, loop, loop, after, is_reluctant)
+            node, copies = (loop, minimum) if minimum == 0 else (begin, minimum - 1)
         else:
-            node, copies = after, least
-            for _ in range(most - least):
-                repeat, following = self._node([]), node
-                self._repetition(part, repeat, following, after, is_reluctant)
+            node, copies = after, minimum
+            for _ in range(maximum - minimum):
+                repeat, following = self._add_node([]), node
+                self._add_repetition(part, repeat, following, after, is_reluctant)
                 node = repeat
         for _ in range(copies):
             node = self.add(part, node)
         return node
 
-    def _repetition(self, part: tree.RowPattern, repeat: int, following: int, after: int, is_reluctant: bool) -> int:
+    def _add_repetition(
+        self, part: tree.RowPattern, repeat: int, following: int, after: int, is_reluctant: bool
+    ) -> int:
         """Make the node `repeat` a choice between a repetition, which leads to `following`, and the node `after`.
 
         Return the first node of the repetition.
         """
-        end = self._node([following])
+        end = self._add_node([following])
         self._ends[end] = repeat
         begin = self.add(part, end)
         self._repeats[repeat] = after
         self._targets[repeat] = [after, begin] if is_reluctant else [begin, after]
         return begin
 
-    def _node(self, targets: list[int]) -> int:
+    def _add_node(self, targets: list[int]) -> int:
         self._targets.append(targets)
         return len(self._targets) - 1
 
@@ -156,7 +158,7 @@ class Positions:
         order, arcs = dict.fromkeys(first), len(first)
         waiting = deque(first)
         while waiting:
-            following = self.following(self.exits[waiting.popleft()]).positions
+            following = self.following(self.node_after[waiting.popleft()]).positions
             arcs += len(following)
             if arcs > MAX_ARCS:
                 expected = (
@@ -175,42 +177,44 @@ class Positions:
         """Return the offsets of the anchors in the text, in ascending order."""
         return sorted(anchor.start for anchor in self._anchors.values())
 
-    def beginning(self, node: int, *, is_first: bool) -> Following:
+    def following_at_start(self, node: int, *, is_first: bool) -> Following:
         """Return the positions that follow a node before the first row of a match.
 
         `is_first`: this row is the first one of its partition.
         """
         return self._following(node, "^" if is_first else "")
 
-    def _following(self, node: int, possible: str) -> Following:
-        """Return the positions that follow a node. `possible`: the anchor that can be true at the node.
+    def _following(self, node: int, true_anchor: str) -> Following:
+        """Return the positions that follow a node. `true_anchor`: the anchor that can be true at the node.
 
         Positions that are less preferred than the end are left out, because the shorter match is preferred to them.
         If a repetition matches no row, its quantifier ends after it.
         """
-        positions, visited, may_end_last = dict[int, None](), set[_Place](), False
-        waiting = [_Place(node, False, frozenset())]
+        positions, visited, may_end_last = dict[int, None](), set[_SearchState](), False
+        waiting = [_SearchState(node, False, frozenset())]
         while waiting:
-            place = waiting.pop()
-            if place in visited:
+            state = waiting.pop()
+            if state in visited:
                 continue
-            visited.add(place)
-            node, is_last, begun = place
+            visited.add(state)
+            node, is_last, empty_repetitions = state
             if node == 0 and not is_last:
                 return Following(list(positions), True, False)
             may_end_last |= node == 0
             if node in self._position_of and not is_last:
                 positions[self._position_of[node]] = None
             anchor = self._anchors.get(node)
-            if anchor is not None and anchor.text != possible:
+            if anchor is not None and anchor.text != true_anchor:
                 continue
             targets = self._targets[node]
             repeat = self._ends.get(node)
-            if repeat in begun:
-                targets, begun = [self._repeats[repeat]], begun - {repeat}
-            after, is_last = self._repeats.get(node), is_last or (anchor is not None and possible == "$")
+            if repeat in empty_repetitions:
+                targets, empty_repetitions = [self._repeats[repeat]], empty_repetitions - {repeat}
+            after, is_last = self._repeats.get(node), is_last or (anchor is not None and true_anchor == "$")
             waiting += [
-                _Place(target, is_last, begun if after in (None, target) else begun | {node})
+                _SearchState(
+                    target, is_last, empty_repetitions if after in (None, target) else empty_repetitions | {node}
+                )
                 for target in reversed(targets)
             ]
         return Following(list(positions), False, may_end_last)
@@ -224,7 +228,7 @@ def _orders(parts: Sequence[tree.RowPattern]) -> tree.RowPattern:
         return tree.PatternChoice(tuple(tree.PatternSequence(order) for order in permutations(parts)))
     return tree.PatternChoice(
         tuple(
-            tree.PatternSequence((first, _orders([*parts[:place], *parts[place + 1 :]])))
-            for place, first in enumerate(parts)
+            tree.PatternSequence((first, _orders([*parts[:index], *parts[index + 1 :]])))
+            for index, first in enumerate(parts)
         )
     )

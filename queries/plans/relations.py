@@ -118,7 +118,7 @@ class LinkRelation:
         names = {TS: PANE, LINK: LINK} | {key.name: key.name for key in keys}
         return RelationNode(Leaf(self.name, source.streams, low, self.links.layer), names)
 
-    def computing(self, expression: Expression) -> Expression:
+    def move_byte_functions_down(self, expression: Expression) -> Expression:
         """Replace functions of bytes in an expression by columns that the low level computes."""
 
         def computed(part: Expression) -> Expression | None:
@@ -275,15 +275,17 @@ class NamedTable:
 class TableNames:
     """The columns of tables. Their names are `table.column` with `qualify` (for joins), otherwise `column`."""
 
-    def __init__(self, sql: str, tables: Sequence[NamedTable], *, qualify: bool, tested: Sequence[str] = ()) -> None:
+    def __init__(
+        self, sql: str, tables: Sequence[NamedTable], *, qualify: bool, semi_join_tables: Sequence[str] = ()
+    ) -> None:
         """`tables` must have different names.
 
-        `tested`: tables of SEMI and ANTI joins, whose columns are not in results.
+        `semi_join_tables`: tables of SEMI and ANTI joins, whose columns are not in results.
         """
         self._sql = sql
         self._qualify = qualify
         self.tables = tables
-        self._tested = {name.lower() for name in tested}
+        self._semi_join_tables = {name.lower() for name in semi_join_tables}
         self.first_uses: dict[str, Word] = {}
         """The first use of each column."""
 
@@ -299,13 +301,13 @@ class TableNames:
             for table in self.tables
             if not table.nullable
             for name in table.times
-            if (found := self._of(table, name)) is not None
+            if (found := self._column_of(table, name)) is not None
         ]
 
     @property
-    def lacking(self) -> list[Column]:
+    def times_without_watermark(self) -> list[Column]:
         """The time columns that can be NULL, or that no join window uses."""
-        found = (self._of(table, name) for table in self.tables for name in table.relation.times)
+        found = (self._column_of(table, name) for table in self.tables for name in table.relation.times)
         return [column for column in found if column is not None and column not in self.times]
 
     @property
@@ -314,14 +316,14 @@ class TableNames:
         timed = [table for table in self.tables if table.relation.times]
         if len(timed) != 1 or timed[0].nullable:
             return None
-        return self._of(timed[0], timed[0].times[0])
+        return self._column_of(timed[0], timed[0].times[0])
 
     @property
-    def all(self) -> Iterator[tuple[str, Column]]:
+    def star_columns(self) -> Iterator[tuple[str, Column]]:
         """The columns that `*` means, each with its name."""
         for table in self.tables:
             for name in table.relation.visible_names:
-                column = self._of(table, name)
+                column = self._column_of(table, name)
                 assert column is not None
                 yield (column.name if len(self.tables) > 1 else name), column
 
@@ -330,17 +332,19 @@ class TableNames:
         if stream is not None:
             table = self._table(stream)
             if table is None:
-                layered = next((self._of(each, f"{stream.text}.{name.text}") for each in self.tables), None)
+                layered = next((self._column_of(each, f"{stream.text}.{name.text}") for each in self.tables), None)
                 if len(self.tables) == 1 and layered is not None:
-                    return self._used(layered, name)
+                    return self._record_use(layered, name)
                 table = self.table(stream)
-            return self._used(self._of(table, name.text), name)
-        candidates = [(table, column) for table in self.tables if (column := self._of(table, name.text)) is not None]
+            return self._record_use(self._column_of(table, name.text), name)
+        candidates = [
+            (table, column) for table in self.tables if (column := self._column_of(table, name.text)) is not None
+        ]
         if len(candidates) > 1:
             whose = " and ".join(table.name for table, _ in candidates)
             which = " or ".join(f"{table.name}.{name.text}" for table, _ in candidates)
             raise QueryError(f"'{name.text}' is a column of {whose}", self._sql, name.start, which)
-        return self._used(candidates[0][1], name) if candidates else None
+        return self._record_use(candidates[0][1], name) if candidates else None
 
     @property
     def _shown(self) -> list[NamedTable]:
@@ -353,7 +357,7 @@ class TableNames:
         if table is not None:
             return table
         expected = "the name of a table in FROM"
-        if stream.text.lower() in self._tested:
+        if stream.text.lower() in self._semi_join_tables:
             expected += " whose columns are results; a SEMI or ANTI join has no columns of its right side"
         choices = [each.name for each in self._shown]
         problem = f"got a column of '{stream.text}'"
@@ -387,13 +391,13 @@ class TableNames:
     def _table(self, stream: Word) -> NamedTable | None:
         return next((table for table in self.tables if table.name.lower() == stream.text.lower()), None)
 
-    def _of(self, table: NamedTable, name: str) -> Column | None:
+    def _column_of(self, table: NamedTable, name: str) -> Column | None:
         column = table.relation.column(name)
         if column is None:
             return None
         return replace(column, name=self.qualified(table, column.name), nullable=column.nullable or table.nullable)
 
-    def _used(self, column: Column | None, word: Word) -> Column | None:
+    def _record_use(self, column: Column | None, word: Word) -> Column | None:
         if column is not None:
             self.first_uses.setdefault(column.name, word)
         return column

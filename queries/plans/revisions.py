@@ -225,7 +225,7 @@ def _split(
     """Divide conditions into those on only key columns, and the others."""
     below = [each for each in where if names_in([each]) <= set(keys)]
     above = [each for each in where if each not in below]
-    return below, [inner.computing(each) for each in above] if isinstance(inner, LinkRelation) else above
+    return below, [inner.move_byte_functions_down(each) for each in above] if isinstance(inner, LinkRelation) else above
 
 
 def _with_names(

@@ -169,7 +169,7 @@ def row_pattern_matches(sql: str, clause: tree.MatchRecognize, inner: Relation) 
         variables.setdefault(word.text.lower(), word.text)
     subsets = _subsets(sql, clause, variables)
     definitions = _definitions(sql, clause, variables)
-    computing = inner.computing if isinstance(inner, LinkRelation) else lambda bound: bound
+    computing = inner.move_byte_functions_down if isinstance(inner, LinkRelation) else lambda bound: bound
     has_all_rows = clause.rows is not ONE_ROW
     binder = RowPatternBinder(
         sql,
@@ -315,7 +315,7 @@ def _automaton(
     start = clause.keyword.start
     positions = Positions(sql, start)
     begin = positions.add(clause.pattern, 0)
-    first, later = (positions.beginning(begin, is_first=is_first) for is_first in (True, False))
+    first, later = (positions.following_at_start(begin, is_first=is_first) for is_first in (True, False))
     order = positions.reachable(list(dict.fromkeys(first.positions + later.positions)))
     of_positions = {position: variables[positions.variables[position].lower()] for position in order}
     names: dict[int, str] = {}
@@ -351,7 +351,7 @@ def _automaton(
     else:
         arcs = arcs_from(START, first.positions, _with_condition(IS_FIRST, tests))
         arcs += arcs_from(START, later.positions, _with_condition(Unary(Op.NOT, IS_FIRST), tests))
-    ends = {each: positions.following(positions.exits[each]) for each in order}
+    ends = {each: positions.following(positions.node_after[each]) for each in order}
     for each, following in ends.items():
         arcs += arcs_from(names[each], following.positions, tests)
     finals = tuple(names[each] for each in order if ends[each].may_end)

@@ -20,7 +20,7 @@ from highlevel.spark import micro_batch
 from highlevel.spark.host import LevelTask
 from highlevel.spark.session import close_session, start_session
 from highlevel.spark.staged_results import ResultWriter, StagedFile
-from highlevel.spark.state import PartState
+from highlevel.spark.state import PartitionState
 from highlevel.spark.stream import StreamRun
 from queries.gsql import compile_query
 from tests.references.window_queries import QUERIES
@@ -68,18 +68,18 @@ class DyingTask(LevelTask):
     at = -1
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        save, driver, dies = PartState.save, self.driver, self.batch_id == self.at
+        save, driver, dies = PartitionState.save, self.driver, self.batch_id == self.at
 
-        def save_and_kill(state: PartState, *arguments: Any) -> None:
+        def save_and_kill(state: PartitionState, *arguments: Any) -> None:
             save(state, *arguments)
             if dies and state.folder.name == "0":
                 os.kill(driver, signal.SIGKILL)
 
-        PartState.save = save_and_kill
+        PartitionState.save = save_and_kill
         try:
             yield from super().__call__(batches)
         finally:
-            PartState.save = save
+            PartitionState.save = save
 
 
 def after(function: Callable[..., None], batch: int) -> Callable[..., None]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import wiretide
-from dashboards.subqueries import compute_over
+from dashboards.subqueries import make_inline_compute
 from highlevel.inline.engine import InlineRun, Input
 from lowlevel.layers import Layer
 from queries.gsql import compile_query, compile_tree
@@ -52,7 +52,7 @@ def test_a_pair_has_these_plans(pair: Pair, inputs: list[Input]) -> None:
     assert pair.plans() == pair.texts
     if pair.same is not None:
         (sql,) = pair.queries
-        compute = compute_over(inputs, Layer.OUTER, None)
+        compute = make_inline_compute(inputs, Layer.OUTER, None)
         assert compile_tree(with_values(parse_query(sql), compute)).root == compile_query(pair.same).root
 
 

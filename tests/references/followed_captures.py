@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from capture.files.followed import FollowedCapture
-from capture.files.positions import positions
+from capture.files.positions import initial_position
 from capture.metrics import FILES_DAMAGED, FILES_FOLLOWED, FILES_REFUSED, FILES_REPLACED
 from capture.open import open_capture
 from tests.references.pcap_bytes import pcap_bytes
@@ -33,7 +33,7 @@ class Follower:
         capture = open_capture(path, follow=True)
         assert isinstance(capture, FollowedCapture)
         assert capture.live
-        self.place = positions(capture)
+        self.place = initial_position(capture)
         assert self.place is not None
         if position is not None:
             self.place.resume(position)

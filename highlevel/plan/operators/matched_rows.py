@@ -20,7 +20,7 @@ from highlevel.patterns.compilation import ALWAYS, AT_END, NONE, CompiledAutomat
 from highlevel.patterns.entry_kernels import PARTITION, RESULT_FIRST, RESULT_LAST, Rows
 from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results
 
-NUMBER, IS_MATCHED = "partition", "matched"
+PARTITION_COLUMN, IS_MATCHED = "partition", "matched"
 """Columns of a snapshot: the number of a row's partition, and True if a match contained the row."""
 
 Mask = npt.NDArray[np.bool_]
@@ -45,22 +45,22 @@ class KeptRows:
     def __init__(
         self,
         compiled: CompiledAutomaton,
-        initial: tuple[Words, npt.NDArray[np.float64]],
+        initial_register: tuple[Words, npt.NDArray[np.float64]],
         schema: pa.Schema,
-        words: Callable[[pa.RecordBatch, Words], Rows],
+        to_kernel_rows: Callable[[pa.RecordBatch, Words], Rows],
     ) -> None:
         """Store no rows yet. The last column of `schema` is the sequence number.
 
-        `words` converts rows, and the numbers of their partitions, to the arrays that kernels read.
+        `to_kernel_rows` converts rows, and the numbers of their partitions, to the arrays that kernels read.
         """
-        self._runs = PartialMatches(compiled, initial, is_preferred=True)
-        self._initial = initial
-        self._words = words
+        self._runs = PartialMatches(compiled, initial_register, is_preferred=True)
+        self._initial_register = initial_register
+        self._to_kernel_rows = to_kernel_rows
         self._rows = schema.empty_table()
         self._sequence_numbers = np.empty(0, np.int64)
         self._partitions = np.empty(0, np.int64)
         self._is_matched = np.empty(0, np.bool_)
-        self._most = MIN_ROOM
+        self._cleanup_rows = MIN_ROOM
         """Number of stored rows from which `forget` removes rows. WITH UNMATCHED ROWS removes them at once."""
 
     @property
@@ -80,7 +80,7 @@ class KeptRows:
         self._sequence_numbers = np.append(self._sequence_numbers, sequence_numbers)
         self._is_matched = np.append(self._is_matched, np.zeros(len(sequence_numbers), np.bool_))
 
-    def of_matches(self, results: Results, *, is_end: bool) -> MatchRows:
+    def rows_of_matches(self, results: Results, *, is_end: bool) -> MatchRows:
         """Return the rows of matches. `is_end`: these are the last matches of the input."""
         partitions = results.words[:, PARTITION]
         firsts, lasts = (
@@ -106,28 +106,28 @@ class KeptRows:
         is_last = np.append(ordered[1:] // self.num_rows, -1)[ends - 1] != partitions
         finalities = np.where(is_last & is_end, AT_END, ALWAYS)
         (batch,) = rows.to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
-        states, registers = self._runs.trace(self._words(batch, partitions[matches]), of_rows, finalities)
+        states, registers = self._runs.trace(self._to_kernel_rows(batch, partitions[matches]), of_rows, finalities)
         of_empty = is_empty[matches]
         states[of_empty] = NONE
-        registers.words[of_empty] = self._initial[0]
-        registers.floats[of_empty] = self._initial[1]
+        registers.words[of_empty] = self._initial_register[0]
+        registers.floats[of_empty] = self._initial_register[1]
         return MatchRows(matches, rows, states, registers)
 
-    def forget(self, first_starts: Words, *, has_unmatched: bool) -> pa.Table:
+    def forget(self, min_sequence_numbers: Words, *, returns_unmatched: bool) -> pa.Table:
         """Remove the rows that no later match can contain.
 
-        `has_unmatched`: return the removed rows that were in no match. Otherwise return no rows. `first_starts`: the
-        sequence number of the first row of the earliest run of each partition.
+        `returns_unmatched`: return the removed rows that were in no match. Otherwise return no rows.
+        `min_sequence_numbers`: the sequence number of the first row of the earliest run of each partition.
         """
         unmatched = self._rows.slice(0, 0)
-        if not self.num_rows or (not has_unmatched and self.num_rows < self._most):
+        if not self.num_rows or (not returns_unmatched and self.num_rows < self._cleanup_rows):
             return unmatched
-        is_kept = self._sequence_numbers >= first_starts[self._partitions]
-        if has_unmatched:
+        is_kept = self._sequence_numbers >= min_sequence_numbers[self._partitions]
+        if returns_unmatched:
             unmatched = self._rows.filter(array_of(~is_kept & ~self._is_matched))
         if not is_kept.all():
             self._keep(is_kept)
-        self._most = 2 * self.num_rows + MIN_ROOM
+        self._cleanup_rows = 2 * self.num_rows + MIN_ROOM
         return unmatched
 
     def _keep(self, is_kept: Mask) -> None:
@@ -144,11 +144,11 @@ class KeptRows:
     def snapshot(self) -> pa.Table:
         """Return the rows, with their partitions."""
         numbers, matched = array_of(self._partitions), array_of(self._is_matched)
-        return self._rows.append_column(NUMBER, numbers).append_column(IS_MATCHED, matched)
+        return self._rows.append_column(PARTITION_COLUMN, numbers).append_column(IS_MATCHED, matched)
 
     def restore(self, table: pa.Table) -> None:
         """Load the rows of a snapshot."""
         self._rows = table.select(self._rows.schema.names).cast(self._rows.schema).combine_chunks()
-        self._partitions = table[NUMBER].to_numpy().copy()
+        self._partitions = table[PARTITION_COLUMN].to_numpy().copy()
         self._is_matched = table[IS_MATCHED].to_numpy(zero_copy_only=False).copy()
         self._sequence_numbers = self._rows.column(self._rows.num_columns - 1).to_numpy().copy()

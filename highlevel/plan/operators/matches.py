@@ -163,7 +163,7 @@ class MatchesOperator:
         else:
             firsts, earliest = self._matches.first_starts(count)
             assert isinstance(self.node, MatchedRows)
-            unmatched = self._kept.forget(firsts, has_unmatched=self.node.has_unmatched)
+            unmatched = self._kept.forget(firsts, returns_unmatched=self.node.has_unmatched)
             if unmatched.num_rows:
                 yield self._unmatched_rows(unmatched)
             watermark = min(low, earliest)
@@ -251,7 +251,7 @@ class MatchesOperator:
     def _rows_of_matches(self, kept: KeptRows, results: Results) -> pa.RecordBatch:
         node = self.node
         assert isinstance(node, MatchedRows)
-        found = kept.of_matches(results, is_end=self._stored.watermark == END)
+        found = kept.rows_of_matches(results, is_end=self._stored.watermark == END)
         words = results.words[found.matches]
         columns = {name: found.rows[name].combine_chunks() for name in node.shown}
         columns |= self._match_columns(words, found.registers)

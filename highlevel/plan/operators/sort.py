@@ -21,7 +21,7 @@ STATE = "state"
 OUTPUT_ROWS = 65_536
 """Largest number of rows in a batch of results without windows. A window is never divided between batches."""
 
-CUT_ROWS = 8_192
+MIN_PRUNED_ROWS = 8_192
 """Minimum number of stored rows at which rows that LIMIT excludes are removed, before their window ends."""
 
 
@@ -29,8 +29,8 @@ class SortOperator:
     """Stores rows until no later row can precede them.
 
     If the first key is the time column, the rows below the watermark are returned, sorted. With other keys all rows are
-    returned at the end. If the query has a LIMIT, rows that it excludes are removed when CUT_ROWS rows are stored, and
-    then each time when the number of stored rows has doubled.
+    returned at the end. If the query has a LIMIT, rows that it excludes are removed when MIN_PRUNED_ROWS rows are
+    stored, and then each time when the number of stored rows has doubled.
 
     Without keys the first rows that arrive are returned at once. Without windows, the watermark END follows the last
     row within the limit, and later rows are dropped.
@@ -41,12 +41,13 @@ class SortOperator:
         self.node = node
         self._visible = [column.name for column in node.columns]
         self._order = node.order
-        self._last_rank = None if node.limit is None else node.limit + node.offset
+        self._end_rank = None if node.limit is None else node.limit + node.offset
         self._stored = StoredRows(node.input, node.time_columns[0] if node.time_columns else None)
         self.received = 0
         self.results = 0
-        self._passed = 0  # returned or skipped rows; they precede the stored ones. Not used if each window is sorted
-        self._cut_at = CUT_ROWS
+        # Number of rows that precede the stored rows. Not used if each window is sorted.
+        self._returned_or_skipped = 0
+        self._prune_at_rows = MIN_PRUNED_ROWS
 
     @property
     def late(self) -> int:
@@ -73,33 +74,38 @@ class SortOperator:
             return
         stored = self._stored
         stored.add(batch)
-        if self._last_rank is not None and stored.num_rows >= self._cut_at:
+        if self._end_rank is not None and stored.num_rows >= self._prune_at_rows:
             order, ranks = self._rank_rows(stored.rows)
-            stored.rows = pc.take(stored.rows, array_of(order[ranks < self._last_rank])).combine_chunks()
-            self._cut_at = max(CUT_ROWS, 2 * stored.num_rows)
+            stored.rows = pc.take(stored.rows, array_of(order[ranks < self._end_rank])).combine_chunks()
+            self._prune_at_rows = max(MIN_PRUNED_ROWS, 2 * stored.num_rows)
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the rows that no later row can precede, and then the watermark."""
         final, has_grown = self._stored.take_final(punctuation)
         yield from self._sort_rows(final)
-        if has_grown and self.node.ends_early and self._last_rank is not None and self._passed >= self._last_rank:
+        if (
+            has_grown
+            and self.node.ends_early
+            and self._end_rank is not None
+            and self._returned_or_skipped >= self._end_rank
+        ):
             self._end()
             yield Punctuation(UNION, END)
             return
-        self._cut_at = max(CUT_ROWS, 2 * self._stored.num_rows)
+        self._prune_at_rows = max(MIN_PRUNED_ROWS, 2 * self._stored.num_rows)
         if has_grown:
             yield Punctuation(punctuation.link, self._stored.watermark)
 
     def _first_rows(self, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Yield the rows of a batch that are within the limit. After the last of them yield the watermark END."""
-        first = max(0, self.node.offset - self._passed)
-        end = batch.num_rows if self._last_rank is None else max(0, self._last_rank - self._passed)
+        first = max(0, self.node.offset - self._returned_or_skipped)
+        end = batch.num_rows if self._end_rank is None else max(0, self._end_rank - self._returned_or_skipped)
         within = batch.slice(first, max(0, end - first))
-        self._passed += batch.num_rows
+        self._returned_or_skipped += batch.num_rows
         if within.num_rows:
             self.results += within.num_rows
             yield within.select(self._visible)
-        if self._last_rank is not None and self._passed >= self._last_rank:
+        if self._end_rank is not None and self._returned_or_skipped >= self._end_rank:
             self._end()
             yield Punctuation(UNION, END)
 
@@ -114,11 +120,11 @@ class SortOperator:
             return
         order, ranks = self._rank_rows(rows)
         kept = ranks >= self.node.offset
-        if self._last_rank is not None:
-            kept &= ranks < self._last_rank
+        if self._end_rank is not None:
+            kept &= ranks < self._end_rank
         order = order[kept]
         if not self.node.window_columns:
-            self._passed += rows.num_rows
+            self._returned_or_skipped += rows.num_rows
         self.results += len(order)
         visible = rows.select(self._visible)
         size = len(order) if self.node.window_columns else OUTPUT_ROWS
@@ -131,7 +137,7 @@ class SortOperator:
         order = sorted_positions(rows, self._order)
         ranks = np.arange(len(order))
         if not self.node.window_columns:
-            return order, ranks + self._passed
+            return order, ranks + self._returned_or_skipped
         is_first = np.zeros(len(order), np.bool_)
         is_first[:1] = True
         for name in self.node.window_columns:
@@ -141,12 +147,12 @@ class SortOperator:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the stored rows, the watermark, and the number of rows that were returned or skipped."""
-        state = pa.table({WATERMARK: [self._stored.watermark], "passed": [self._passed]})
+        state = pa.table({WATERMARK: [self._stored.watermark], "passed": [self._returned_or_skipped]})
         return {ROWS: self._stored.rows, STATE: state}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
-        ((watermark, self._passed),) = zip(*tables[STATE].to_pydict().values(), strict=True)
+        ((watermark, self._returned_or_skipped),) = zip(*tables[STATE].to_pydict().values(), strict=True)
         self._stored.restore(tables[ROWS], watermark)
 
 

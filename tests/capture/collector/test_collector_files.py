@@ -42,7 +42,7 @@ def test_files_are_named_by_their_start_and_hold_what_was_appended(tmp_path: Pat
     files.close()
     assert names(tmp_path / "a" / "b") == ["20231114T221320.000000000Z.pcap", "20231114T221320.000000001Z.pcap"]
     assert (tmp_path / "a" / "b" / file_name(START + 1)).read_bytes() == PCAP_HEADER + bytes(10) + b"more"
-    assert (files.files, files.bytes) == (2, 2 * (len(PCAP_HEADER) + 10) + 4)
+    assert (files.file_count, files.bytes) == (2, 2 * (len(PCAP_HEADER) + 10) + 4)
 
 
 def test_names_never_go_back_and_nothing_is_overwritten(tmp_path: Path) -> None:

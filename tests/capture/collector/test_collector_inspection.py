@@ -19,7 +19,7 @@ from bench.datagram_sender import RECORDS
 from bench.datagram_sender import datagram as netflow
 from capture.collector import inspection as inspection_module
 from capture.collector.chunks import BATCH_DATAGRAMS, CHUNK_BYTES, Batch
-from capture.collector.inspection import MAX_DATAGRAMS, ExportInspector, list_recorded
+from capture.collector.inspection import MAX_DATAGRAMS, ExportInspector, list_datagrams
 from capture.collector.recorder import Recorder
 from capture.collector.sockets import UdpSocket
 from capture.metrics import (
@@ -90,11 +90,11 @@ def test_the_plain_twin_lists_the_same_datagrams(
     kinds = [b"", netflow(), SAMPLED, b"\0\0\0\5", random.randbytes(random.randrange(100))]
     sent = [(random.choice([IPV4, IPV6]), random.choice(kinds)) for _ in range(BATCH_DATAGRAMS)]
     found = []
-    for kernel in (list_recorded, list_recorded.function):
-        monkeypatch.setattr(inspection_module, "list_recorded", kernel)
+    for kernel in (list_datagrams, list_datagrams.function):
+        monkeypatch.setattr(inspection_module, "list_datagrams", kernel)
         inspector = ExportInspector(tmp_path / "here", print)
         inspector.inspect(records(udp, *sent))
-        found.append((inspector._jobs.copy(), inspector._samples.copy(), inspector.samples()))
+        found.append((inspector._flow_datagrams.copy(), inspector._sflow_datagrams.copy(), inspector.samples()))
     assert (found[0][0] == found[1][0]).all()
     assert (found[0][1] == found[1][1]).all()
     assert found[0][2] == found[1][2]

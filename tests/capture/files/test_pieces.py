@@ -30,7 +30,7 @@ def indexed(file: Capture, pieces: int, block_records: int) -> Index:
     """The index of `pieces` pieces, walked in four threads."""
     whole = PiecewiseScan(file, pieces, block_records)
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(whole.walk, range(whole.pieces)))
+        list(threads.map(whole.walk, range(whole.piece_count)))
     return whole.index()
 
 
@@ -78,7 +78,7 @@ def test_progress_adds_up_to_the_file_whether_guesses_were_right_or_not(tmp_path
         content = pcap_bytes(mixed(seed))
         whole = PiecewiseScan(capture(tmp_path / f"{seed}.pcap", content), 5, 4)
         told: list[int] = []
-        for piece in range(whole.pieces):
+        for piece in range(whole.piece_count):
             whole.walk(piece, told.append)
         assert min(told) > 0
         whole.index(told.append)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from capture.files.positions import positions
+from capture.files.positions import initial_position
 from capture.flows.waiting_sets import NODE_RESTARTED
 from capture.metrics import FLOW_SETS_DROPPED, RECORDS_READ
 from capture.open import open_capture
@@ -23,7 +23,9 @@ MESSAGES = 40_000  # more than two blocks
 def capturing(path: Path, spool: Path) -> LinkWorker:
     opened = open_capture(path)
     node = Node("A", opened, [PLAN.leaves[0].low], 64)
-    writer = SpoolWriter(spool, "A", [(PLAN.name, fingerprint(PLAN.leaves[0].low))], cuts=positions(opened) is not None)
+    writer = SpoolWriter(
+        spool, "A", [(PLAN.name, fingerprint(PLAN.leaves[0].low))], cuts=initial_position(opened) is not None
+    )
     return LinkWorker(opened, node, [(PLAN.name, PLAN.leaves[0].low)], writer, count(10**18).__next__)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from highlevel.operators.meld import UNION
 from highlevel.plan.answer_nodes import Sort, SortKey
-from highlevel.plan.operators.sort import CUT_ROWS, SortOperator, sorted_positions
+from highlevel.plan.operators.sort import MIN_PRUNED_ROWS, SortOperator, sorted_positions
 from highlevel.plan.operators.stored_rows import MAX_PARTS
 from lowlevel.punctuation import END, Punctuation
 from tests.conftest import Rounds
@@ -76,7 +76,7 @@ def test_under_a_limit_few_rows_are_stored(per: tuple[str, ...]) -> None:
     operator = SortOperator(Sort(ROWS, (SortKey("n", descending=True),), per, 10))
     for number in range(40):
         list(operator.process_rows(0, batch_of([(1, 0, None, 1_000 * number + row) for row in range(1_000)])))
-        assert operator.rows_held <= CUT_ROWS + 1_000
+        assert operator.rows_held <= MIN_PRUNED_ROWS + 1_000
     found = rows_in(list(operator.punctuate(0, Punctuation("", END))))
     assert [row[3] for row in found] == list(range(39_999, 39_989, -1))
 

@@ -22,7 +22,7 @@ from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
 from highlevel.spark.run_identity import describe_run, read_identity, write_identity
-from highlevel.spark.state import PartState
+from highlevel.spark.state import PartitionState
 from highlevel.spark.totals import Totals, TotalsFiles
 from queries.gsql import compile_query
 from tests.harness.hosted_batches import INPUTS, hosted, source_batches, told_rows
@@ -83,22 +83,22 @@ def test_damaged_state_is_never_restored(tmp_path: Path) -> None:
     packed = {f"small {number}": pa.table({"k": [random.randbytes(60) for _ in range(40)]}) for number in range(4)}
     tables = {"large": large(random), "0.meld": pa.table({"bound": [5]}), **packed}
     expected = {"0.0": tables, "1.0": {}}
-    PartState(tmp_path, 0).save(0, expected)
+    PartitionState(tmp_path, 0).save(0, expected)
     files = sorted((tmp_path / "0").iterdir())
     assert [path.name for path in files] == ["0.0-large-0.arrow", "0.0-pack1-0.arrow", "0.json"]
     for path in files:
-        refused = check(path, lambda: PartState(tmp_path, 0).load(0, TWO), lambda got: got == expected, random)
+        refused = check(path, lambda: PartitionState(tmp_path, 0).load(0, TWO), lambda got: got == expected, random)
         assert refused > MOST
-    assert PartState(tmp_path, 0).load(0, TWO) == expected
+    assert PartitionState(tmp_path, 0).load(0, TWO) == expected
 
 
 def test_damaged_old_versions_do_not_stop_a_run(tmp_path: Path) -> None:
     random = Random(4)
     for batch_id in range(3):
-        PartState(tmp_path, 0).save(batch_id, {"0.0": {"large": large(random)}})
+        PartitionState(tmp_path, 0).save(batch_id, {"0.0": {"large": large(random)}})
     (tmp_path / "0" / "1.json").write_bytes(b"{}")
     for batch_id in range(3, 6):
-        state = PartState(tmp_path, 0)
+        state = PartitionState(tmp_path, 0)
         state.load(batch_id - 1, {"0.0": False})
         state.save(batch_id, {"0.0": {"large": large(random)}})
     assert sorted(path.name for path in (tmp_path / "0").iterdir()) == [

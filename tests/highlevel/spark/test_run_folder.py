@@ -21,7 +21,7 @@ from highlevel.spark.run_identity import (
     read_identity,
     write_identity,
 )
-from highlevel.spark.state import PartState
+from highlevel.spark.state import PartitionState
 from highlevel.spark.totals import Totals, TotalsFiles
 
 
@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
             "v1\n{}\n" + json.dumps({"0 /a.pcap": 3 * batch + 3})
         )
         for part in range(2):
-            PartState(folder / "state", part).save(batch, {"0.0": {"large": table}})
+            PartitionState(folder / "state", part).save(batch, {"0.0": {"large": table}})
         write_results(folder / "output", batch, {"q": pa.table({"n": list(range(500))})})
         totals = Totals(progress={0: (3 * batch + 3, 9)}, watermarks={"q": 60 * 10**9}, query_ids={"q": 0})
         totals.offsets = offsets_checksum(folder / "checkpoint", batch)

@@ -38,7 +38,7 @@ from highlevel.spark.checked_files import checksum
 from highlevel.spark.errors import FolderError, RunError, find_root_cause
 from highlevel.spark.operator_part import compute_parts
 from highlevel.spark.packing import pack, unpack
-from highlevel.spark.state import KEPT_VERSIONS, PartState
+from highlevel.spark.state import KEPT_VERSIONS, PartitionState
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.integer_ranges import Ranges, append_ids, count, unite
 from tests.references.pcap_bytes import NS
@@ -250,7 +250,7 @@ def large(number: int) -> pa.Table:
 
 def test_state_is_what_was_saved_for_the_micro_batch_before(tmp_path: Path) -> None:
     for batch_id in range(6):
-        state = PartState(tmp_path, 0)
+        state = PartitionState(tmp_path, 0)
         loaded = state.load(batch_id - 1, {"0.0": False, "1.0": False})
         want: dict = {} if batch_id == 0 else {"0.meld": SMALL, "2.5-6": large(batch_id - 1)}
         assert loaded == {"0.0": want, "1.0": {}}
@@ -258,16 +258,16 @@ def test_state_is_what_was_saved_for_the_micro_batch_before(tmp_path: Path) -> N
 
 
 def test_a_query_that_begins_has_no_state_and_one_that_was_removed_is_ignored(tmp_path: Path) -> None:
-    assert PartState(tmp_path, 0).load(4, {"7.0": True}) == {"7.0": {}}, "a level that no query had before"
-    PartState(tmp_path, 0).save(4, {"0.0": {"x": SMALL}, "1.0": {}})
-    assert PartState(tmp_path, 0).load(4, {"7.0": True, "0.0": False}) == {"7.0": {}, "0.0": {"x": SMALL}}
+    assert PartitionState(tmp_path, 0).load(4, {"7.0": True}) == {"7.0": {}}, "a level that no query had before"
+    PartitionState(tmp_path, 0).save(4, {"0.0": {"x": SMALL}, "1.0": {}})
+    assert PartitionState(tmp_path, 0).load(4, {"7.0": True, "0.0": False}) == {"7.0": {}, "0.0": {"x": SMALL}}
     with pytest.raises(FolderError, match=r"4\.json: got the state of 0\.0, 1\.0, expected that of 7\.0 too"):
-        PartState(tmp_path, 0).load(4, {"7.0": False, "0.0": False})
+        PartitionState(tmp_path, 0).load(4, {"7.0": False, "0.0": False})
 
 
 def test_only_the_last_versions_stay(tmp_path: Path) -> None:
     for batch_id in range(10):
-        state = PartState(tmp_path, 3)
+        state = PartitionState(tmp_path, 3)
         state.load(batch_id - 1, ONE)
         state.save(batch_id, {"0.0": {"x": large(batch_id)}})
     names = {f"{batch_id}.json" for batch_id in range(7, 10)} | {f"0.0-x-{batch_id}.arrow" for batch_id in range(7, 10)}
@@ -278,16 +278,16 @@ def test_only_the_last_versions_stay(tmp_path: Path) -> None:
 def test_a_table_that_did_not_change_is_written_once_and_outlives_the_version_that_wrote_it(tmp_path: Path) -> None:
     tables = {"still": large(0), "busy": large(0)}
     for batch_id in range(8):
-        state = PartState(tmp_path, 0)
+        state = PartitionState(tmp_path, 0)
         loaded = state.load(batch_id - 1, ONE)["0.0"]
         state.save(batch_id, {"0.0": {"still": loaded.get("still", tables["still"]), "busy": large(batch_id)}})
     assert sorted(path.name for path in (tmp_path / "0").glob("0.0-still*")) == ["0.0-still-0.arrow"]
-    assert PartState(tmp_path, 0).load(7, ONE) == {"0.0": {"still": large(0), "busy": large(7)}}
+    assert PartitionState(tmp_path, 0).load(7, ONE) == {"0.0": {"still": large(0), "busy": large(7)}}
 
 
 def test_a_micro_batch_done_again_reads_and_writes_the_same_versions(tmp_path: Path) -> None:
     for batch_id in (0, 1, 1, 2, 2, 2, 3):
-        state = PartState(tmp_path, 0)
+        state = PartitionState(tmp_path, 0)
         loaded = state.load(batch_id - 1, ONE)["0.0"]
         assert loaded == ({} if batch_id == 0 else {"x": large(batch_id - 1)})
         state.save(batch_id, {"0.0": {"x": large(batch_id)}})
@@ -297,7 +297,7 @@ def test_a_version_that_is_gone_is_an_error_that_says_what_to_do(tmp_path: Path)
     with pytest.raises(
         FolderError, match=r"7\.json: missing: the checkpoint continues after micro-batch 7.*another folder"
     ):
-        PartState(tmp_path, 0).load(7, ONE)
+        PartitionState(tmp_path, 0).load(7, ONE)
 
 
 def test_window_ids_are_united_appended_and_counted() -> None:
@@ -367,7 +367,7 @@ def test_a_failure_of_spark_itself_is_its_first_line() -> None:
 
 
 def test_a_manifest_is_json_for_people_who_look(tmp_path: Path) -> None:
-    PartState(tmp_path, 0).save(0, {"0.0": {"2.5-6": large(0), "0.meld": SMALL}})
+    PartitionState(tmp_path, 0).save(0, {"0.0": {"2.5-6": large(0), "0.meld": SMALL}})
     manifest = json.loads((tmp_path / "0" / "0.json").read_text())["content"]
     ((file,),) = manifest["0.0"]["files"].values()
     written = (tmp_path / "0" / "0.0-2.5-6-0.arrow").read_bytes()
@@ -385,9 +385,9 @@ def test_small_tables_are_put_together_and_come_apart_as_they_were(tmp_path: Pat
             columns["n"] = columns["n"].cast(pa.float64(), safe=False)
         told = None if number % 3 else {b"told": b"so"}
         tables[f"1.{number}-{number + 9}"] = pa.table(columns).slice(random.randrange(4)).replace_schema_metadata(told)
-    PartState(tmp_path, 0).save(0, {"0.0": {}, "1.0": tables})
+    PartitionState(tmp_path, 0).save(0, {"0.0": {}, "1.0": tables})
     for version in range(1, 3):
-        state = PartState(tmp_path, 0)
+        state = PartitionState(tmp_path, 0)
         stored = state.load(version - 1, {"0.0": False, "1.0": False})
         loaded = stored["1.0"]
         assert stored["0.0"] == {}
@@ -397,9 +397,9 @@ def test_small_tables_are_put_together_and_come_apart_as_they_were(tmp_path: Pat
     manifest = json.loads((tmp_path / "0" / "2.json").read_text())["content"]
     assert len(manifest["1.0"]["packs"]) == 6  # that is how many schemas there are
     assert sum(path.stat().st_size for path in (tmp_path / "0").glob("*2.*")) < 60 * len(tables)
-    PartState(tmp_path, 0).save(3, {"0.0": {}, "1.0": {}})
+    PartitionState(tmp_path, 0).save(3, {"0.0": {}, "1.0": {}})
     for version in range(4, 3 + KEPT_VERSIONS):
-        PartState(tmp_path, 0).save(version, {"0.0": {}, "1.0": {}})
+        PartitionState(tmp_path, 0).save(version, {"0.0": {}, "1.0": {}})
     assert not list((tmp_path / "0").glob("*.arrow"))
 
 

@@ -22,7 +22,7 @@ from highlevel.spark import state as state_module
 from highlevel.spark.checked_files import read_document, write_document
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.run_identity import STATE_FORMAT, describe_run, read_identity, write_identity
-from highlevel.spark.state import PartState
+from highlevel.spark.state import PartitionState
 from queries.gsql import compile_query
 from tests.conftest import Rounds
 
@@ -41,7 +41,7 @@ def change(random: Random, groups: int, rows: int) -> pa.RecordBatch:
 
 def advance(folder: Path, batch_id: int, rows: pa.RecordBatch) -> None:
     """Play a micro-batch of a partition with one open window."""
-    state = PartState(folder, 0)
+    state = PartitionState(folder, 0)
     tables = state.load(batch_id - 1, {KEY: False})[KEY]
     buffer = MergeBuffer(["k"], RULES, tables["window"].to_batches() if tables else [])
     buffer.add(rows)
@@ -49,7 +49,7 @@ def advance(folder: Path, batch_id: int, rows: pa.RecordBatch) -> None:
 
 
 def counts_of(folder: Path, batch_id: int) -> dict[int, int]:
-    table = PartState(folder, 0).load(batch_id, {KEY: False})[KEY]["window"]
+    table = PartitionState(folder, 0).load(batch_id, {KEY: False})[KEY]["window"]
     found: dict[int, int] = {}
     for k, n in zip(table["k"].to_pylist(), table["n"].to_pylist(), strict=True):
         found[k] = found.get(k, 0) + n
@@ -130,7 +130,7 @@ def test_a_late_task_removes_no_file_of_a_later_version(tmp_path: Path, monkeypa
     rows = pa.RecordBatch.from_pydict({"k": range(5000), "n": [1] * 5000})
     for batch_id in range(3):
         advance(tmp_path, batch_id, rows)
-    next_task = PartState(tmp_path, 0)
+    next_task = PartitionState(tmp_path, 0)
     next_tables = next_task.load(2, {KEY: False})[KEY]
     next_tables["other"] = pa.table({"n": list(range(5000))})
     write = state_module.write_document
@@ -142,7 +142,7 @@ def test_a_late_task_removes_no_file_of_a_later_version(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(state_module, "write_document", write_after_the_late_task)
     next_task.save(3, {KEY: next_tables})
-    assert PartState(tmp_path, 0).load(3, {KEY: False})[KEY] == next_tables
+    assert PartitionState(tmp_path, 0).load(3, {KEY: False})[KEY] == next_tables
 
 
 def test_a_state_of_the_format_before_is_read_and_continued(tmp_path: Path) -> None:
@@ -173,15 +173,15 @@ def test_rows_after_a_changed_file_are_written_in_one_file(tmp_path: Path) -> No
     """The operator has merged pieces: the files before them stay, and one file has the rest."""
     pieces = [pa.RecordBatch.from_pydict({"k": np.arange(3000) + start}) for start in (0, 3000, 6000)]
     for batch_id, piece in enumerate(pieces):
-        state = PartState(tmp_path, 0)
+        state = PartitionState(tmp_path, 0)
         old = state.load(batch_id - 1, {KEY: False})[KEY]
         tables = [*([old["t"]] if old else []), pa.Table.from_batches([piece])]
         state.save(batch_id, {KEY: {"t": pa.concat_tables(tables)}})
-    state = PartState(tmp_path, 0)
+    state = PartitionState(tmp_path, 0)
     first, *others = state.load(2, {KEY: False})[KEY]["t"].to_batches()
     assert len(others) == 2
     merged = pa.concat_batches(others)
     state.save(3, {KEY: {"t": pa.Table.from_batches([first, merged])}})
     names = [file["name"] for file in read_document(tmp_path / "0" / "3.json")[KEY]["files"]["t"]]
     assert names == ["0.0-t-0.arrow", "0.0-t-3.arrow"]
-    assert PartState(tmp_path, 0).load(3, {KEY: False})[KEY]["t"]["k"].to_pylist() == list(range(9000))
+    assert PartitionState(tmp_path, 0).load(3, {KEY: False})[KEY]["t"]["k"].to_pylist() == list(range(9000))

@@ -18,7 +18,7 @@ from highlevel.spark.host import LevelTask
 from highlevel.spark.input_assignment import InputAssignment
 from highlevel.spark.packing import unpack
 from highlevel.spark.reading import COUNTERS
-from highlevel.spark.state import PartState
+from highlevel.spark.state import PartitionState
 from highlevel.spark.state_partitions import divide_state, finish_division
 from queries.gsql import compile_query
 from tests.conftest import Rounds
@@ -92,7 +92,7 @@ WINDOWS = "SELECT srcIP, count(*) AS n FROM M [RANGE 1 minute] GROUP BY srcIP"
 def write_state(folder: Path, partitions: int, ports: list[list[int]]) -> None:
     for part, bounds in zip(range(partitions), ports, strict=True):
         tables = {"0.meld": pa.table({"bound": bounds}), "1.0.closed": pa.table({"closed": [3]})}
-        PartState(folder / "state", part).save(5, {KEY: tables})
+        PartitionState(folder / "state", part).save(5, {KEY: tables})
 
 
 def test_watermarks_that_differ_are_damage(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_crash_between_the_steps_is_continued(step: str, tmp_path: Path, monke
             assert step.endswith("rename")
     named = 3 if step == "never" else 2
     finish_division(tmp_path, named)
-    parts = [PartState(tmp_path / "state", part).load(5, {KEY: False})[KEY] for part in range(named)]
+    parts = [PartitionState(tmp_path / "state", part).load(5, {KEY: False})[KEY] for part in range(named)]
     assert [part["0.meld"]["bound"].to_pylist() for part in parts] == [[7, 7]] * named
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
@@ -135,7 +135,7 @@ def test_a_row_in_a_wrong_partition_is_damage(tmp_path: Path) -> None:
     (key,) = (column.name for column in feeds.fragments[0].sources[0].key)
     rows = pa.table({key: addresses, "n": list(range(9))})
     for part in range(2):
-        state = PartState(tmp_path / "state", part)
+        state = PartitionState(tmp_path / "state", part)
         tables = state.load(5, {KEY: False})[KEY]
         state.save(5, {KEY: tables | {"1.0.4-5": rows}})
     with pytest.raises(FolderError, match="contains rows of another partition"):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lowlevel.expressions.columns import AddressVector, AnyVector, TextVector, Vector
-from lowlevel.expressions.text_casts import join, read_texts, write_texts
+from lowlevel.expressions.text_casts import concatenate, read_texts, write_texts
 from lowlevel.expressions.types import Type
 from lowlevel.times import time_text
 
@@ -84,7 +84,7 @@ def test_texts_are_joined_row_by_row(seed: int) -> None:
         valid = np.array([random.random() < 0.8 for _ in range(60)]) if random.random() < 0.5 else None
         sides.append(words(random, 60, valid) if random.random() < 0.8 else TextVector.constant(random.choice(WORDS)))
     texts = [texts_of(TextVector(np.broadcast_to(side.ids, 60), side.names, side.valid)) for side in sides]
-    found = join(*sides)
+    found = concatenate(*sides)
     expected = [None if None in pair else "".join(pair) for pair in zip(*texts, strict=True)]
     assert texts_of(TextVector(np.broadcast_to(found.ids, 60), found.names, found.valid)) == expected
 

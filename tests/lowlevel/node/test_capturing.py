@@ -24,7 +24,7 @@ import pytest
 from capture.errors import InputError
 from capture.files.blocks import Block
 from capture.files.followed import FollowedCapture
-from capture.files.positions import positions
+from capture.files.positions import initial_position
 from capture.generate import Profile, generate
 from capture.metrics import BYTES_READ, PACKETS_DECODED, RECORDS_READ
 from capture.open import open_capture
@@ -99,7 +99,7 @@ def capturing(
         "A", opened, [plan for _, plan in low], slots, watermark_rule=parse_rule(promise), flushing=Flushing("paced")
     )
     named = [(name, fingerprint(plan)) for name, plan in low]
-    writer = SpoolWriter(spool, "A", named, limits, cuts=positions(opened) is not None)
+    writer = SpoolWriter(spool, "A", named, limits, cuts=initial_position(opened) is not None)
     return LinkWorker(opened, node, low, writer, count(10**18).__next__)
 
 

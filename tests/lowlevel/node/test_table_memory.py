@@ -63,8 +63,8 @@ def test_what_tables_really_take_is_no_more_than_was_said(policy: str, tmp_path:
         for _ in node.process(block):
             pass
     sources = node.reducers[4]
-    assert sources.is_fed == (policy == "at_once")
-    if sources.is_fed:  # rows from the table of pairs are laid out before they are stored
+    assert sources.receives_entries == (policy == "at_once")
+    if sources.receives_entries:  # rows from the table of pairs are laid out before they are stored
         assert sources.bytes == sum(table.bytes for _, table in sources.tables.values()) + 8 * BLOCK_RECORDS
     taken = node.samples([("a",), ("b",), ("c",), ("d",), ("e",)]).total(TABLE_BYTES)
     assert 0 < taken <= max_table_bytes(slots, served, Flushing(policy)) <= 64 * MEBIBYTE

@@ -87,7 +87,7 @@ def test_every_query_gets_its_exact_groups_and_promises_are_kept(
         block = random.choice([1, 7, 16, 64])
         file = open_mapped(path, "a test")
         node = Node("main1", file, plans, slots, block, flushing=Flushing(policy))
-        fed += sum(query.is_fed for query in node.reducers)
+        fed += sum(query.receives_entries for query in node.reducers)
         items: list[list[Item]] = [[] for _ in plans]
         for each in scan(file, block).blocks:
             for number, item in node.process(each):
@@ -125,7 +125,7 @@ def test_the_tables_of_a_node_are_freed_with_it(tmp_path: Path) -> None:
         for block in scan(file).blocks:
             for _ in node.process(block):
                 pass
-        assert sum(query.is_fed for query in node.reducers) == 1
+        assert sum(query.receives_entries for query in node.reducers) == 1
         queries = [ref(query) for query in node.reducers]
         del node
         assert [query() for query in queries] == [None, None]
@@ -142,7 +142,7 @@ def test_addresses_of_several_headers_texts_and_macs_arrive_as_they_were(slots: 
         finer = QueryTables("link", plan_of(*names), slots, 64)
         some = random.sample(names, random.randrange(len(names)))
         coarser = QueryTables("link", replace(plan_of(*some), pane=20), slots, 64)
-        finer.feed(coarser)
+        finer.forward_entries_to(coarser)
         texts: list[str] = []
         found: Counter[tuple] = Counter()
         items = []
@@ -280,4 +280,4 @@ def test_a_table_is_fed_from_the_coarsest_that_can_and_groups_come_behind_it() -
 def test_tables_whose_entries_leave_bit_by_bit_are_not_fed() -> None:
     tables = [QueryTables("link", plan_of(), 16, 4, Flushing(Policy.PACED)) for _ in range(2)]
     with pytest.raises(ValueError, match="expected at_once"):
-        tables[0].feed(tables[1])
+        tables[0].forward_entries_to(tables[1])

@@ -97,7 +97,7 @@ def test_each_query_gets_what_it_gets_alone(keys: tuple[str, ...], slots: int, t
             counted = lonely.samples([(name,)])
             for metric in (ROWS_ACCEPTED, ROWS_FILTERED):
                 assert samples.total(metric, query=name) == counted.total(metric, query=name)
-            if not node.reducers[int(name[1:])].is_fed:  # what is fed meets other entries than packets do
+            if not node.reducers[int(name[1:])].receives_entries:  # what is fed meets other entries than packets do
                 assert [type(item) for item in given] == [type(item) for item in alone[0]]
                 for metric in (TABLE_EVICTIONS, TABLE_FLUSHED):
                     assert samples.total(metric, query=name) == counted.total(metric, query=name)

@@ -28,7 +28,7 @@ from highlevel.spark.remote.object_store import ObjectStore
 from highlevel.spark.remote.run_copy import RunCopy, list_results, read_manifest, write_copy
 from highlevel.spark.remote.run_lock import RunLock
 from highlevel.spark.result_files import write_results
-from highlevel.spark.state import PartState
+from highlevel.spark.state import PartitionState
 from highlevel.spark.totals import Totals, TotalsFiles
 from tests.harness.object_store import FakeClock, RequestHook, serve_objects
 
@@ -69,7 +69,7 @@ class Process:
             (checkpoint / name).mkdir(parents=True, exist_ok=True)
         if not (checkpoint / "metadata").exists():
             (checkpoint / "metadata").write_text(json.dumps({"id": str(self.random.random())}))
-        state = PartState(self.folder / "state", 0)
+        state = PartitionState(self.folder / "state", 0)
         stored = state.load(batch - 1, {"0.0": False})["0.0"]
         start = stored["rows"].num_rows if stored else 0
         if start == ROWS:
