@@ -35,7 +35,7 @@ class Parameter:
         max: int | None = None,  # noqa: A002
         show_default: bool = True,
     ) -> None:
-        """`names`: the names of an option, by default that of the function's parameter."""
+        """`names`: the names of an option. The default is the name of the function's parameter."""
         self.names = names
         self.settings: dict[str, Any] = {
             "help": help,

@@ -93,7 +93,7 @@ def run_comparison(
 
 
 def check_answer(question: Question, comparison: Comparison, reference: object) -> None:
-    """Raise ComparisonError if the exact out-of-order answer differs from `reference`, that of the inline engine."""
+    """Raise ComparisonError if the exact out-of-order answer differs from `reference`, the inline engine's answer."""
     import pyarrow as pa
 
     assert isinstance(reference, pa.Table)

@@ -34,7 +34,7 @@ SPILL_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Style:
-    """The format of answers. `times`: the form of times, by default that of the format. `raw_csv`: exact texts."""
+    """The format of answers. `times`: the form of times; None for the form of the format. `raw_csv`: exact texts."""
 
     format: Format
     times: Times | None = None

@@ -216,7 +216,7 @@ def _total(samples: Samples, metric: Metric, leaf: str) -> int:
 
 
 def _align(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Yield rows with columns of equal widths: the first on the left, the others on the right."""
+    """Yield rows as text. The first column is aligned to the left, the other columns to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]

@@ -3,7 +3,7 @@
     state/                      a table for each query, all of its rows:   output/talkers/date=…/part-00000007.parquet
     state/history.sqlite        a table for each query, its newest windows
 
-The name of a table is that of the query. `-s today=state` makes it `today.talkers`. A hyphen in a name may be written
+A table has the name of its query. `-s today=state` makes it `today.talkers`. A hyphen in a name may be written
 as an underscore, because SQL would read `top-talkers` as a difference.
 
 Rows are read window by window, in the order of time. So windows over them close early, and memory is bounded.

@@ -80,7 +80,7 @@ class Tables:
     ) -> None:
         """Read `tables`, by names in lower case. Runs report to the functions in `progress`.
 
-        `check` receives each plan before it runs, also those of sub-queries, and may raise an error. `groups`: names
+        `check` receives each plan, also of sub-queries, before it runs, and may raise an error. `groups`: names
         before a dot in FROM, in lower case. `engine`: Spark reads only files with a schema.
         """
         self._engine = engine

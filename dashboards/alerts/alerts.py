@@ -249,7 +249,7 @@ class Alerts:
         return messages
 
     def _receivers_of(self, evaluated: RuleEvaluation, message: Message) -> tuple[str, ...]:
-        """Return the receivers of a message. Those that wait for final results receive no others."""
+        """Return the receivers of a message. Receivers that wait for final results receive only final messages."""
         names = filter(evaluated.rule.sends_to, self._receivers)
         return tuple(name for name in names if message["state"] == FINAL or name not in self._final_receivers)
 
@@ -272,7 +272,7 @@ class Alerts:
                     yield evaluated, group, receivers.get((evaluated.rule.name, group.labels), ())
 
     def firing_messages(self, receiver: str | None = None) -> list[Message]:
-        """Return messages about the alerts that are firing: those that a receiver knows, or all with None."""
+        """Return messages about the alerts that are firing. With `receiver` only about the alerts sent to it."""
         return [
             evaluated.firing_message(group)
             for evaluated, group, receivers in (

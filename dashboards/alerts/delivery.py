@@ -19,7 +19,7 @@ from dashboards.alerts.store import AlertStore
 from queries.pipeline.alert_settings import Receiver
 
 RESULTS = ("sent", "failed", "refused", "dropped")
-"""Results of messages. The store counts those that are dropped."""
+"""Results of messages. The store counts the dropped messages."""
 
 
 @dataclass(frozen=True, slots=True)

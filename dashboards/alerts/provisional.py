@@ -56,9 +56,9 @@ def find_corrections(
 ) -> list[Publication]:
     """Return the messages after a micro-batch, in the order of their times.
 
-    `published`: the events of windows that were not final before. `final` and `provisional`: the events of windows that
-    are final now, and of the others. `firing`: the messages of alerts that began in final windows and have not ended in
-    final windows. `now`: the time (ns) of the newest window.
+    `published`: the events of windows that were not final before. `final`: the events of windows that are final now.
+    `provisional`: the events of other windows. `firing`: the messages of alerts that began in final windows and have
+    not ended in final windows. `now`: the time (ns) of the newest window.
     """
     current = {**provisional, **final}
     begun = {labels for labels, _, status in current if status == FIRING}

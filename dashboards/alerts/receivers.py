@@ -54,7 +54,7 @@ MAX_MESSAGES = {"mail": 1_000}
 """Largest number of messages of one delivery, by kind of receiver; 100 for the other kinds."""
 
 DETAILED_MESSAGES = 20
-"""Number of messages in a mail with labels and evidence. The others are one line each."""
+"""Number of messages in a mail that have labels and evidence. Each further message is one line."""
 
 RETRIED_STATUSES = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 """Status codes below 500 after which the same request may succeed later."""
@@ -142,9 +142,9 @@ def _post_alerts(receiver: Receiver, messages: Sequence[Message]) -> None:
 def alert_of(message: Message, now: datetime) -> dict[str, Any]:
     """Return a message as an alert of Alertmanager's API.
 
-    Alertmanager identifies an alert by its labels: those of the message, the rule and the severity. Everything else is
-    an annotation. It refuses an alert that begins after its end, so a begin in the future is replaced by the current
-    time.
+    Alertmanager identifies an alert by its labels: the labels of the message, the rule and the severity. Everything
+    else is an annotation. Alertmanager refuses an alert that begins after its end, so a begin in the future is
+    replaced by the current time.
     """
     began = min(now, datetime.fromisoformat(message["began"]))
     ends = now + ALERT_LIFETIME
@@ -303,7 +303,7 @@ def _send_mail(receiver: Receiver, messages: Sequence[Message]) -> None:
 
 
 def make_mail(receiver: Receiver, messages: Sequence[Message]) -> EmailMessage:
-    """Return the mail about messages: the first ones with labels and evidence, the others as lines."""
+    """Return the mail about messages: DETAILED_MESSAGES with labels and evidence, the remaining messages as lines."""
     mail = EmailMessage()
     first = messages[0]
     more = f" and {len(messages) - 1:,} more" if len(messages) > 1 else ""

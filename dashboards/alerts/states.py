@@ -105,7 +105,7 @@ class RuleStates:
         self.dropped = 0
         """Number of matches that were ignored, because there were too many groups."""
         self.changed: set[Labels] = set()
-        """Groups that have changed since the caller cleared the set; those not in `groups` were removed."""
+        """Groups that have changed since the caller cleared the set. A group that is not in `groups` was removed."""
 
     def copy(self) -> RuleStates:
         """Return states that can change independently. Groups are immutable."""

@@ -31,7 +31,7 @@ MAX_OUTBOX = 10_000
 """Largest number of messages that wait for a receiver. The oldest are dropped first."""
 
 KEPT_MESSAGES = 10_000
-"""Number of last messages that the store keeps, sent or not."""
+"""Number of newest messages that the store keeps, including messages that are not sent yet."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS progress (number INTEGER PRIMARY KEY CHECK (number = 1), batch INTEGER NOT NULL);
@@ -142,7 +142,7 @@ class AlertStore:
                     self.announcements[name, labels] = _announcement(text)
 
     def save(self, batch: int, messages: Sequence[Message], queued: Mapping[str, Sequence[Message]]) -> None:
-        """Store the states of all rules after a micro-batch, its messages, and those for each receiver.
+        """Store the states of all rules after a micro-batch, its messages, and the queued messages of each receiver.
 
         Raises sqlite3.Error if the file cannot be written; then it is unchanged.
         """

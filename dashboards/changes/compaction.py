@@ -43,7 +43,10 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """A table that was written. `rows`: all rows, `provisional`: those that are not final. `changes`: rows read."""
+    """A table that was written. `rows`, `provisional`: number of all rows, of rows that are not final.
+
+    `changes`: number of rows read.
+    """
 
     path: Path
     rows: int

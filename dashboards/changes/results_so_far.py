@@ -139,7 +139,7 @@ class ResultsSoFar:
         return end - window.range
 
     def _write(self, batch: int, closed: pa.Table, sampled: Ranges | None) -> None:
-        """Write final rows. A file contains the times after those of earlier files, so no row is in two files."""
+        """Write final rows. A file contains only later times than earlier files, so no row is in two files."""
         if self._final_name is None:
             return
         times = times_of(closed[self.time].combine_chunks())

@@ -158,7 +158,7 @@ def _add(archive: tarfile.TarFile, member: Member) -> int:
 
 
 def find_distributions(packages: Sequence[str] = ()) -> list[Distribution]:
-    """Return the distribution of Wiretide, those that it needs on Spark, and `packages` with what they need.
+    """Return the distributions of Wiretide, of `packages`, and of all packages that these need on Spark.
 
     Raises PackError for a package that is not installed.
     """

@@ -31,7 +31,7 @@ class MetricPanel:
                 raise ValueError(f"{metric.name}: got the labels {self.by}, expected some of {metric.labels}")
 
     def make(self, maker: PanelMaker, variables: Collection[str]) -> AnyPanel:
-        """Return the panel; series are selected by those `variables` that are labels."""
+        """Return the panel. Series are selected by the `variables` that are labels of the metric."""
         legend = " ".join(f"{{{{{label}}}}}" for label in self.by)
         lines = [
             Line(
@@ -52,7 +52,7 @@ class CountPanel:
     limits: Limits = ()
 
     def make(self, maker: PanelMaker, variables: Collection[str]) -> AnyPanel:
-        """Return the panel; series are selected by those `variables` that are labels."""
+        """Return the panel. Series are selected by the `variables` that are labels of the metric."""
         expression = growth_of(self.metrics, variables)
         return maker.make_stat(self.title, help_of(self.metrics), expression, "short", self.limits, spark=False)
 

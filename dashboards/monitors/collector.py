@@ -43,7 +43,7 @@ STATUS_SECONDS = 1.0
 """Seconds between two updates of the status."""
 
 MAX_SUMMARY_EXPORTERS = 20
-"""Number of exporters in the summary: those with the most datagrams. The others share one line."""
+"""Number of exporters in the summary: the ones with the most datagrams. All other exporters share one line."""
 
 THREAD_SWITCH_SECONDS = 0.0005
 """Longest time that the receiving thread waits for the interpreter lock: a tenth of Python's default."""

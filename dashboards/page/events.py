@@ -18,7 +18,7 @@ from dashboards.page.stored_windows import Window
 MAX_MISSED_WINDOWS = 500
 COMMENT_SECONDS = 10.0
 EVENT_ROWS = 10
-"""Rows of a window in its event: those with the largest values."""
+"""Number of rows in the event of a window: the rows with the largest values."""
 
 WINDOWS_PER_READ = 50
 """Maximum number of windows that are read from the store in one call."""

@@ -45,7 +45,7 @@ COUNTERS: Mapping[str, tuple[Metric, ...]] = {
     "partials_lost": (SPOOL_PARTIALS_LOST, SPOOL_PARTIALS_SHED),
     "damaged": (FILES_DAMAGED,),
 }
-"""Counters of the page: those of a link that this process reads, and those in its spool."""
+"""Counters of the page, with the metrics that are added up: of links that this process reads, or of their spools."""
 
 _LINK = RECORDS_READ.labels.index("link")
 

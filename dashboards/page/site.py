@@ -64,7 +64,7 @@ Start = Callable[[str, list[tuple[str, str]]], Any]
 
 
 class Site:
-    """Answers the requests of the page over the data of `views`, which are those of `history`. Thread safe."""
+    """Answers the requests of the page with `views`, whose data is `history`. Thread safe."""
 
     def __init__(self, history: History, views: Views) -> None:
         self.history = history

@@ -3,8 +3,8 @@
     queries   name, text and columns of each query
     windows   a row for each window: its bounds, the sums of its values, its rows as Arrow IPC
 
-`head` has the first HEAD_ROWS rows of a window, those with the largest values, and `rows` has all stored rows. If the
-head has all of them, `rows` is NULL. So charts and events read little, and tables and queries read everything.
+`head` contains the HEAD_ROWS rows of a window with the largest values, and `rows` contains all stored rows. If `head`
+contains all stored rows, `rows` is NULL. So charts and events read little, and tables and queries read everything.
 """
 
 from __future__ import annotations

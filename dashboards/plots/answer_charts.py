@@ -31,7 +31,7 @@ MAX_COLUMNS = 4
 """Largest number of value columns that are drawn: the first ones of the select list."""
 
 GROUPS = 8
-"""Number of groups that are drawn; the others are added."""
+"""Number of groups that are drawn. The values of all other groups are summed."""
 
 
 class PlotError(WiretideError):

@@ -1,6 +1,6 @@
 """Draw charts with matplotlib, the optional extra `plots`, as SVG or PNG.
 
-Values of tumbling windows are steps: a value is that of the whole window. Values of other windows are points at the
+Values of tumbling windows are steps: a value holds for the whole window. Values of other windows are points at the
 ends of windows, with lines between them. Two lines differ by color and by dashes, so colors are not necessary.
 """
 

@@ -2,9 +2,8 @@
 
 For a query with changes the newest window is shown, even if it is not final. A correction replaces its rows.
 
-Samples have no timestamp, because Prometheus rejects old timestamps, and a replay has old times. So Prometheus gives a
-sample the time of the scrape. `wiretide_query_window_*_seconds` contain the bounds of the window in the time of the
-capture.
+Samples have no timestamp, because Prometheus rejects old timestamps, and a replay has old times. So a sample receives
+the time of the scrape. `wiretide_query_window_*_seconds` contain the bounds of the window in the time of the capture.
 """
 
 from __future__ import annotations

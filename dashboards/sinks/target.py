@@ -1,8 +1,9 @@
 """The contract of a sink, and its errors.
 
 Exactly once: a sink stores the ID of a micro-batch together with its rows, in one transaction of the other system. A
-micro-batch that is repeated after a crash is not stored again. The ID belongs to a run, because another folder of a run
-begins with micro-batch 0, and to the ID of the query in it, because a query with another text repeats the micro-batch.
+micro-batch that is repeated after a crash is not stored again. The ID is stored for each run, because the micro-batches
+of another run folder also begin with 0. It is stored for each ID of a query, because a query with another text repeats
+the micro-batch.
 """
 
 from __future__ import annotations
