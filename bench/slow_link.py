@@ -1,11 +1,12 @@
-"""Memory of an automaton over four links of which one is slow, with and without the watermarks of single links.
+"""Memory of automata over four links of which one is slow, with and without the watermarks of single links.
 
 Each link has a row per millisecond, of hosts in turn. The slow link is `delay` rows behind the others. Without the
 watermarks of single links all ports belong to one link, so its watermark is that of the slowest port.
 
     by link    each link has partitions of its own
+    scan       probes and a large row on the links `edge`, `lan`, `wifi`, then an answer on the slow link `core`
 
-The state is measured after each batch; the figure is the largest one.
+The scan has results with EMIT CHANGES. The state is measured after each batch; the figure is the largest one.
 """
 
 from __future__ import annotations
@@ -32,6 +33,13 @@ QUERIES = {
         ARC probing TO probing WHEN destPort = 22 SET n = n + 1
         ARC probing TO done WHEN len > 1000 AND n >= 3
         WITHIN 20 seconds)""",
+    "scan": f"""{RUNS} (PARTITION BY srcPort ORDER BY ts
+        REGISTER n INT DEFAULT 0 START idle FINAL done
+        ARC idle TO probing WHEN destPort = 22 AND link IN ('edge', 'lan', 'wifi') SET n = 1
+        ARC probing TO probing WHEN destPort = 22 AND link IN ('edge', 'lan', 'wifi') SET n = n + 1
+        ARC probing TO inside WHEN len > 1000 AND n >= 3 AND link IN ('edge', 'lan', 'wifi')
+        ARC inside TO done WHEN destPort = 443 AND link = 'core'
+        WITHIN 20 seconds) WITH CONSISTENCY (WAIT 0, REMEMBER FOREVER) EMIT CHANGES""",
 }
 
 
@@ -55,7 +63,7 @@ def run(setting: Setting) -> Report:
 
 
 def measure(query: str, count: int, names: Sequence[str]) -> tuple[int, int]:
-    """Return the largest state in bytes, and the number of results. `names`: the link of each port."""
+    """Return the largest state in bytes, and the sum of the weights of all results. `names`: the link of each port."""
     pipeline = Pipeline(compile_query(query, "q"), [names])
     schema = pipeline.plan.leaves[0].low.schema
     draw = np.random.default_rng(1)
@@ -67,7 +75,8 @@ def measure(query: str, count: int, names: Sequence[str]) -> tuple[int, int]:
         nonlocal results
         for item in items:  # type: ignore[attr-defined]
             if isinstance(item, pa.RecordBatch):
-                results += item.num_rows
+                has_weights = "weight" in item.schema.names
+                results += int(np.sum(item.column("weight").to_numpy())) if has_weights else item.num_rows
 
     for begin in range(0, count + count // 2, BATCH):
         for port, link in enumerate(LINKS):

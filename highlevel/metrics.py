@@ -124,6 +124,20 @@ OLDEST_PARTIAL_MATCH = Metric(
     "Time of the first row of the oldest partial match (seconds since the epoch, in the time of the capture). 0: no"
     " partial match.",
 )
+RUNS_REMOVED_EARLY = Metric(
+    "wiretide_runs_removed_early_total",
+    "counter",
+    ("query",),
+    "Runs of an automaton that were removed before the watermark of the query, because the watermarks of its links show"
+    " that no later row needs them. No result is lost.",
+)
+ROWS_REMOVED_EARLY = Metric(
+    "wiretide_rows_removed_early_total",
+    "counter",
+    ("query",),
+    "Rows of an automaton that were removed from memory before the watermark of the query, because no later row needs"
+    " them. No result is lost.",
+)
 DEADLINES_OUTSIDE = Metric(
     "wiretide_deadlines_outside_total",
     "counter",
@@ -348,7 +362,7 @@ CLOSING_METRICS = (UNCLOSED_GROUPS_ENDED,)
 PATTERN_METRICS = (PARTIAL_MATCHES, OLDEST_PARTIAL_MATCH)
 """Metrics of queries with MATCH_RECOGNIZE, on every engine."""
 
-AUTOMATON_METRICS = (DEADLINES_OUTSIDE,)
+AUTOMATON_METRICS = (RUNS_REMOVED_EARLY, ROWS_REMOVED_EARLY, DEADLINES_OUTSIDE)
 """Metrics of queries with automata, on every engine."""
 
 REVISION_METRICS = (COPIES_REMOVED, FLOW_RECORDS_MERGED, WITHDRAWALS_UNMATCHED, ROWS_FORGOTTEN)

@@ -20,8 +20,8 @@ answer to the query of that tree, so no tree is necessary. Final runs are never 
 
 The list of an entry follows from that of the entry before it and from its row. When a row arrives late or is retracted,
 the lists after it are made again, for the runs that start until its time. The first entry whose list stays equal
-ends this work. The difference of the two lists of an entry is the change of its results. A late row that all runs
-ignore and that begins no run changes no list.
+ends this work, unless such runs were removed from its list before (FREED_START). The difference of the two lists of an
+entry is the change of its results. A late row that all runs ignore and that begins no run changes no list.
 
 Rows with equal times are in the order of their sequence numbers. If rows are numbered, a run continues only with the
 next number: a row that is missing ends no run, and its arrival withdraws no result. If there is no room for an entry,
@@ -57,14 +57,16 @@ from highlevel.speculation.lifetimes.kernels.records import LIST_WORDS, LIVE_REC
 from lowlevel.punctuation import END
 
 (
-    TIME, SEQUENCE, LIFETIME_END, ROW, BEFORE, AFTER, NODES, NODE_COUNT, LIST_STATES, LIST_END, HAS_ROW, ENTRY_WORDS,
-) = range(12)  # fmt: skip
+    TIME, SEQUENCE, LIFETIME_END, ROW, BEFORE, AFTER, NODES, NODE_COUNT, LIST_STATES, LIST_END, HAS_ROW, FREED_START,
+    ENTRY_WORDS,
+) = range(13)  # fmt: skip
 """Words of an entry.
 
 TIME, SEQUENCE, LIFETIME_END, ROW: the time of its row, its sequence number, the end of its lifetime, and the number of
 its values. BEFORE, AFTER: the entries before and after it. NODES: its first node. NODE_COUNT, LIST_STATES, LIST_END:
 the number of nodes, a bit for each of their states (LAST_BIT for later states, or for unknown ones), and the largest
-RUN_END; or more. HAS_ROW: whether the row can still be read. The words of the row follow.
+RUN_END; or more. HAS_ROW: whether the row can still be read. Without it no run has the row. FREED_START: the smallest
+start of the nodes that `gap_kernels` has removed from the list, or END. The words of the row follow.
 """
 
 NO_NUMBER = END
@@ -548,6 +550,8 @@ def make_list(automata: Automata, store: Store, machine: Machine, entry, since):
     begin_list(store)
     state[KEPT], state[KEPT_COUNT], state[KEPT_STATES], state[KEPT_END] = NONE, 0, 0, entries[row + TIME]
     time, before = entries[row + TIME], entries[row + BEFORE]
+    if entries[row + HAS_ROW] == 0:
+        return 1
     if time <= since and begin_run(automata, store, machine, entry) == 0:
         return 0
     if before == NONE or are_neighbours(automata, store, before, entry) == 0:
@@ -781,6 +785,7 @@ def add_entry(automata: Automata, store: Store, rows: Rows, index):  # type: ign
     entries[at + LIST_STATES] = 0
     entries[at + LIST_END] = time
     entries[at + HAS_ROW] = 1
+    entries[at + FREED_START] = END
     for word in range(automata.row_words):
         entries[at + ENTRY_WORDS + word] = rows.words[index * automata.row_words + word]
     for word in range(automata.float_row_words):
@@ -871,6 +876,8 @@ def apply_rows(automata: Automata, machine: Machine, store: Store, rows: Rows, b
             other = NONE if before == NONE else entries[entry_at(automata, before) + NODES]
             state[CURSOR] = entries[at + AFTER]
             state[IS_CHANGED] = 1 if automata.is_numbered or entries[at + NODES] != other else 0
+            if before != NONE and entries[entry_at(automata, before) + FREED_START] != END:
+                state[IS_CHANGED] = 1
         if phase == REMOVE:
             count = entries[at + NODE_COUNT]
             write_results(automata, store, entries[at + NODES], count, NONE, partition, -1, entries[at + TIME])
@@ -881,7 +888,8 @@ def apply_rows(automata: Automata, machine: Machine, store: Store, rows: Rows, b
             if is_changed == NO_ROOM:
                 state[PHASE] = RENEW
                 return index
-            state[IS_CHANGED] = is_changed
+            has_freed = entries[entry_at(automata, following) + FREED_START] <= state[SINCE]
+            state[IS_CHANGED] = 1 if is_changed or has_freed else 0
             state[CURSOR] = entries[entry_at(automata, following) + AFTER]
         state[PHASE] = READY
     return end
@@ -894,8 +902,8 @@ def forget_entries(automata: Automata, store: Store, partitions, watermark):  # 
     Return the number of partitions with entries.
 
     The last entry below the watermark is kept, because the next row may extend its nodes. The words of its row are not
-    needed, and nodes whose lifetime has ended are removed; later rows do not need them either. The entries before it
-    are removed.
+    needed, and nodes whose lifetime has ended are removed; later rows do not need them either. Without nodes it is kept
+    only if some were freed: a row after it withdraws the results of their runs. The entries before it are removed.
     """
     entries, width, used = store.entries, ENTRY_WORDS + automata.row_words, 0
     for partition in range(partitions):
@@ -924,7 +932,8 @@ def forget_entries(automata: Automata, store: Store, partitions, watermark):  # 
                     else:
                         before = node
                     node = following
-            if is_cover == 0 or entries[at + NODES] == NONE:
+            has_freed = after != NONE and entries[at + FREED_START] != END
+            if is_cover == 0 or (entries[at + NODES] == NONE and has_freed == 0):
                 remove_entry(automata, store, entry, partition)
                 store.state[DROPPED] += 1
             if is_cover:

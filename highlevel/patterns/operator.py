@@ -77,6 +77,7 @@ class PatternOperator:
         number: str | None = None,
         macs: Sequence[str] = (),
         has_retractions: bool = True,
+        only_adds: bool = False,
         shares_runs: bool = True,
     ) -> None:
         """Match rows in partitions with equal values of the columns `by`.
@@ -84,11 +85,13 @@ class PatternOperator:
         The columns of a result are those of `by`, MATCH_START, and the fields of the register. Without a window in the
         automaton, a run lasts while its rows are true. `number`: the column with the number of a row in its partition;
         a run continues only with the next number. `macs`: the columns of MAC addresses. Without `has_retractions` rows
-        must arrive in the order of their times, those of equal times in one batch. Without `shares_runs` a run is
-        stored with each row that it ignores. Raises PatternError for unknown columns and equal names.
+        must arrive in the order of their times, those of equal times in one batch. With `only_adds` no row is withdrawn
+        and no arc changes, so `remove_unneeded` can be used. Without `shares_runs` a run is stored with each row that
+        it ignores. Raises PatternError for unknown columns and equal names.
         """
         self._payload = payload_schema(changes)
         self._has_retractions = has_retractions
+        self._only_adds = only_adds
         self._number = number
         self._macs = macs
         names = [*by, MATCH_START, *(field.name for field in automaton.register)]
@@ -104,7 +107,8 @@ class PatternOperator:
         self._window = automaton.window
         self._automaton = automaton
         self._numbers = ValueNumbers()
-        self._compiler = AutomatonCompiler(automaton, self._numbers.numbers_of)
+        # The search over gaps reads all arcs of a state, so none has a key.
+        self._compiler = AutomatonCompiler(automaton, None if only_adds else self._numbers.numbers_of)
         self._arcs = automaton.arcs
         self._by_identity = {id(arc): arc for arc in automaton.arcs}
         compiled = self._compiler.compile(automaton.arcs)
@@ -126,6 +130,9 @@ class PatternOperator:
         """Time of the newest row."""
         self.late = 0
         """Changes of rows below the watermark."""
+        self.rows_removed = 0
+        self.runs_removed = 0
+        """Rows and runs that `remove_unneeded` has removed."""
 
     @property
     def missing(self) -> int:
@@ -191,8 +198,10 @@ class PatternOperator:
         """Replace the arcs. Return the changes of results that follow for rows in memory, from the watermark on.
 
         Rows below the watermark have used the arcs before. Without retractions, no row from the watermark on may be in
-        memory. Raises PatternError for arcs that contradict each other.
+        memory. Raises PatternError for arcs that contradict each other, and with `only_adds`.
         """
+        if self._only_adds:
+            raise PatternError("got other arcs, expected the same arcs: rows and runs for them may have been removed")
         old, new = self._by_identity, dict(zip(map(id, arcs), arcs, strict=True))
         removed = [old[identity] for identity in old.keys() - new.keys()]
         added = [new[identity] for identity in new.keys() - old.keys()]
@@ -238,6 +247,8 @@ class PatternOperator:
     def _apply(self, changes: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Add and retract rows. A retraction that only shortens a lifetime retracts the row and adds it again."""
         kind, start, stop, new_stop = times_of(changes)
+        if self._only_adds and (kind == RETRACTION).any():
+            raise PatternError("got a retraction, expected inserts only: rows and runs for it may have been removed")
         in_time = start >= self._watermark
         self.late += int(np.count_nonzero(~in_time))
         copies = np.where(in_time, 1 + ((kind == RETRACTION) & (new_stop > start)), 0)
@@ -313,7 +324,28 @@ class PatternOperator:
         count, low = self._count, self._watermark
         passed = [self._changes(results) for results in self.matches.pass_deadlines(count, low, watermark)]
         self._watermark = watermark
-        used = self.matches.forget(count, watermark)
+        self._return_memory(self.matches.forget(count, watermark))
+        return [*passed, make_ctis([watermark], self._result)]
+
+    def remove_unneeded(self, arc_watermarks: Sequence[int]) -> None:
+        """Remove the runs and rows that no result of a later row needs (`highlevel.patterns.gap_kernels`).
+
+        `arc_watermarks`: for each arc, no later row that satisfies its fence has a smaller time. Raises PatternError
+        without `only_adds`: other arcs and the withdrawal of a row may need what no later row needs.
+        """
+        if not self._only_adds:
+            raise PatternError("got watermarks of arcs, expected rows that are never withdrawn, and arcs that stay")
+        matches = self.matches
+        rows, runs = matches.entry_count, matches.node_count
+        watermarks = np.maximum(np.array(arc_watermarks, np.int64), self._watermark)
+        used = matches.remove_unneeded(self._count, self._automaton, watermarks)
+        self.rows_removed += rows - matches.entry_count
+        self.runs_removed += runs - matches.node_count
+        self._return_memory(used)
+
+    def _return_memory(self, used: int) -> None:
+        """Return the memory of removed runs and rows, if they are many. `used` partitions have rows."""
+        count = self._count
         self.matches.compact_if_sparse()
         if count > 2 * used + MIN_ROOM:
             kept = self.matches.used_partitions(count)
@@ -329,7 +361,6 @@ class PatternOperator:
             for kind in NUMBERED:
                 self._numbers.keep(kind, self.matches.numbers_of(kind))
             self._renumber()
-        return [*passed, make_ctis([watermark], self._result)]
 
     def _renumber(self) -> None:
         """Number the constants of the automaton again."""

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from capture.lazy_dataclasses import dataclass
-from highlevel.patterns import arc_kernels, deadline_kernels, match_kernels
+from highlevel.patterns import arc_kernels, deadline_kernels, gap_kernels, match_kernels
 from highlevel.patterns import entry_kernels as kernels
-from highlevel.patterns.automaton import PatternError
+from highlevel.patterns.automaton import Automaton, PatternError
 from highlevel.patterns.compilation import CompiledAutomaton, Floats, Words
 from highlevel.patterns.entry_kernels import (
     ENTRIES,
@@ -339,6 +339,17 @@ class PartialMatches:
         """
         known = min(partitions, len(self._partitions))
         return int(kernels.forget_entries(self._automata, self._store(), known, watermark))
+
+    def remove_unneeded(self, partitions: int, automaton: Automaton, arc_watermarks: Words) -> int:
+        """Remove the rows and runs that no result of a later row needs. Return the number of partitions with entries.
+
+        `arc_watermarks`: for each arc of the automaton, no later row that satisfies its fence has a smaller time.
+        """
+        known, names = min(partitions, len(self._partitions)), self.compiled.states
+        states = gap_kernels.states_of(automaton, names)
+        watermarks = np.append(arc_watermarks, END)[gap_kernels.order_of_arcs(automaton.arcs, names)]
+        scratch = np.zeros(self.entry_count + 1, np.int64), np.zeros(states.number, np.int64)
+        return int(gap_kernels.remove_unneeded(self._automata, self._store(), states, watermarks, *scratch, known))
 
     def renumber(self, kept: Words) -> None:
         """Give the partitions `kept` the numbers 0, 1, 2, …; the others have no entries."""

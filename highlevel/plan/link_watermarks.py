@@ -3,14 +3,20 @@
     links ──► union ──► Filter, Apply ──► AcceptedRuns           the watermark of all links: the minimum
       └── the watermark of each link ──────────┘                 no later row with this link is earlier
 
-While one link is slow, the others have later watermarks. An automaton uses them if its rows have the column `link` of a
-leaf, and PARTITION BY contains it: then the rows of a link wait for the watermark of this link only.
+While one link is slow, the others have later watermarks. An automaton uses them in two cases, if its rows have the
+column `link` of a leaf:
+
+* PARTITION BY contains the link. Then the rows of a link wait for its own watermark.
+* Conditions of arcs name links, and results are changed (EMIT CHANGES). Then runs and rows are removed as soon as no
+  later row of any link needs them (`highlevel.patterns.gap_kernels`).
 """
 
 from __future__ import annotations
 
 from highlevel.aggregation import LINK
-from highlevel.plan.automaton_nodes import AcceptedRuns
+from highlevel.patterns.arc_links import links_of
+from highlevel.patterns.gap_kernels import MOST_STATES
+from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
 from highlevel.plan.change_nodes import is_changing
 from highlevel.plan.nodes import PANE, Apply, Filter, Leaf, Node
 from lowlevel.expressions.tree import Column
@@ -44,3 +50,20 @@ def link_of_partitions(node: AcceptedRuns) -> str | None:
     """Return the partition column with the link, None if rows of several links may be in one partition."""
     source = None if is_changing(node.input) else link_source(node.input)
     return source[1] if source is not None and source[1] in node.keys else None
+
+
+def link_of_arcs(node: AcceptedRuns) -> str | None:
+    """Return the column with the link that conditions of arcs name, None if this removes no run earlier."""
+    is_possible = (
+        isinstance(node, ChangingAcceptedRuns)
+        and node.consistency.wait is not None
+        and node.rules is None
+        and node.number is None
+        and len(node.automaton.states) <= MOST_STATES
+        and not is_changing(node.input)
+    )
+    source = link_source(node.input) if is_possible else None
+    if source is None or source[1] in node.keys:
+        return None
+    name = source[1]
+    return name if any(links_of(arc.fence, name) is not None for arc in node.automaton.arcs) else None

@@ -12,7 +12,7 @@ from highlevel.patterns.automaton import Arc
 from highlevel.patterns.compilation import AutomatonCompiler, keeps_run
 from highlevel.patterns.row_words import ValueNumbers
 from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
-from highlevel.plan.link_watermarks import link_of_partitions
+from highlevel.plan.link_watermarks import link_of_arcs, link_of_partitions
 from lowlevel.expressions.tree import Literal
 from lowlevel.expressions.types import Type
 from lowlevel.punctuation import BEGINNING, END
@@ -78,6 +78,8 @@ def automaton_lines(node: AcceptedRuns) -> Iterator[str]:
     yield line("state", "rows that wait, and the runs that a later row can extend")
     if (link := link_of_partitions(node)) is not None:
         yield line("links", f"rows wait for the watermark of their {link} only")
+    elif (link := link_of_arcs(node)) is not None:
+        yield line("links", f"runs that no later row needs, by the conditions over {link}, are removed early")
     if isinstance(node, ChangingAcceptedRuns):
         wait = node.consistency.wait
         due = "the watermark is later" if wait is None else f"the newest row is {length_text(wait)} later"

@@ -8,7 +8,8 @@ Without EMIT CHANGES rows are matched in the order of their times, so each resul
 withdrawn row corrects exactly the results over its place.
 
 If the partitions contain the link of the rows, each link has rows and runs of its own, and the watermark of this link
-is sufficient for them (`highlevel.plan.link_watermarks`).
+is sufficient for them. Otherwise the watermarks of links show which runs no later row needs
+(`highlevel.plan.link_watermarks`).
 
 A new version of the file with arcs is used between two batches, and at a watermark. Without EMIT CHANGES it applies to
 the rows that wait and to later rows, otherwise also to the rows in memory.
@@ -18,16 +19,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 
 from capture import arrow_compute as pc
+from capture.arrow_compute import array_of
 from highlevel.operators.meld import UNION
+from highlevel.patterns.arc_links import arc_watermark
 from highlevel.patterns.arc_table import ARCS, ArcForm, ArcRule, ArcTable
 from highlevel.patterns.operator import PatternOperator
+from highlevel.patterns.store import MIN_ROOM
 from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
 from highlevel.plan.change_nodes import is_changing
 from highlevel.plan.lifetime_nodes import Lifetime
-from highlevel.plan.link_watermarks import link_of_partitions
+from highlevel.plan.link_watermarks import link_of_arcs, link_of_partitions
 from highlevel.plan.nodes import CHANGE_COLUMNS, macs_of
 from highlevel.plan.operators.counters import PartialMatchCounts
 from highlevel.plan.operators.lifetime_rows import LifetimeRows
@@ -71,6 +76,7 @@ class RowsAndRuns:
             number=node.number,
             macs=tuple(macs_of(source)),
             has_retractions=has_changes or is_changing(source),
+            only_adds=link_of_arcs(node) is not None,
         )
         self._schema = change_schema(payload)
 
@@ -116,6 +122,7 @@ class AcceptedRunsOperator:
         self._keys = list(node.keys)
         self._until = node.until
         self._partition_link = link_of_partitions(node)
+        self._arc_link = link_of_arcs(node)
         self._parts: dict[str, RowsAndRuns] = {}
         """The rows and runs of each link, or those of all links by the name UNION."""
         if self._partition_link is None:
@@ -124,6 +131,11 @@ class AcceptedRunsOperator:
         """The watermark of each link, if it is above that of all links."""
         self._watermark = BEGINNING
         """No later row begins before this time."""
+        self._matched = BEGINNING
+        """No row that waits begins before this time."""
+        self._needed = 0
+        """The number of runs and rows after the last removal of those that no later row needs."""
+        self._below_link = 0
         self.keeps_unfinished = False
         """Whether `unfinished` is set at the end of the input."""
         self.unfinished: pa.Table | None = None
@@ -137,7 +149,7 @@ class AcceptedRunsOperator:
     @property
     def late(self) -> int:
         """Rows that arrived too late: below the watermark, or below that of their link if it is used."""
-        return sum(part.rows.late for part in self._parts.values())
+        return self._below_link + sum(part.rows.late for part in self._parts.values())
 
     @property
     def outside(self) -> int:
@@ -156,8 +168,14 @@ class AcceptedRunsOperator:
 
     @property
     def uses_links(self) -> bool:
-        """Whether the rows of a link wait for the watermark of this link."""
-        return self._partition_link is not None
+        """Whether the rows or runs of a link depend on the watermark of the link."""
+        return (self._partition_link or self._arc_link) is not None
+
+    @property
+    def removed_early(self) -> tuple[int, int]:
+        """Rows and runs that were removed before the watermark, because no later row needs them."""
+        operators = [part.runs for part in self._parts.values()]
+        return sum(each.rows_removed for each in operators), sum(each.runs_removed for each in operators)
 
     @property
     def partial_matches(self) -> PartialMatchCounts:
@@ -192,8 +210,9 @@ class AcceptedRunsOperator:
             self._part(link).rows.add(rows, rows.select(self._payload.names))
         clock = self._clock
         if self._wait is not None and clock != BEGINNING:
+            self._matched = max(self._matched, clock - self._wait + 1)
             for part in self._parts.values():
-                changes = part.match_before(clock - self._wait + 1)
+                changes = part.match_before(self._matched)
                 if changes is not None:
                     yield from self._items(changes)
 
@@ -214,17 +233,20 @@ class AcceptedRunsOperator:
             advanced = [part for part in self._parts.values() if part.rows.advance(punctuation)]
         for part in advanced:
             yield from self._match_final(part)
+        self._matched = max(self._matched, self._watermark)
         if self._watermark == END and self.keeps_unfinished:
             self.unfinished = self.list_partial_matches()
         yield Punctuation(punctuation.link, self._watermark)
 
     def punctuate_link(self, link: str, watermark: int) -> Iterator[GraphItem]:
-        """Match the rows of a link below its watermark. Return the results."""
+        """Return the results of a link that has partitions of its own. Otherwise remove what no later row needs."""
         if watermark <= max(self._watermark, self._links.get(link, BEGINNING)):
             return
         yield from self._change_arcs()
         self._links = {name: low for name, low in self._links.items() if low > self._watermark} | {link: watermark}
-        if link in self._parts and self._parts[link].rows.advance(Punctuation(link, watermark)):
+        if self._partition_link is None:
+            self._remove_unneeded()
+        elif link in self._parts and self._parts[link].rows.advance(Punctuation(link, watermark)):
             yield from self._match_final(self._parts[link])
 
     def _match_final(self, part: RowsAndRuns) -> Iterator[pa.RecordBatch]:
@@ -253,16 +275,33 @@ class AcceptedRunsOperator:
         return self._parts[link]
 
     def _divide(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield the rows of each link if links are separate, otherwise all rows."""
-        if not batch.num_rows:
+        """Yield the rows of each link if links are separate, otherwise the rows that are not below their link."""
+        column = self._partition_link or self._arc_link
+        if not batch.num_rows or column is None:
+            yield from [(UNION, batch)] if batch.num_rows else []
             return
-        if self._partition_link is None:
-            yield UNION, batch
-            return
-        links = batch.column(self._partition_link)
+        links = batch.column(column)
         names = pc.unique(links).to_pylist()
         for link in names:
-            yield link, batch if len(names) == 1 else batch.filter(pc.equal(links, link))
+            rows = batch if len(names) == 1 else batch.filter(pc.equal(links, link))
+            if self._partition_link is not None:
+                yield link, rows
+                continue
+            is_late = times_of(rows.column(self._time)) < self._links.get(link, BEGINNING)
+            self._below_link += int(np.count_nonzero(is_late))
+            yield UNION, rows.filter(array_of(~is_late)) if is_late.any() else rows
+
+    def _remove_unneeded(self) -> None:
+        """Remove the runs and rows that no later row needs, if their number has doubled since the last time."""
+        assert self._arc_link is not None
+        runs = self._parts[UNION].runs
+        if runs.matches.entry_count + runs.matches.node_count <= 2 * self._needed + MIN_ROOM:
+            return
+        # A row that waits is a later row for the runs.
+        links = {link: min(low, self._matched) for link, low in self._links.items()}
+        low = self._watermark
+        runs.remove_unneeded([arc_watermark(arc, self._arc_link, links, low) for arc in self._node.automaton.arcs])
+        self._needed = runs.matches.entry_count + runs.matches.node_count
 
     def _change_arcs(self) -> Iterator[pa.RecordBatch]:
         """Use a new version of the file with arcs. Return the results that follow for rows in memory."""
@@ -313,7 +352,7 @@ class AcceptedRunsOperator:
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         links = tables[LINKS].to_pylist()
-        self._watermark = links[0]["watermark"]
+        self._watermark = self._matched = links[0]["watermark"]
         if self._rules is not None and ARCS in tables:
             form = self._rules.form
             assert isinstance(form, ArcForm), form

@@ -28,6 +28,8 @@ from highlevel.metrics import (
     PARTIALS_BEYOND_CAP,
     ROWS_BEYOND_CAP,
     ROWS_FORGOTTEN,
+    ROWS_REMOVED_EARLY,
+    RUNS_REMOVED_EARLY,
     STATE_BYTES,
     SUMS_OVERFLOWED,
     UNCLOSED_GROUPS_ENDED,
@@ -220,6 +222,11 @@ class AcceptedRunCounters(LifetimeCounters, Protocol):
         ...
 
     @property
+    def removed_early(self) -> tuple[int, int]:
+        """Rows and runs that were removed before the watermark, because no later row needs them."""
+        ...
+
+    @property
     def deadlines_outside(self) -> int:
         """Deadlines that have not applied, because the lifetime of the run ended before."""
         ...
@@ -262,6 +269,9 @@ def count_accepted_runs(samples: Samples, operator: AcceptedRunCounters, query: 
     """Add the counters of an operator that runs an automaton."""
     count_lifetimes(samples, operator, query, name)
     _count_partial_matches(samples, operator.partial_matches, query)
+    rows, runs = operator.removed_early
+    samples.add(ROWS_REMOVED_EARLY, rows, query)
+    samples.add(RUNS_REMOVED_EARLY, runs, query)
     samples.add(DEADLINES_OUTSIDE, operator.deadlines_outside, query)
 
 

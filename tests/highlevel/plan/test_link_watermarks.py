@@ -1,8 +1,8 @@
-"""Watermarks of single links for automata that have partitions by link.
+"""Watermarks of single links for automata: partitions by link, and conditions of arcs that name links.
 
-Finds: results that wait for a link that cannot change them, a row that is used although its link has promised none, the
-watermark of one file in place of that of all files of a link, watermarks of links that a restart forgets, and partial
-matches of a link that ends before others.
+Finds: results that wait for a link that cannot change them, a row that is used although its link has promised none, a
+removal that a row that waits still needed, the watermark of one file in place of that of all files of a link,
+watermarks of links that a restart forgets, and partial matches of a link that ends before others.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from highlevel.metrics import LATE_ROWS, PARTIAL_MATCHES
+from highlevel.metrics import LATE_ROWS, PARTIAL_MATCHES, ROWS_REMOVED_EARLY, RUNS_REMOVED_EARLY
 from highlevel.plan.automaton_nodes import AcceptedRuns
-from highlevel.plan.link_watermarks import link_of_partitions
+from highlevel.plan.link_watermarks import link_of_arcs, link_of_partitions
 from highlevel.plan.nodes import nodes_of
+from highlevel.plan.operators import accepted_runs
 from highlevel.plan.operators.accepted_runs import AcceptedRunsOperator
 from highlevel.plan.pipeline import Pipeline
 from lowlevel.punctuation import END, Punctuation
@@ -26,6 +27,9 @@ from tests.references.operator_contract import through_ipc
 
 BY_LINK = """SELECT * FROM packets AUTOMATON (PARTITION BY link ORDER BY ts REGISTER n INT START s FINAL e
     ARC s TO m WHEN srcPort = 1 SET n = len ARC m TO m WHEN srcPort = 2 ARC m TO e WHEN srcPort = 3 WITHIN 20 ns)"""
+ACROSS = """SELECT * FROM packets AUTOMATON (PARTITION BY destPort ORDER BY ts REGISTER n INT START s FINAL e
+    ARC s TO m WHEN srcPort < 3 AND link = 'a' SET n = len ARC m TO m WHEN link IN ('a', 'c') SET n = n + 1
+    ARC m TO o WHEN link = 'a' ARC o TO e WHEN srcPort > 1 AND link = 'b' WITHIN 40 ns)"""
 CHANGES = " WITH CONSISTENCY (WAIT {} ns, REMEMBER FOREVER) EMIT CHANGES"
 PORTS = ["a", "b", "c", "a"]
 
@@ -112,7 +116,19 @@ def test_partitions_by_link_give_the_same_results_in_every_order(sql: str, has_r
     assert found > 20
 
 
-def compare(sql: str, seed: int, *, has_restarts: bool) -> int:
+@pytest.mark.parametrize("wait", [0, 5])
+@pytest.mark.parametrize("has_restarts", [False, True])
+def test_arcs_that_name_links_give_the_same_results_with_less_memory(
+    wait: int, has_restarts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accepted_runs, "MIN_ROOM", 0)
+    removed = Counter[str]()
+    found = sum(compare(ACROSS + CHANGES.format(wait), seed, removed, has_restarts=has_restarts) for seed in range(8))
+    assert found > 20
+    assert has_restarts or min(removed[ROWS_REMOVED_EARLY.name], removed[RUNS_REMOVED_EARLY.name]) > 10
+
+
+def compare(sql: str, seed: int, removed: Counter[str] | None = None, *, has_restarts: bool = False) -> int:
     """Compare the results of rows in any order with those of all rows at once. Return their number."""
     draw = Random(seed)
     links, once = Links(sql), Links(sql)
@@ -136,6 +152,8 @@ def compare(sql: str, seed: int, *, has_restarts: bool) -> int:
         once.add(arrival)
     samples = links.pipeline.samples(0)
     assert samples.total(LATE_ROWS) == 0, f"seed {seed}"
+    if removed is not None:
+        removed.update({each.name: int(samples.total(each)) for each in (ROWS_REMOVED_EARLY, RUNS_REMOVED_EARLY)})
     results = links.end()
     assert results == once.end(), f"seed {seed}"
     return len(results)
@@ -160,25 +178,27 @@ def test_the_partial_matches_of_a_link_are_those_before_its_own_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "rest", "link"),
+    ("rows", "rest", "partitions", "arcs"),
     [
-        ("packets", "PARTITION BY link", "link"),
-        ("packets", "PARTITION BY link, srcPort", "link"),
-        ("packets", "PARTITION BY srcPort", None),
-        ("packets", "", None),
-        ("(SELECT ts, link AS tap, srcPort FROM packets WHERE len > 9)", "PARTITION BY tap", "tap"),
-        ("(SELECT ts, upper(link) AS link, srcPort FROM packets)", "PARTITION BY link", None),
-        (
-            "(SELECT ts, srcPort, link FROM packets UNION ALL SELECT ts, srcPort, link FROM frames)",
-            "PARTITION BY link",
-            None,
-        ),
+        ("packets", "PARTITION BY link", "link", None),
+        ("packets", "", None, "link"),
+        ("(SELECT ts, link AS tap, srcPort FROM packets WHERE len > 9)", "PARTITION BY tap", "tap", None),
+        ("(SELECT ts, link AS tap, srcPort FROM packets)", "", None, None),
+        ("(SELECT ts, upper(link) AS link, srcPort FROM packets)", "PARTITION BY link", None, None),
+        ("(SELECT ts, srcPort, link FROM packets UNION ALL SELECT ts, srcPort, link FROM frames)", "", None, None),
     ],
 )
 def test_the_link_of_the_rows_is_found_through_queries_over_one_kind_of_rows(
-    rows: str, rest: str, link: str | None
+    rows: str, rest: str, partitions: str | None, arcs: str | None
 ) -> None:
-    sql = f"SELECT * FROM {rows} AUTOMATON ({rest} ORDER BY ts START s FINAL e ARC s TO e WHEN srcPort = 1)"
+    condition = "srcPort = 1" if "tap" in rows else "link = 'a' AND srcPort = 1"
+    sql = f"SELECT * FROM {rows} AUTOMATON ({rest} ORDER BY ts START s FINAL e ARC s TO e WHEN {condition})"
     plan = compile_query(sql + CHANGES.format(0), "q")
     (node,) = (node for node in nodes_of(plan.root) if isinstance(node, AcceptedRuns))
-    assert link_of_partitions(node) == link
+    assert (link_of_partitions(node), link_of_arcs(node)) == (partitions, arcs)
+
+
+def test_a_query_without_changes_has_no_use_for_links_in_conditions() -> None:
+    plan = compile_query(ACROSS, "q")
+    (node,) = (node for node in nodes_of(plan.root) if isinstance(node, AcceptedRuns))
+    assert (link_of_partitions(node), link_of_arcs(node)) == (None, None)
