@@ -169,7 +169,9 @@ def test_A13_random_automata_have_the_same_results_with_less_memory(part: int, s
                     stream.restart()
                 all_runs += stream.other.matches.node_count
                 removed += stream.other.matches.node_count - stream.operator.matches.node_count
-                assert stream.operator.matches.entry_count <= stream.other.matches.entry_count
+                # In each partition the entry below the watermark may stay, although its runs were removed.
+                most = stream.other.matches.entry_count + len(PARTITIONS)
+                assert stream.operator.matches.entry_count <= most
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {stream.automaton}") from error
     assert removed > 0.05 * all_runs
