@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from capture.private_files import replace_file
 from highlevel.plan.plan import Plan
 from highlevel.spark import executor_checks
-from highlevel.spark.errors import MISSING_MODULE, TASK_FAILURE, RunError, find_root_cause, make_report
+from highlevel.spark.errors import TASK_FAILURE, RunError, find_missing_module, find_root_cause, make_report
 from highlevel.spark.executor_checks import TOKEN, check_executor, compile_on_host, find_version, look_at
 from highlevel.spark.executors import has_executors
 from highlevel.spark.restarts import restart_reason
@@ -179,7 +179,7 @@ def _explain(report: str) -> Exception:
     """Return the error if the checks could not run. Its message names the host, if a task failed."""
     lost = TASK_FAILURE.findall(report)
     cause = find_root_cause(report)
-    if not lost or MISSING_MODULE.search(report):
+    if not lost or find_missing_module(report) is not None:
         return cause
     host = lost[-1]
     wrong_python = re.search(r'Cannot run program "([^"]+)"|\[PYTHON_VERSION_MISMATCH\]', report)

@@ -38,7 +38,12 @@ TASK_FAILURE = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) execu
 """Matches the host of a failed task in a report."""
 
 MISSING_MODULE = re.compile(r"No module named '?([\w.]+)")
-"""Matches the name of a Python module that a process of Spark could not import."""
+"""Matches the name of a module in the message of a ModuleNotFoundError."""
+
+START_WITHOUT_MODULE = re.compile(
+    r"(?:^\S*python[\d.]*: |\(ModuleNotFoundError: )No module named '?([\w.]+)", re.MULTILINE
+)
+"""Matches the name of a module without which Python could not start."""
 
 START_REASON = re.compile(
     r"^(?:Caused by: |Exception in thread \S+ )?(?:Error: |(?:\w+\.)+\w*(?:Error|Exception): )(.+)$", re.MULTILINE
@@ -72,9 +77,28 @@ def names_user_error(report: str) -> bool:
 
     A missing module is such a cause too, also if it prevents the start of a Python process.
     """
-    return MISSING_MODULE.search(report) is not None or any(
-        not name.startswith(WRAPPING_EXCEPTIONS) for name, _ in PYTHON_EXCEPTION.findall(report)
-    )
+    return bool(_raised_in(report)) or find_missing_module(report) is not None
+
+
+def find_missing_module(report: str) -> str | None:
+    r"""Return the module whose absence is the reason of a failure; None for other reasons.
+
+    >>> find_missing_module("INFO No module named x\nModuleNotFoundError: No module named 'geo'\n")
+    'geo'
+    """
+    raised = _raised_in(report)
+    if raised:
+        name, text = raised[-1]
+        is_reason = name == ModuleNotFoundError.__name__ and not any(name in USER_ERRORS for name, _ in raised)
+        missing = MISSING_MODULE.match(text) if is_reason else None
+    else:
+        missing = START_WITHOUT_MODULE.search(report)
+    return None if missing is None else missing[1]
+
+
+def _raised_in(report: str) -> list[tuple[str, str]]:
+    """Return name and message of each Python exception in a report that does not only wrap another one."""
+    return [found for found in PYTHON_EXCEPTION.findall(report) if not found[0].startswith(WRAPPING_EXCEPTIONS)]
 
 
 def make_report(failure: BaseException) -> str:
@@ -97,12 +121,16 @@ def find_root_cause(report: str) -> Exception:
     >>> find_root_cause("Job aborted\nTraceback …\ncapture.errors.InputError: a.pcap: cut\n\\tat org.apache.spark.x(y)")
     InputError('a.pcap: cut')
     """
-    missing = MISSING_MODULE.search(report)
+    missing = find_missing_module(report)
     if missing is not None:
         hosts = TASK_FAILURE.findall(report)
         place = f" on host {hosts[-1]}" if hosts else ""
-        remedy = "install it on all machines, or send it with spark.submit.pyFiles or spark.archives"
-        return RunError(f"the Python processes of Spark{place} have no module {missing[1]}: {remedy}")
+        remedy = (
+            "install it in the environment of Wiretide"
+            if " executor driver): " in report
+            else "install it on all machines, or send it with spark.submit.pyFiles or spark.archives"
+        )
+        return RunError(f"the Python processes of Spark{place} have no module {missing}: {remedy}")
     raised = [(name, text) for name, text in PYTHON_EXCEPTION.findall(report) if not name.startswith(SPARK_PACKAGES)]
     for name, text in raised:
         if name in USER_ERRORS:

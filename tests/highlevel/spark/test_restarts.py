@@ -32,6 +32,11 @@ def test_delays_double_up_to_a_minute_and_nine_failures_in_a_row_end_a_run() -> 
     assert said[-1] == "warning: a Python worker did not start; Spark repeats the work in 60 s (restart 8 of 8)"
 
 
+def test_a_line_of_a_log_is_no_missing_module() -> None:
+    report = "Python worker exited unexpectedly (crashed)\nINFO plugin: No module named 'fast_json', using json"
+    assert Restarts(lambda line: None).next_delay(report) == 1
+
+
 def test_a_finished_micro_batch_makes_the_count_begin_again() -> None:
     restarts = Restarts(lambda line: None)
     for _ in range(20):

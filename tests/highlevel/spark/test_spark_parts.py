@@ -361,6 +361,34 @@ def test_another_error_in_a_task_is_named_in_one_line() -> None:
     assert str(cause) == "the job on Spark failed: ZeroDivisionError: division by zero"
 
 
+@pytest.mark.parametrize(
+    ("cause", "message"),
+    [
+        (
+            "ModuleNotFoundError: No module named 'geo'",
+            "the Python processes of Spark have no module geo: install it on",
+        ),
+        ("capture.errors.InputError: /data/No module named foo.pcap: cut", "/data/No module named foo.pcap: cut"),
+        (
+            "ModuleNotFoundError: No module named 'geo'\n\nDuring …:\n\ncapture.errors.InputError: watch.csv: line 3",
+            "watch.csv: line 3",
+        ),
+        (
+            "ModuleNotFoundError: No module named 'geo'\n\nDuring handling …:\n\nValueError: no country",
+            "the job on Spark failed: ValueError: no country",
+        ),
+    ],
+)
+def test_a_missing_module_is_the_cause_only_if_its_exception_is_the_last(cause: str, message: str) -> None:
+    assert str(find_root_cause(SPARK_REPORT.format(cause=cause))).startswith(message)
+
+
+def test_a_missing_module_on_this_machine_is_installed_here() -> None:
+    lost = "Lost task 0.0 in stage 0.0 (TID 0) (vm executor driver): org.apache.spark.X: Traceback\n"
+    cause = find_root_cause(f"{lost}ModuleNotFoundError: No module named 'geo'\n")
+    assert str(cause).endswith("on host vm have no module geo: install it in the environment of Wiretide")
+
+
 def test_a_failure_of_spark_itself_is_its_first_line() -> None:
     cause = find_root_cause("\nNo space left on device\n\tat java.io.write(X.java:1)\n")
     assert str(cause) == "the job on Spark failed: No space left on device"
