@@ -193,6 +193,13 @@ def delete_old(folder: Path, time: str, bound: int, batch_id: int, final_until: 
             path.parent.rmdir()
 
 
+def is_expired(folder: Path, path: Path) -> bool:
+    """Return whether `delete_old` has deleted all rows of a file, which may be another copy of it, from a folder."""
+    with convert_damage(path):
+        time = retention_column(pq.read_schema(path))
+        return time is not None and largest_time(path, time) <= deleted_until(folder)
+
+
 def deleted_until(folder: Path) -> int:
     """Return the time (ns) of the newest row that was deleted; BEGINNING if no rows were deleted."""
     try:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
 from highlevel.spark.errors import FolderError
 from highlevel.spark.remote.object_store import ObjectStore
-from highlevel.spark.remote.run_copy import Manifest, copy_file, list_results, read_manifest, write_copy
+from highlevel.spark.remote.run_copy import Manifest, copy_file, list_unknown, read_manifest, write_copy
 from highlevel.spark.remote.run_lock import check_unused
 from highlevel.spark.run_folder import RunSummary, summarise, verify
 
 SHOWN = ("checkpoint", "output", "state", "totals")
 """Subfolders whose sizes are shown. Copies of decompressed captures are not in the store."""
+
+UNKNOWN = "unknown objects"
+"""Name of the objects that the manifest does not name: of a crash, of the current micro-batch, or of other programs."""
 
 
 def summarise_stored(uri: str) -> RunSummary:
@@ -26,11 +28,12 @@ def summarise_stored(uri: str) -> RunSummary:
         path: entry for path, entry in manifest.files.items() if _top(path) in ("run.json", "checkpoint", "totals")
     }
     with tempfile.TemporaryDirectory(prefix="wiretide-checkpoint-") as folder:
-        write_copy(store, replace(manifest, files=needed), Path(folder), ())
+        write_copy(store, needed, Path(folder))
         summary = summarise(Path(folder))
-    results = list_results(store, manifest)
-    sizes = {path: entry["bytes"] for path, entry in manifest.files.items()} | results
+    sizes = {path: entry["bytes"] for path, entry in manifest.files.items()}
+    results = {path: entry["bytes"] for path, entry in manifest.results.items()}
     summary.files = {name: _sum([size for path, size in sizes.items() if _top(path) == name]) for name in SHOWN}
+    summary.files[UNKNOWN] = _sum([*list_unknown(store, manifest).values()])
     queries = sorted({PurePosixPath(path).parts[1] for path in results})
     summary.results = {
         unquote(query): _sum([size for path, size in results.items() if PurePosixPath(path).parts[1] == query])
@@ -49,7 +52,7 @@ def verify_stored(uri: str) -> Iterator[tuple[str, str | None]]:
     check_unused(store)
     with tempfile.TemporaryDirectory(prefix="wiretide-checkpoint-") as name:
         folder, missing = Path(name), set()
-        for path, entry in [*manifest.files.items(), *((result, None) for result in list_results(store, manifest))]:
+        for path, entry in manifest.files.items():
             try:
                 copy_file(store, folder, path, entry)
             except FolderError as error:

@@ -1,13 +1,15 @@
 """The folder of a run in an object store, and the copy on this machine in which the run works.
 
-    newest                        the name of the newest manifest, and the files of the micro-batch planned after it
-    manifests/42-UUID             all files of the run after a micro-batch
-    objects/state/0/…-UUID        the content of larger files; small ones are in the manifest
-    output/QUERY/date=…/part-*    results, as in a local folder, for other programs
-    lock                          `highlevel.spark.remote.run_lock`
+    newest                              the name of the newest manifest, the files of the micro-batch planned after it,
+                                        and a token
+    manifests/42-TOKEN-…                all files of the run after a micro-batch, with sizes and checksums
+    objects/state/0/…-TOKEN-…           the content of larger files; small ones are in the manifest
+    output/QUERY/date=…/part-…-TOKEN-…  results, also for other programs
+    lock                                `highlevel.spark.remote.run_lock`
 
 The run reads and writes only the copy, in which files can be renamed and locked. An object store cannot rename, so the
-files of a micro-batch become visible together, with one object, which is replaced last: `newest`.
+files of a micro-batch become valid together, with one object, which is replaced last: `newest`. Every other object has
+a name with a random end, is created once, and is never changed.
 
     offsets of n are planned ──► newest ──► tasks, results, alerts, sinks ──► objects, results, manifest of n ──► newest
 
@@ -17,41 +19,48 @@ the sinks have stored n, and before Spark commits n. If the process ends before 
 commit: all of n is done. Spark plans n + 1 after the commit of n, and only then segments of spools are released, so
 they are in the store as results.
 
-One writer. `newest` is replaced on the condition that it is the version that the writer knows, and a process begins
-with a version of its own. So a process that was suspended, and continues after another one has taken over, fails at its
-next version. Its objects have random names, so it has changed nothing that the other process reads. Results are
-replaced on the condition that they are the version that the writer knows.
+One writer. `newest` is replaced on the condition that it is the version that the writer knows. So a process that was
+suspended, and continues after another one has taken over, fails at its next version.
 
-Results have fixed names, so that other programs can read them. They are written before the manifest: a crash between
-them leaves rows of n in the store, as it leaves them in a local folder, and the repeated micro-batch replaces them.
-They are deleted after the manifest, which names them, so a start repeats a deletion that a crash has prevented.
+Deletion. Objects are deleted only after this process has replaced `newest`, and only these:
 
-If the copy on this machine is the newest one, a start continues with it. Otherwise it is replaced from the manifest.
+* objects that the replaced manifest named, or listed as deleted, and that the new one does not name;
+* objects with the token of a replaced version. A writer puts the token of the version that it will replace into the
+  names of its objects. Only one writer can replace this version. So if its manifest does not name such an object, no
+  manifest ever will: it is from a process that has crashed or was suspended. Tokens of ended processes stay in the
+  manifests, because a suspended process may write later.
+
+All other objects are unknown, and are never changed.
+
+The start compares each file of the copy with the newest manifest. Wrong and missing files are read from the store.
+Other files of the run are removed: they belong to a micro-batch that the store does not have, which is repeated.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import shutil
 import sqlite3
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from capture.lazy_dataclasses import dataclass
 from capture.private_files import make_private_folder, replace_file
-from highlevel.results.stored_files import newest_files
 from highlevel.spark.checked_files import REMEDY, checksum, decode_document, encode_document, read_document
 from highlevel.spark.errors import FolderError
 from highlevel.spark.locks import LOCK_FILE, Locks
 from highlevel.spark.remote.object_store import CHUNK_BYTES, ConflictError, ObjectStore
+from highlevel.spark.remote.run_lock import NAME as LOCK
 from highlevel.spark.remote.run_lock import RunLock
+from highlevel.spark.result_files import is_expired
 from highlevel.spark.state import file_names
 
 COPY, MARKER = "copy", "newest.json"
@@ -69,8 +78,17 @@ INLINE_BYTES = 16 << 10
 UPLOADS = 8
 """Number of objects that are written at the same time."""
 
+MAX_ENDED = 100
+"""Largest number of tokens of ended processes in a manifest."""
+
+STORED = ("checkpoint", "state", "totals", "output", "watched", "quarantine")
+"""Subfolders of the copy that the store contains."""
+
 COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
 """Content of the file with which Spark commits a micro-batch of a query without a watermark of Spark."""
+
+OBJECT_NAME = re.compile(r"(?:manifests|objects|output)/.*-([0-9a-f]{32})-[0-9a-f]{32}(?:\.\w+)?", re.DOTALL)
+"""Matches the name of an object that `make_name` has made, and its token."""
 
 FileEntry = dict[str, Any]
 """A file in a manifest: its `bytes` and `checksum`, and its `data` (base64) or the name of its `object`."""
@@ -81,19 +99,62 @@ class Manifest:
     """The files of a run after micro-batch `batch`, by their paths in the folder. -1: before the first one.
 
     If a later micro-batch is planned, `files` contains its offsets too. `name`: the object with the files after
-    `batch`. `version`: that of the object `newest`. `deleted`: results that must not exist any more.
+    `batch`. `version`: that of the object `newest`. `token`: part of the names of objects that are written until
+    `newest` is replaced. `deleted`: objects that earlier manifests named and that may still exist. `ended`: the last
+    tokens of processes that have ended.
     """
 
     name: str
     version: str
     batch: int
     files: dict[str, FileEntry]
+    token: str
     deleted: tuple[str, ...]
+    ended: tuple[str, ...]
 
     @property
     def objects(self) -> set[str]:
-        """The names of the objects with the content of files."""
-        return {entry["object"] for entry in self.files.values() if "object" in entry}
+        """The names of the objects of this manifest: itself, and the content of files."""
+        return {self.name} | objects_of(self.files)
+
+    @property
+    def results(self) -> dict[str, FileEntry]:
+        """The files of results."""
+        return {path: entry for path, entry in self.files.items() if path.startswith(OUTPUT)}
+
+    def is_abandoned(self, name: str) -> bool:
+        """Return whether no later manifest can name an object, if the next version of `newest` does not name it."""
+        return token_of(name) in (self.token, *self.ended) and name not in self.objects
+
+
+def objects_of(files: dict[str, FileEntry]) -> set[str]:
+    """Return the names of the objects with the content of files."""
+    return {entry["object"] for entry in files.values() if "object" in entry}
+
+
+def first_token(uri: str) -> str:
+    """Return the token for objects that are written before the first version of `newest`. Each folder has another."""
+    return hashlib.blake2b(uri.encode(), digest_size=16).hexdigest()
+
+
+def make_name(prefix: str, token: str) -> str:
+    """Return a new name for an object. The name of a result keeps its suffix.
+
+    >>> make_name("output/q/part-00000003.parquet", "token").startswith("output/q/part-00000003-token-")
+    True
+    """
+    suffix = PurePosixPath(prefix).suffix if prefix.startswith(OUTPUT) else ""
+    return f"{prefix.removesuffix(suffix)}-{token}-{uuid.uuid4().hex}{suffix}"
+
+
+def token_of(name: str) -> str:
+    """Return the token in the name of an object; an empty text if `make_name` has not made this name.
+
+    >>> token_of(make_name("output/q/part-00000003.parquet", 32 * "a")) == 32 * "a", token_of("output/q/x-1")
+    (True, '')
+    """
+    found = OBJECT_NAME.fullmatch(name)
+    return "" if found is None else found[1]
 
 
 def read_manifest(store: ObjectStore) -> Manifest | None:
@@ -106,32 +167,34 @@ def read_manifest(store: ObjectStore) -> Manifest | None:
         newest = decode_document(content, f"{store.uri}/{NEWEST}")
         name = newest["manifest"]
         try:
-            manifest = decode_document(store.read(name)[0], f"{store.uri}/{name}")
+            document = decode_document(store.read(name)[0], f"{store.uri}/{name}")
         except FileNotFoundError:
             if store.list(NEWEST)[NEWEST][1] != version:  # a running process has replaced it
                 continue
             raise FolderError(f"{store.uri}/{name}: missing, but {NEWEST} names it; {REMEDY}") from None
-        files = {**manifest["files"], **newest["files"]}
-        return Manifest(name, version, manifest["batch"], files, tuple(manifest["deleted"]))
+        files = {**document["files"], **newest["files"]}
+        replaced = objects_of(document["files"]) - objects_of(files)
+        deleted = (*document["deleted"], *sorted(replaced))
+        return Manifest(name, version, document["batch"], files, newest["token"], deleted, tuple(document["ended"]))
 
 
-def list_results(store: ObjectStore, manifest: Manifest) -> dict[str, int]:
-    """Return the size of each file of results of a run."""
-    return {name: size for name, (size, _) in store.list(OUTPUT).items() if name not in manifest.deleted}
+def list_unknown(store: ObjectStore, manifest: Manifest) -> dict[str, int]:
+    """Return the size of each object below the prefix that the manifest does not name."""
+    known = {NEWEST, LOCK, *manifest.objects}
+    return {name: size for name, (size, _) in store.list("").items() if name not in known}
 
 
-def write_copy(store: ObjectStore, manifest: Manifest, folder: Path, results: Iterable[str]) -> None:
-    """Write the files of a manifest, and results, into a folder. Raises FolderError for missing or damaged objects."""
-    files = [*manifest.files.items(), *((path, None) for path in results)]
+def write_copy(store: ObjectStore, files: dict[str, FileEntry], folder: Path) -> None:
+    """Write files of a manifest into a folder. Raises FolderError for missing or damaged objects."""
     with ThreadPoolExecutor(UPLOADS) as threads:
-        for _ in threads.map(lambda file: copy_file(store, folder, *file), files):
+        for _ in threads.map(lambda file: copy_file(store, folder, *file), files.items()):
             pass
 
 
-def copy_file(store: ObjectStore, folder: Path, path: str, entry: FileEntry | None) -> None:
-    """Write a file of a manifest, or for None a file of results, into a folder. Raises FolderError as `write_copy`."""
-    name = path if entry is None else entry.get("object", path)
-    if entry is not None and "data" in entry:
+def copy_file(store: ObjectStore, folder: Path, path: str, entry: FileEntry) -> None:
+    """Write a file of a manifest into a folder. Raises FolderError as `write_copy`."""
+    name = entry.get("object", path)
+    if "data" in entry:
         make_private_folder((folder / path).parent)
         replace_file(folder / path, base64.b64decode(entry["data"]))
     else:
@@ -139,7 +202,7 @@ def copy_file(store: ObjectStore, folder: Path, path: str, entry: FileEntry | No
             store.download(name, folder / path)
         except FileNotFoundError:
             raise FolderError(f"{store.uri}/{name}: missing, but the run needs it; {REMEDY}") from None
-    if entry is not None and (found := _sum(folder / path)) != {key: entry[key] for key in found}:
+    if not _is_equal(found := _sum(folder / path), entry):
         raise FolderError(
             f"{store.uri}/{name}: damaged: got {found['bytes']} bytes with checksum {found['checksum']}, expected "
             f"{entry['bytes']} with {entry['checksum']}; {REMEDY}"
@@ -164,7 +227,9 @@ class RunCopy:
         self._manifest: Manifest | None = None
         self._signatures: dict[str, tuple[int, int, int]] = {}
         self._entries: dict[str, FileEntry] = {}
-        self._versions: dict[str, str] = {}
+        self._created: set[str] = set()
+        self._abandoned: set[str] = set()
+        self._is_started = False
 
     @property
     def uri(self) -> str:
@@ -177,7 +242,7 @@ class RunCopy:
         return self._home / COPY
 
     def open(self) -> None:
-        """Lock the run, and make the copy equal to the newest manifest, if it is not newer.
+        """Lock the run, and make the copy equal to the newest manifest. Nothing in the store is deleted.
 
         Raises FolderError if another process runs it, if the store refuses a request, or if the manifest is damaged.
         """
@@ -192,49 +257,60 @@ class RunCopy:
 
     def _restore(self) -> None:
         self._manifest = manifest = read_manifest(self._store)
-        self._versions = {name: version for name, (_, version) in self._store.list(OUTPUT).items()}
-        if manifest is None and (self._versions or self._store.list(OBJECTS)):
+        stored = self._store.list("")
+        if manifest is None and any(name.startswith((OUTPUT, OBJECTS)) for name in stored):
             raise FolderError(
                 f"{self.uri}: got objects below {OUTPUT} or {OBJECTS} and no manifest, expected the folder of a run, "
                 "or a prefix without objects; take another folder, or delete these objects"
             )
         if manifest is None or not self._is_newest(manifest):
-            shutil.rmtree(self.folder, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                shutil.rmtree(self.folder)
         make_private_folder(self.folder)
         if manifest is None:
             return
-        self._delete_others(manifest)
-        results = list_results(self._store, manifest)
-        if not self._is_newest(manifest):
-            size = sum(results.values()) + sum(entry["bytes"] for entry in manifest.files.values())
+        self._abandoned = {name for name in stored if manifest.is_abandoned(name)}
+        self._remove_others(manifest)
+        wrong = {path: entry for path, entry in manifest.files.items() if not self._is_intact(path, entry)}
+        if wrong:
+            size = sum(entry["bytes"] for entry in wrong.values())
             self._say(f"{self.uri}: copying {size / 1e6:,.1f} MB to {self.folder} …")
-            write_copy(self._store, manifest, self.folder, results)
-            self._write_marker(manifest)
+            for path in wrong.keys() & set(self._databases):
+                for suffix in ("-wal", "-shm", "-journal"):
+                    (self.folder / f"{path}{suffix}").unlink(missing_ok=True)
+            try:
+                write_copy(self._store, wrong, self.folder)
+            except FolderError:
+                if self._store.list(NEWEST).get(NEWEST, (0, ""))[1] != manifest.version:
+                    raise self._make_taken_error() from None
+                raise
+        self._write_marker(manifest)
         commit = self.folder / "checkpoint" / "commits" / str(manifest.batch)
         if manifest.batch >= 0 and not commit.exists():
             make_private_folder(commit.parent)
             replace_file(commit, COMMIT)
         for path, entry in manifest.files.items():
-            if (self.folder / path).exists():
-                found = self._sum_file(self.folder / path)
-                if found == {key: entry[key] for key in found}:
-                    self._signatures[path], self._entries[path] = _signature(self.folder / path), entry
-        self._find_unchanged(results)
+            if "data" in entry or stored.get(entry["object"], (-1, ""))[0] == entry["bytes"]:
+                self._signatures[path], self._entries[path] = _signature(self.folder / path), entry
+            # A missing object is written again.
 
-    def _find_unchanged(self, results: Mapping[str, int]) -> None:
-        """Remember the results that are the same in the copy and in the store.
+    def _remove_others(self, manifest: Manifest) -> None:
+        """Remove files that the manifest lacks, and checksums of Hadoop, which may be those of other contents."""
+        for name in STORED:
+            for path in (self.folder / name).rglob("*"):
+                relative = path.relative_to(self.folder).as_posix()
+                if relative not in manifest.files and not path.is_dir():
+                    path.unlink()
+        for name in ("run.json", *self._databases):
+            if name not in manifest.files:
+                (self.folder / name).unlink(missing_ok=True)
 
-        The last process may have changed newest files after its last manifest. Their ETag is usually the MD5 of the
-        content. Otherwise they are stored again.
-        """
-        output = self.folder / "output"
-        newest = {path for folder in output.glob("*/") for path in newest_files(folder)}
-        for name, size in results.items():
-            file = self.folder / name
-            if file.exists() and file.stat().st_size == size:
-                is_complete = file.suffix == ".parquet" and file not in newest
-                if is_complete or hashlib.md5(file.read_bytes()).hexdigest() == self._versions[name].strip('"'):
-                    self._signatures[name] = _signature(file)
+    def _is_intact(self, path: str, entry: FileEntry) -> bool:
+        """Return whether a file of the copy has the content of the manifest."""
+        try:
+            return _is_equal(self._sum_file(self.folder / path), entry)
+        except (OSError, sqlite3.DatabaseError):
+            return False
 
     def _is_newest(self, manifest: Manifest) -> bool:
         """Return whether the copy continues a manifest."""
@@ -245,18 +321,6 @@ class RunCopy:
 
     def _write_marker(self, manifest: Manifest) -> None:
         replace_file(self.folder / MARKER, encode_document([self.uri, manifest.name, manifest.version]))
-
-    def _delete_others(self, manifest: Manifest) -> None:
-        """Delete the objects that a process could not delete before it ended."""
-        named = {*manifest.objects, manifest.name}
-        stored = [*self._store.list(OBJECTS), *self._store.list(MANIFESTS)]
-        self._delete([*(name for name in stored if name not in named), *manifest.deleted])
-
-    def _delete(self, names: Iterable[str]) -> None:
-        chosen = list(names)
-        self._store.delete(chosen)
-        for name in chosen:
-            self._versions.pop(name, None)
 
     def check(self) -> None:
         """Raise FolderError if another process has taken over the run."""
@@ -273,20 +337,78 @@ class RunCopy:
         self._replace_newest(replace(old, files={**old.files, **added}), added)
 
     def publish(self, batch: int) -> None:
-        """Store all files of the run after a micro-batch. -1: a new run, before its first micro-batch."""
+        """Store all files of the run after a micro-batch. -1: a new run, before its first micro-batch.
+
+        Raises FolderError if the copy lacks files of the run.
+        """
         self.check()
-        files = self._store_files(self._files_after(batch))
+        old = self._manifest
+        files = self._store_files([*self._files_after(batch), *_files_below(self.folder / "output")])
         if batch >= 0:
             files[f"checkpoint/commits/{batch}"] = _inline(COMMIT)
-        results = list(_files_below(self.folder / "output"))
-        with ThreadPoolExecutor(UPLOADS) as threads:
-            names = set(threads.map(self._store_result, results))
-        deleted = tuple(name for name in self._versions if name not in names)
-        name = f"{MANIFESTS}{batch}-{uuid.uuid4().hex}"
-        document = {"batch": batch, "files": files, "deleted": deleted}
+        if old is not None:
+            files |= self._find_lost_files(old, files)
+            self._check_complete(old, files, batch)
+        objects = objects_of(files)
+        candidates = self._abandoned | self._created
+        ended: tuple[str, ...] = (self._token,)
+        if old is not None:
+            candidates |= {*old.objects, *old.deleted}
+            ended = old.ended if self._is_started else (*old.ended, old.token)[-MAX_ENDED:]
+        deleted = tuple(sorted(candidates - objects))
+        name = make_name(f"{MANIFESTS}{batch}", self._token)
+        document = {"batch": batch, "files": files, "deleted": deleted, "ended": ended}
         self._store.create(name, encode_document(document))
-        self._replace_newest(Manifest(name, "", batch, files, deleted), {})
-        self._delete(deleted)
+        self._created.add(name)
+        self._replace_newest(Manifest(name, "", batch, files, "", deleted, ended), {})
+        self._store.delete(deleted)
+        self._created, self._abandoned, self._is_started = set(), set(), True
+        assert self._manifest is not None, "it was replaced"
+        self._manifest = replace(self._manifest, deleted=())
+
+    @property
+    def _token(self) -> str:
+        return first_token(self.uri) if self._manifest is None else self._manifest.token
+
+    def _find_lost_files(self, old: Manifest, files: dict[str, FileEntry]) -> dict[str, FileEntry]:
+        """Return results and damaged segments that the copy has lost, after they were read from the store again.
+
+        The run itself renames the results of a query, and deletes results that are too old.
+        """
+        lost: dict[str, FileEntry] = {}
+        added = [(entry["bytes"], entry["checksum"]) for path, entry in files.items() if path not in old.files]
+        missing = [path for path in old.files if path.startswith((OUTPUT, "quarantine/")) and path not in files]
+        for path in sorted(missing, key=lambda path: path.endswith(".parquet")):  # first the times of deletion
+            entry, file = old.files[path], self.folder / path
+            if (entry["bytes"], entry["checksum"]) in added:
+                continue
+            copy_file(self._store, self.folder, path, entry)
+            if file.suffix == ".parquet" and is_expired(self.folder.joinpath(*PurePosixPath(path).parts[:2]), file):
+                file.unlink()
+                if not any(file.parent.iterdir()):
+                    file.parent.rmdir()
+                continue
+            self._say(f"warning: {file} was deleted by another program; it was read from {self.uri} again")
+            self._signatures[path], self._entries[path] = _signature(file), entry
+            lost[path] = entry
+        return lost
+
+    def _check_complete(self, old: Manifest, files: Collection[str], batch: int) -> None:
+        """Raise FolderError if a later process could not continue with these files."""
+        needed = {"run.json", "checkpoint/metadata", *self._databases} & old.files.keys()
+        if batch >= 0:
+            needed |= {f"checkpoint/offsets/{batch}", f"totals/{batch}.json"}
+        states = {PurePosixPath(path).parent for path in old.files if path.startswith("state/")}
+        needed |= {f"{folder}/{batch}.json" for folder in states}
+        missing = sorted(path for path in needed if path not in files)
+        if missing:
+            raise self._make_incomplete_error(self.folder / missing[0])
+
+    def _make_incomplete_error(self, path: Path) -> FolderError:
+        return FolderError(
+            f"{path}: missing; {self.uri} still has the last complete micro-batch: start the run again, and let no "
+            f"other program delete files below {self._home}"
+        )
 
     def _files_after(self, batch: int) -> Iterator[Path]:
         """Yield the files that a run needs to continue after a micro-batch, except results."""
@@ -307,39 +429,32 @@ class RunCopy:
         yield from (folder / name for name in self._databases if (folder / name).exists())
 
     def _store_files(self, paths: Iterable[Path]) -> dict[str, FileEntry]:
-        """Return the entries of files. Files that have changed, and are too large for a manifest, become objects."""
+        """Return the entries of files. Files that have changed become objects, except those that the manifest has."""
         with ThreadPoolExecutor(UPLOADS) as threads:
             return dict(threads.map(self._store_file, paths))
 
     def _store_file(self, path: Path) -> tuple[str, FileEntry]:
         relative = path.relative_to(self.folder).as_posix()
         is_database = path.name in self._databases
-        if not is_database and self._signatures.get(relative) == _signature(path):
-            return relative, self._entries[relative]
-        signature, content = _signature(path), self._read_small(path)
-        entry = self._sum_file(path) if content is None else _inline(content)
         known = self._entries.get(relative)
-        if known is not None and all(known[key] == entry[key] for key in ("bytes", "checksum")):
+        try:
+            signature = _signature(path)
+            if not is_database and known is not None and self._signatures.get(relative) == signature:
+                return relative, known
+            content = self._read_small(path)
+            entry = _sum(path) if content is None else _inline(content)
+        except FileNotFoundError:
+            raise self._make_incomplete_error(path) from None
+        is_result = relative.startswith(OUTPUT)
+        if known is not None and _is_equal(entry, known):
             entry = known
-        elif content is None or len(content) > INLINE_BYTES:
-            name = f"{OBJECTS}{relative}-{uuid.uuid4().hex}"
+        elif content is None or len(content) > INLINE_BYTES or is_result:
+            name = make_name(relative if is_result else f"{OBJECTS}{relative}", self._token)
             self._store.create(name, path if content is None else content)
+            self._created.add(name)
             entry = {"bytes": entry["bytes"], "checksum": entry["checksum"], "object": name}
         self._signatures[relative], self._entries[relative] = signature, entry
         return relative, entry
-
-    def _store_result(self, path: Path) -> str:
-        """Store a file of results if it has changed. Return the name of its object."""
-        name, signature = path.relative_to(self.folder).as_posix(), _signature(path)
-        version = self._versions.get(name)
-        if version is not None and self._signatures.get(name) == signature:
-            return name
-        try:
-            stored = self._store.create(name, path) if version is None else self._store.replace(name, path, version)
-        except (ConflictError, FileNotFoundError):
-            raise FolderError(f"{self.uri}/{name}: another program has changed this object; {REMEDY}") from None
-        self._versions[name], self._signatures[name] = stored, signature
-        return name
 
     def _read_small(self, path: Path) -> bytes | None:
         """Return the content of a small file or a database; None for a large file.
@@ -358,21 +473,24 @@ class RunCopy:
         return _sum(path) if content is None else {"bytes": len(content), "checksum": checksum(content)}
 
     def _replace_newest(self, manifest: Manifest, added: dict[str, FileEntry]) -> None:
-        """Replace `newest`. Then delete objects that no restart needs. `added`: files that the manifest lacks."""
-        old, content = self._manifest, encode_document({"manifest": manifest.name, "files": added})
+        """Replace `newest`. `added`: files that the manifest lacks."""
+        old, token = self._manifest, uuid.uuid4().hex
+        content = encode_document({"manifest": manifest.name, "files": added, "token": token})
         try:
             if old is None:
                 version = self._store.create(NEWEST, content)
             else:
                 version = self._store.replace(NEWEST, content, old.version)
         except (ConflictError, FileNotFoundError):
-            raise FolderError(f"{self.uri}: another run has taken over this folder; stop one of them") from None
-        self._manifest = manifest = replace(manifest, version=version)
-        self._write_marker(manifest)
+            raise self._make_taken_error() from None
         if old is not None:
-            self._delete(sorted({*old.objects, old.name} - {*manifest.objects, manifest.name}))
-        for path in [path for path in self._entries if path not in manifest.files]:
-            del self._entries[path]
+            self._created |= old.objects - manifest.objects  # files of an earlier plan
+        self._manifest = manifest = replace(manifest, version=version, token=token)
+        self._write_marker(manifest)
+        self._entries = {path: entry for path, entry in self._entries.items() if manifest.files.get(path) == entry}
+
+    def _make_taken_error(self) -> FolderError:
+        return FolderError(f"{self.uri}: another run has taken over this folder; stop one of them")
 
     def stop(self) -> None:
         """Let the current request to the store end, without a repetition. Another thread may call this."""
@@ -384,6 +502,10 @@ class RunCopy:
             self._run_lock.release()
         finally:
             self._locks.release()
+
+
+def _is_equal(first: FileEntry, second: FileEntry) -> bool:
+    return all(first[key] == second[key] for key in ("bytes", "checksum"))
 
 
 def _inline(content: bytes) -> FileEntry:

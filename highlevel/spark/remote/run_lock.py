@@ -6,7 +6,8 @@ Each write has a condition: the object must not exist, or must be the version th
 of two processes that take the lock at the same time, one fails. A lock that has not changed for LOCK_SECONDS belongs to
 a process that has ended or has lost its connection. Only the clock of the reader measures this time, so clocks of
 different machines are never compared. `file` identifies the local file that the owner has locked: a process that has
-locked the same file knows that the owner has ended, and does not wait.
+locked the same file knows that the owner has ended, and does not wait. At its end the owner writes `released`: stores
+may ignore the condition of a deletion, so the object is never deleted.
 
 An owner that is suspended for a long time does not know that it has lost the lock. So the lock only prevents work that
 is done twice. The versions of the other objects protect the state (`highlevel.spark.remote.run_copy`).
@@ -30,6 +31,9 @@ from highlevel.spark.remote.object_store import ConflictError, ObjectStore
 
 NAME = "lock"
 """Name of the object."""
+
+OTHER_VERSION = '"00000000000000000000000000000000"'
+"""A version that the lock never has."""
 
 LOCK_THREAD = "wiretide-run-lock"
 """Name of the thread that renews the lock."""
@@ -80,47 +84,58 @@ class RunLock:
         except ConflictError:
             version = self._take_over(identity, say)
         self._version, self._renewed = version, self._clock()
-        try:
-            self._store.create(NAME, self._encode())
-        except ConflictError:
-            pass
-        else:
-            raise FolderError(
-                f"{self._store.uri}: the store ignores the condition If-None-Match of a write, so two runs could "
-                "destroy the state of each other; expected a store with conditional writes"
-            )
+        self._check_condition("If-None-Match", lambda: self._store.create(NAME, self._encode()))
+        self._check_condition("If-Match", lambda: self._store.replace(NAME, self._encode(), OTHER_VERSION))
         threading.Thread(target=self._keep, name=LOCK_THREAD, daemon=True).start()
+
+    def _check_condition(self, condition: str, write: Callable[[], object]) -> None:
+        """Raise FolderError if the store executes a write whose condition is not fulfilled."""
+        try:
+            write()
+        except ConflictError:
+            return
+        raise FolderError(
+            f"{self._store.uri}: the store ignores the condition {condition} of a write, so two runs could destroy "
+            "the state of each other; expected a store with conditional writes"
+        )
 
     def _take_over(self, identity: str, say: Callable[[str], None]) -> str:
         """Replace the lock of a process that has ended. Return the new version."""
         try:
             content, version = self._store.read(NAME)
-        except FileNotFoundError:  # released in the meantime
+        except FileNotFoundError:  # deleted in the meantime
             return self._store.create(NAME, self._encode())
         owner = json.loads(content)
-        if owner.get("file") != identity:
+        if owner.get("file") != identity and not owner.get("released"):
             say(
                 f"{self._store.uri}: waiting up to {LOCK_SECONDS:.0f} s for the end of the run on "
                 f"{owner.get('host')}, process {owner.get('process')}"
             )
-            self._watch(owner, version)
+            version = self._watch(owner, version)
         try:
             return self._store.replace(NAME, self._encode(), version)
-        except FileNotFoundError:  # released in the meantime
+        except FileNotFoundError:  # deleted in the meantime
             return self._store.create(NAME, self._encode())
         except ConflictError:
             raise make_in_use_error(self._store.uri, owner) from None
 
-    def _watch(self, owner: dict[str, Any], version: str) -> None:
-        """Return when the lock is released, or was unchanged for LOCK_SECONDS. Raises FolderError if it changes."""
+    def _watch(self, owner: dict[str, Any], version: str) -> str:
+        """Return the version of the lock when it is released, or was unchanged for LOCK_SECONDS.
+
+        Raises FolderError if its owner renews it.
+        """
         end = self._clock() + LOCK_SECONDS
         while self._clock() < end:
             self._wait(POLL_SECONDS)
-            current = read_version(self._store)
-            if current is None:
-                return
+            try:
+                content, current = self._store.read(NAME)
+            except FileNotFoundError:
+                return version
+            if json.loads(content).get("released"):
+                return current
             if current != version:
                 raise make_in_use_error(self._store.uri, owner)
+        return version
 
     def check(self) -> None:
         """Raise FolderError if another process has taken the lock. A lock that is nearly too old is renewed first."""
@@ -139,9 +154,18 @@ class RunLock:
             try:
                 self._version = self._store.replace(NAME, self._encode(), self._version)
             except (ConflictError, FileNotFoundError) as error:
-                self._version = None
-                raise ConflictError(str(error)) from error
+                self._version = self._read_own_version()
+                if self._version is None:
+                    raise ConflictError(str(error)) from error
             self._renewed = now
+
+    def _read_own_version(self) -> str | None:
+        """Return the version of the lock if this process has written it without receiving an answer, else None."""
+        try:
+            content, version = self._store.read(NAME)
+        except FileNotFoundError:
+            return None
+        return version if json.loads(content).get("owner") == self._owner else None
 
     def _keep(self) -> None:
         while not self._ended.wait(RENEW_SECONDS):
@@ -158,32 +182,31 @@ class RunLock:
         with self._mutex:
             version, self._version = self._version, None
         if version is not None:
+            self._content["released"] = True
             with contextlib.suppress(FolderError, FileNotFoundError):
-                self._store.delete_version(NAME, version)
+                self._store.replace(NAME, self._encode(), version)
 
     def _encode(self) -> bytes:
         return json.dumps(self._content).encode()
-
-
-def read_version(store: ObjectStore) -> str | None:
-    """Return the version of the lock; None if no process has it."""
-    objects = store.list(NAME)
-    return objects[NAME][1] if NAME in objects else None
 
 
 def check_unused(
     store: ObjectStore, clock: Callable[[], float] = time.monotonic, wait: Callable[[float], object] = time.sleep
 ) -> None:
     """Raise FolderError if a process renews the lock. Waits some seconds if there is a lock."""
-    try:
-        content, version = store.read(NAME)
-    except FileNotFoundError:
-        return
-    end = clock() + 3 * RENEW_SECONDS
+    end, first = clock() + 3 * RENEW_SECONDS, None
     while clock() < end:
+        try:
+            content, version = store.read(NAME)
+        except FileNotFoundError:
+            return
+        owner = json.loads(content)
+        if owner.get("released"):
+            return
+        if first not in (None, version):
+            raise make_in_use_error(store.uri, owner)
+        first = version
         wait(POLL_SECONDS)
-        if read_version(store) not in (None, version):
-            raise make_in_use_error(store.uri, json.loads(content))
 
 
 def make_in_use_error(uri: str, owner: dict[str, Any]) -> FolderError:

@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -24,10 +25,11 @@ from highlevel.results.stored_files import list_files
 from highlevel.spark.checkpoint import check_checkpoint, offsets_checksum, read_run_id
 from highlevel.spark.errors import FolderError
 from highlevel.spark.remote import run_copy
+from highlevel.spark.remote.inspection import verify_stored
 from highlevel.spark.remote.object_store import ObjectStore
-from highlevel.spark.remote.run_copy import RunCopy, list_results, read_manifest, write_copy
+from highlevel.spark.remote.run_copy import COMMIT, RunCopy, list_unknown, read_manifest, write_copy
 from highlevel.spark.remote.run_lock import RunLock
-from highlevel.spark.result_files import write_results
+from highlevel.spark.result_files import delete_old, write_results
 from highlevel.spark.state import PartitionState
 from highlevel.spark.totals import Totals, TotalsFiles
 from tests.harness.object_store import FakeClock, RequestHook, serve_objects
@@ -94,7 +96,7 @@ class Process:
         self.copy.check()
         self.sink.setdefault((read_run_id(self.folder), batch), rows)
         self.copy.publish(batch)
-        (checkpoint / "commits" / str(batch)).write_text("v1\n{}")
+        (checkpoint / "commits" / str(batch)).write_bytes(COMMIT)
         self.next_batch = batch + 1
         return True
 
@@ -144,14 +146,13 @@ def test_a_run_that_crashes_at_any_request_loses_and_doubles_no_row(
         process.die()
         store = ObjectStore(uri)
         manifest = read_manifest(store)
-        write_copy(store, manifest, tmp_path / "read", results := list_results(store, manifest))
+        write_copy(store, manifest.files, tmp_path / "read")
         assert rows_in(tmp_path / "read") == Counter(range(ROWS))
         with sqlite3.connect(tmp_path / "read" / "alerts.sqlite") as alerts:
             assert alerts.execute("SELECT count(*) FROM batches").fetchone() == (process.next_batch,)
         alerts.close()
         shutil.rmtree(tmp_path / "read")
-        needed = {"lock", "newest", manifest.name, *manifest.objects, *results}
-        assert {*store.list("")} == needed
+        assert {*store.list("")} == {"lock", "newest", *manifest.objects}
 
 
 def test_a_process_that_was_suspended_ends_and_changes_nothing(tmp_path: Path) -> None:
@@ -167,9 +168,7 @@ def test_a_process_that_was_suspended_ends_and_changes_nothing(tmp_path: Path) -
     with pytest.raises(FolderError, match=r"suspended: another run has taken over this folder"):
         first.copy.publish_plan(1)  # the manifest has a condition
     first.copy._run_lock.check = lambda: None  # as if it was suspended after the check
-    with pytest.raises(
-        FolderError, match=r"suspended(: another run has taken over|/output/.* another program has chang)"
-    ):
+    with pytest.raises(FolderError, match=r"suspended: another run has taken over"):
         first.copy.publish(0)
     stored = second.store.list("")
     assert {name: stored[name] for name in found} == found  # the first process has only added objects
@@ -204,8 +203,119 @@ def test_a_copy_that_was_deleted_is_written_again(tmp_path: Path) -> None:
     other.copy.close()
 
 
-def test_deleted_results_disappear_from_the_store(tmp_path: Path) -> None:
-    process = Process("s3a://lake/deleted", tmp_path / "home", {}, Random(1))
+def stored_rows(store: ObjectStore, folder: Path) -> Counter[int]:
+    """Return the rows of the results that the newest manifest names."""
+    write_copy(store, read_manifest(store).files, folder)
+    rows = rows_in(folder)
+    shutil.rmtree(folder)
+    return rows
+
+
+def end_process(process: Process) -> None:
+    while process.step():
+        pass
+    process.copy.close()
+
+
+def test_a_start_that_another_process_overtakes_at_any_request_changes_nothing(
+    tmp_path: Path, soak: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_copy, "INLINE_BYTES", 2000)
+    for number in range(1, 100) if soak else (6, *range(8, 100, 5)):  # 6: between the newest manifest and the list
+        uri, sink, overtaken = f"s3a://lake/overtaken-{number}", {}, []
+        first = Process(uri, tmp_path / f"{number}-a", sink, Random(1))
+        first.start()
+        first.step()
+        first.copy.close()
+        slow, fast, other = (Process(uri, tmp_path / f"{number}-{name}", sink, Random(2)) for name in "bcd")
+
+        def overtake(
+            request: int,
+            _: str,
+            executed: bool,
+            number: int = number,
+            slow: Process = slow,
+            fast: Process = fast,
+            overtaken: list[int] = overtaken,
+        ) -> None:
+            if request == number and not executed:
+                overtaken.append(request)
+                slow.copy._run_lock._ended.set()  # it has no connection for a long time
+                fast.start()
+                fast.step()
+
+        hook, error = RequestHook(slow.store, overtake), ""
+        try:
+            slow.start()
+        except FolderError as failure:
+            error = str(failure)
+        hook.remove()
+        if error:
+            assert error.startswith((f"{uri}: another run has taken over", f"{uri} is in use by another run"))
+        slow.die()
+        fast.die()
+        other.start()
+        end_process(other)
+        assert stored_rows(other.store, tmp_path / "read") == Counter(range(ROWS))
+        assert Counter(row for rows in sink.values() for row in rows) == Counter(range(ROWS))
+        assert {*other.store.list("")} == {"lock", "newest", *read_manifest(other.store).objects}
+        if not overtaken:
+            break
+    assert 10 < number < 99
+
+
+@pytest.mark.parametrize(
+    ("lost", "damage"),
+    [
+        ("checkpoint/metadata", "missing"),
+        ("state", "missing"),
+        ("output", "missing"),
+        ("alerts.sqlite", "missing"),
+        ("checkpoint", "empty"),
+        ("state", "empty"),
+        ("output", "empty"),
+    ],
+)
+def test_a_damaged_copy_is_repaired_from_the_store(
+    lost: str, damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_copy, "INLINE_BYTES", 2000)
+    uri, sink = f"s3a://lake/repaired-{lost}-{damage}", {}
+    process = Process(uri, tmp_path / "a", sink, Random(1))
+    process.start()
+    for _ in range(3):
+        process.step()
+    process.copy.close()
+    before, objects = read_manifest(process.store), process.store.list("")
+    for path in [process.folder / lost, *(process.folder / lost).rglob("*")]:
+        if path.is_file():
+            path.unlink() if damage == "missing" else path.write_bytes(b"")
+    again = Process(uri, tmp_path / "a", sink, Random(1))
+    again.start()
+    after, stored = read_manifest(again.store), again.store.list("")
+    assert after.files == before.files
+    assert {name: stored[name] for name in objects.keys() - {"lock", "newest", before.name}}.items() <= objects.items()
+    end_process(again)
+    other = Process(uri, tmp_path / "b", sink, Random(1))
+    other.start()
+    assert rows_in(other.folder) == Counter(row for rows in sink.values() for row in rows) == Counter(range(ROWS))
+    other.copy.close()
+
+
+def test_an_intact_copy_is_not_copied_again(tmp_path: Path) -> None:
+    process = Process("s3a://lake/intact", tmp_path / "a", {}, Random(1))
+    process.start()
+    end_process(process)
+    again, said = Process("s3a://lake/intact", tmp_path / "a", {}, Random(1)), []
+    again.copy._say = said.append
+    again.start()
+    assert said == []
+    again.copy.close()
+
+
+def test_results_that_another_program_deletes_are_read_again(tmp_path: Path) -> None:
+    process, said = Process("s3a://lake/deleted", tmp_path / "home", {}, Random(1)), []
+    process.copy._say = said.append
     process.start()
     while process.step():
         pass
@@ -213,8 +323,74 @@ def test_deleted_results_disappear_from_the_store(tmp_path: Path) -> None:
     assert len(files) == 2
     files[0].unlink()
     process.copy.publish(process.next_batch - 1)
-    assert [*process.store.list("output/")] == [files[1].relative_to(process.folder).as_posix()]
+    assert said == [f"warning: {files[0]} was deleted by another program; it was read from s3a://lake/deleted again"]
+    assert rows_in(process.folder) == stored_rows(process.store, tmp_path / "read") == Counter(range(ROWS))
     process.copy.close()
+
+
+def test_results_that_are_too_old_or_renamed_leave_the_store(tmp_path: Path) -> None:
+    process = Process("s3a://lake/expired", tmp_path / "home", {}, Random(1))
+    process.start()
+    while process.step():
+        pass
+    output = process.folder / "output"
+    delete_old(output / "q", "window_end", 86_400 * SECOND, process.next_batch)
+    kept = rows_in(process.folder)
+    assert 0 < kept.total() < ROWS
+    process.copy.publish(process.next_batch - 1)
+    assert rows_in(process.folder) == stored_rows(process.store, tmp_path / "read") == kept
+    (output / "q").rename(output / "q until 3")
+    process.copy.publish(process.next_batch - 1)
+    results = [*process.store.list("output/")]
+    assert len(results) == 2  # the file, and the time of the deletion
+    assert all(name.startswith("output/q until 3/") for name in results)
+    process.copy.close()
+
+
+@pytest.mark.parametrize("lost", ["run.json", "checkpoint/metadata", "checkpoint/offsets/0", "totals/0.json", "state"])
+def test_a_copy_that_lacks_files_is_not_stored(lost: str, tmp_path: Path) -> None:
+    process = Process(f"s3a://lake/lacks-{lost}", tmp_path / "home", {}, Random(1))
+    process.start()
+    (process.folder / "run.json").write_text("{}")
+    process.step()
+    process.copy.publish(0)
+    path, before = process.folder / lost, process.store.list("")
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(FolderError, match=rf"{path}.*: missing; s3a://lake/lacks-.* still has the last complete micro"):
+        process.copy.publish(0)
+    assert process.store.list("") == before
+    process.copy.close()
+
+
+def test_objects_of_other_programs_are_never_changed(tmp_path: Path) -> None:
+    outer = Process("s3a://lake/outer", tmp_path / "outer", {}, Random(1))
+    outer.start()
+    outer.step()
+    inner = Process("s3a://lake/outer/output", tmp_path / "inner", {}, Random(1))
+    inner.start()
+    inner.step()
+    outer.store.create("output/q/notes.txt", b"by hand")
+    found = {name for name in inner.store.list("").items() if not name[0].startswith(("q/date=", "lock"))}
+    end_process(outer)
+    again = Process("s3a://lake/outer", tmp_path / "outer", {}, Random(1))
+    again.start()
+    again.copy.close()
+    assert found <= {*inner.store.list("").items()}
+    assert {f"output/{name}" for name, _ in found} <= list_unknown(again.store, read_manifest(again.store)).keys()
+    assert rows_in(again.folder) == Counter(range(ROWS))
+    end_process(inner)
+    assert rows_in(inner.folder) == Counter(range(ROWS))
+
+
+def test_a_result_that_the_store_has_lost_is_written_again(tmp_path: Path) -> None:
+    process = Process("s3a://lake/lost-result", tmp_path / "home", {}, Random(1))
+    process.start()
+    end_process(process)
+    process.store.delete([min(process.store.list("output/"))])
+    again = Process("s3a://lake/lost-result", tmp_path / "home", {}, Random(1))
+    again.start()
+    assert stored_rows(again.store, tmp_path / "read") == Counter(range(ROWS))
+    again.copy.close()
 
 
 @pytest.mark.parametrize("kind", ["objects", "manifests", "output"])
@@ -233,10 +409,12 @@ def test_damage_is_named_on_another_machine(
     process.store.delete([name])
     if damage == "changed":
         process.store.create(name, bytes([content[0] ^ 1, *content[1:]]))
+    before = process.store.list("")
     other = Process(uri, tmp_path / "b", {}, Random(1))
-    if kind == "output":
-        other.start()  # readers of results verify them, and a micro-batch without rows has no file
-        other.copy.close()
-        return
     with pytest.raises(FolderError, match=f"{uri}/{name}: (damaged|missing)"):
         other.start()
+    stored = process.store.list("")
+    assert before.keys() == stored.keys()
+    if kind != "manifests":
+        with closing(verify_stored(uri)) as parts:
+            assert f"{uri}/{name}: " in next(problem for _, problem in parts if problem is not None)

@@ -11,7 +11,7 @@ import pytest
 from highlevel.spark.errors import FolderError
 from highlevel.spark.remote.object_store import ObjectStore
 from highlevel.spark.remote.run_lock import LOCK_SECONDS, NAME, RunLock, check_unused
-from tests.harness.object_store import FakeClock, serve_objects
+from tests.harness.object_store import FakeClock, RequestHook, serve_objects
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,7 +42,10 @@ def test_the_second_of_two_runs_is_refused(store: ObjectStore, tmp_path: Path) -
     assert said[0].startswith(f"{store.uri}: waiting up to 30 s for the end of the run on ")
     first.check()
     first.release()
-    assert store.list("") == {}
+    second = RunLock(store, clock := FakeClock(), clock.wait)
+    second.take(make_file(tmp_path, "b"), said.append)
+    assert (clock.waits, len(said)) == (0, 1)
+    second.release()
 
 
 def test_a_lock_that_is_not_renewed_ends_and_its_owner_notices_it(store: ObjectStore, tmp_path: Path) -> None:
@@ -58,7 +61,8 @@ def test_a_lock_that_is_not_renewed_ends_and_its_owner_notices_it(store: ObjectS
             first.check()
     second.check()
     first.release()
-    assert [*store.list("")] == [NAME]  # the lock of the second run
+    second._renew()  # the second run still has the lock
+    second.check()
     second.release()
 
 
@@ -94,13 +98,42 @@ def test_an_owner_renews_a_lock_that_is_nearly_too_old(store: ObjectStore, tmp_p
     lock.release()
 
 
-def test_a_store_that_ignores_conditions_is_refused(
-    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("condition", ["IfNoneMatch", "IfMatch"])
+def test_a_store_that_ignores_a_condition_is_refused(
+    condition: str, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = store._write
-    monkeypatch.setattr(store, "_write", lambda name, content, _: write(name, content, {}))
-    with pytest.raises(FolderError, match="the store ignores the condition If-None-Match of a write"):
+
+    def ignore(name: str, content: bytes, conditions: dict[str, str]) -> str:
+        return write(name, content, {key: value for key, value in conditions.items() if key != condition})
+
+    monkeypatch.setattr(store, "_write", ignore)
+    with pytest.raises(FolderError, match=f"the store ignores the condition {condition.replace('If', 'If-', 1)[:5]}"):
         RunLock(store).take(make_file(tmp_path, "a"), print)
+
+
+def test_an_owner_whose_write_had_no_answer_keeps_the_lock(tmp_path: Path) -> None:
+    from botocore.exceptions import ConnectionClosedError
+
+    clock = FakeClock()
+    store = ObjectStore("s3a://lake/no-answer", clock.wait, clock)
+    lock, executed_writes = RunLock(store, clock, clock.wait), []
+    lock.take(make_file(tmp_path, "a"), print)
+
+    def lose(_: int, operation: str, executed: bool) -> None:
+        if operation == "PutObject" and executed:
+            executed_writes.append(operation)
+        if operation == "HeadObject" or executed or executed_writes:
+            raise ConnectionClosedError(endpoint_url="http://store")
+
+    hook = RequestHook(store, lose)
+    with pytest.raises(FolderError, match="no answer for 60 s"):
+        lock._renew()
+    hook.remove()
+    assert executed_writes == ["PutObject"]
+    lock._renew()
+    lock.check()
+    lock.release()
 
 
 def test_a_folder_is_unused_if_its_lock_does_not_change(store: ObjectStore, tmp_path: Path) -> None:

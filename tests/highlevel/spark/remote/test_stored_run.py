@@ -17,7 +17,7 @@ from dashboards.monitors.pipeline import Monitor
 from highlevel.inline.engine import InlineRun
 from highlevel.spark.errors import FolderError
 from highlevel.spark.remote.object_store import ObjectStore
-from highlevel.spark.remote.run_copy import RunCopy, list_results, read_manifest, write_copy
+from highlevel.spark.remote.run_copy import RunCopy, read_manifest, write_copy
 from highlevel.spark.result_files import read_results
 from queries.pipeline.file import parse_pipeline
 from queries.pipeline.sections import PipelineError
@@ -90,7 +90,7 @@ def test_a_run_continues_on_another_machine_and_loses_and_doubles_no_row(
         store = ObjectStore(URI)
         manifest = read_manifest(store)
         assert manifest is not None
-        write_copy(store, manifest, tmp_path / "read", list_results(store, manifest))
+        write_copy(store, manifest.files, tmp_path / "read")
         capsys.readouterr()
         checkpoint(Action.SHOW, URI)
         assert f"finished micro-batches: {manifest.batch + 1}\n" in capsys.readouterr().out
