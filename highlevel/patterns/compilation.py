@@ -146,15 +146,13 @@ class CompiledAutomaton:
         """1 for each state in which a run may ignore rows, 0 for the others.
 
         An ignorable arc leads from the state to itself and changes no field. The state is not final, because each row
-        is another result. No silent arc leaves it, because the lifetime of a silent arc may contain some rows only. No
-        arc with a key leaves it, because the kernels do not search these.
+        is another result. No silent arc leaves it, because the lifetime of a silent arc may contain some rows only.
         """
         count = len(self.states)
         sources = np.repeat(np.arange(count), np.diff(self.first_arcs))
         arcs = self.arcs[self.first_arcs[0] : self.first_arcs[-1]]
         is_ignorable = (arcs[:, TARGET] == sources) & (arcs[:, TRANSFER] == arcs[:, TRANSFER_END])
         can_ignore = (self.is_final == NEVER) & (np.diff(self.first_silent) == 0)
-        can_ignore &= np.diff(self.first_parts) == 0
         can_ignore &= np.bincount(sources[is_ignorable], minlength=count) > 0
         return can_ignore.astype(np.int64)
 

@@ -57,6 +57,18 @@ def is_written(automata: Automata, store: Store, first):  # type: ignore[no-unty
     return 0
 
 
+@helper
+def deadline_of(automata: Automata, store: Store, machine: Machine, arc, node):  # type: ignore[no-untyped-def]
+    """Return the deadline of a run by an arc, or NULL."""
+    at = arc * ARC_WORDS
+    run(
+        machine, automata.arcs[at + FENCE], automata.arcs[at + FENCE_END], store.nodes,
+        node_at(automata, node) + NODE_WORDS, store.float_nodes, node * automata.float_fields, store.entries, 0,
+        store.float_rows, 0, 0, 0,
+    )  # fmt: skip
+    return machine.stack[0]
+
+
 @kernel("i64(Automata, Machine, Store, i64*, i64*, i64, i64, i64, i64)")
 def pass_deadlines(  # type: ignore[no-untyped-def]
     automata: Automata, machine: Machine, store: Store, first_deadlines: Integers, outside: Integers, begin, end, low,
@@ -84,13 +96,7 @@ def pass_deadlines(  # type: ignore[no-untyped-def]
                 of_node = node_at(automata, node)
                 of_state = nodes[of_node + STATE]
                 for arc in range(first_deadlines[of_state], first_deadlines[of_state + 1]):
-                    words = arc * ARC_WORDS
-                    run(
-                        machine, automata.arcs[words + FENCE], automata.arcs[words + FENCE_END], nodes,
-                        of_node + NODE_WORDS, store.float_nodes, node * automata.float_fields, entries, 0,
-                        store.float_rows, 0, 0, 0,
-                    )  # fmt: skip
-                    deadline = machine.stack[0]
+                    deadline = deadline_of(automata, store, machine, arc, node)
                     run_end = nodes[of_node + RUN_END]
                     if deadline != NULL and deadline >= run_end and max(low, time) < run_end <= limit:
                         outside[0] += 1

@@ -461,6 +461,27 @@ def is_ignorable(automata: Automata, arc, state):  # type: ignore[no-untyped-def
 
 
 @outlined
+def leaves_by_key(automata: Automata, store: Store, machine: Machine, state, node, entry):  # type: ignore[no-untyped-def]
+    """Return whether an arc with a key, which is not ignorable, applies to a node and the row of an entry.
+
+    If `node` is NONE: whether such an arc may apply to a node in this state, because the row fits.
+    """
+    row = entry_at(automata, entry) + ENTRY_WORDS
+    for part in range(automata.first_parts[state], automata.first_parts[state + 1]):
+        key = store.entries[row + automata.parts[part * PART_WORDS + KEY_WORD]]
+        arc, last = find_key(automata, part, key), automata.parts[part * PART_WORDS + LAST_ARC]
+        while key != NULL and arc < last and automata.arcs[arc * ARC_WORDS + KEY] == key:
+            if is_ignorable(automata, arc, state) == 0:
+                if node == NONE:
+                    if fits_row(automata, store, arc, entry):
+                        return 1
+                elif applies(automata, store, machine, arc, node, entry):
+                    return 1
+            arc += 1
+    return 0
+
+
+@outlined
 def ignores(automata: Automata, store: Store, machine: Machine, node, entry):  # type: ignore[no-untyped-def]
     """Return whether a run ignores the row of an entry. A run whose rows have ended ignores each row."""
     at, row = node_at(automata, node), entry_at(automata, entry)
@@ -478,11 +499,13 @@ def ignores(automata: Automata, store: Store, machine: Machine, node, entry):  #
         for arc in range(first, last):
             if not is_ignorable(automata, arc, state) and applies(automata, store, machine, arc, node, entry):
                 return 0
+        if leaves_by_key(automata, store, machine, state, node, entry):
+            return 0
     return is_kept
 
 
 @helper
-def all_ignore(automata: Automata, store: Store, states, stop, entry):  # type: ignore[no-untyped-def]
+def all_ignore(automata: Automata, store: Store, machine: Machine, states, stop, entry):  # type: ignore[no-untyped-def]
     """Return 1 if all runs in some states, whose rows end until `stop`, ignore the row of an entry.
 
     0 if some may not ignore it. `states` has a bit for each state. No register is read, so the cost does not depend on
@@ -501,6 +524,8 @@ def all_ignore(automata: Automata, store: Store, states, stop, entry):  # type: 
                     if automata.arcs[arc * ARC_WORDS + FENCE] == automata.arcs[arc * ARC_WORDS + FENCE_END]:
                         is_kept = 1
             if is_kept == 0 or automata.can_ignore[state] == 0:
+                return 0
+            if leaves_by_key(automata, store, machine, state, NONE, entry):
                 return 0
         states >>= 1
         state += 1
@@ -565,7 +590,7 @@ def make_list(automata: Automata, store: Store, machine: Machine, entry, since):
         states, stop = entries[other + LIST_STATES], entries[other + LIST_END]
         if stop <= time:
             return 1
-        if node == entries[other + NODES] and all_ignore(automata, store, states, stop, entry):
+        if node == entries[other + NODES] and all_ignore(automata, store, machine, states, stop, entry):
             state[KEPT], state[KEPT_COUNT], state[KEPT_STATES], state[KEPT_END] = node, count, states, stop
             return 1
         count = keep_nodes(automata, store, machine, node, entry)

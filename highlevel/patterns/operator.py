@@ -22,8 +22,8 @@ from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.patterns.arc_table import changed_times
-from highlevel.patterns.automaton import Arc, Automaton, PatternError
-from highlevel.patterns.compilation import NUMBERED, AutomatonCompiler, Floats, Words
+from highlevel.patterns.automaton import Arc, Automaton, PatternError, reachable
+from highlevel.patterns.compilation import NUMBERED, AutomatonCompiler, Floats, Words, keeps_run
 from highlevel.patterns.entry_kernels import (
     ADDED,
     ENTRY_WORDS,
@@ -38,8 +38,9 @@ from highlevel.patterns.entry_kernels import (
     WEIGHT,
     Rows,
 )
+from highlevel.patterns.open_run_kernels import BY_DEADLINE, BY_ROW, NO_CHANCE
 from highlevel.patterns.row_words import NOTHING_KNOWN, Known, RegisterColumns, RowWords, ValueNumbers
-from highlevel.patterns.store import MIN_ROOM, NodePlaces, PartialMatches, Results
+from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results, Runs
 from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT, RETRACTION
 from highlevel.speculation.lifetimes.model import (
     change_schema,
@@ -150,37 +151,53 @@ class PatternOperator:
         return max(1, self._partitions.count)
 
     def partial_matches(self) -> pa.Table:
-        """Return the runs in memory: `last` (the time of the last row), `state`, the columns of results.
+        """Return the runs in memory: their last rows, states, and the columns of results.
 
-        They are ordered by partition, last row and first row.
+        They are ordered by partition, last row and first row. Columns of results may have the names of the first two.
         """
-        runs = self.matches.runs(self._count)
-        last, states = array_of(np.ascontiguousarray(runs.lasts)), pa.array(runs.states, pa.string())
-        columns = [last, states, *self._columns(runs.partitions, runs.starts, runs.words, runs.floats)]
-        return pa.Table.from_arrays(columns, names=["last", "state", *self._result.names])
+        return self._list_runs(self.matches.runs(self._count))
 
     def open_runs(self) -> pa.Table:
-        """Return the runs that a later row or a deadline may continue: the columns of `partial_matches`, by first row.
+        """Return the runs that a later row or a deadline may complete: the columns of `partial_matches`.
 
-        They end with the newest row of their partition, and an arc leaves their state.
+        They end with the newest row of their partition.
         """
-        runs = self.matches.runs_of(self._open_nodes())
-        last, states = array_of(np.ascontiguousarray(runs.lasts)), pa.array(runs.states, pa.string())
-        columns = [last, states, *self._columns(runs.partitions, runs.starts, runs.words, runs.floats)]
-        table = pa.Table.from_arrays(columns, names=["last", "state", *self._result.names])
-        return table.sort_by([(MATCH_START, "ascending"), ("last", "ascending")])
+        places = self.matches.open_runs(self._count, self._chances(self._clock), self._clock, self._watermark)
+        return self._list_runs(self.matches.runs_of(places))
 
     @property
     def open_run_counts(self) -> tuple[int, int]:
         """The number of open runs, and the time of their earliest first row; END without one."""
-        starts = self.matches.starts(self._open_nodes().nodes)
-        return len(starts), int(starts.min()) if len(starts) else END
+        return self.matches.count_open_runs(self._count, self._chances(self._clock), self._clock, self._watermark)
 
-    def _open_nodes(self) -> NodePlaces:
-        """Return the nodes of open runs."""
-        sources = {arc.source for arc in self._arcs if not arc.is_silent}
-        is_left = np.array([state in sources for state in self.matches.compiled.states], np.bool_)
-        return self.matches.newest_nodes(self._count, is_left, max(self._newest, self._watermark))
+    @property
+    def _clock(self) -> int:
+        """The time of the newest row, or the watermark if it is later."""
+        return max(self._newest, self._watermark)
+
+    def _list_runs(self, runs: Runs) -> pa.Table:
+        last, states = array_of(np.ascontiguousarray(runs.lasts)), pa.array(runs.states, pa.string())
+        columns = [last, states, *self._columns(runs.partitions, runs.starts, runs.words, runs.floats)]
+        return pa.Table.from_arrays(columns, names=["last", "state", *self._result.names])
+
+    def _chances(self, now: int) -> Words:
+        """Return a value of `open_run_kernels` for each state: what may complete its runs from `now` on.
+
+        An arc that keeps a run completes none, except in a final state, or before a silent arc to one.
+        """
+        arcs = [arc for arc in self._arcs if arc.end > max(now, arc.begin)]
+        finals = {*self._automaton.finals, *self._automaton.last_finals}
+        repeating = finals | {arc.source for arc in arcs if arc.is_silent}
+        sources: dict[str, set[str]] = {}
+        for arc in arcs:
+            sources.setdefault(arc.target, set()).add(arc.source)
+        completing = set[str]().union(*(reachable(sources, name) for name in finals))
+        chances = {arc.source: BY_DEADLINE for arc in arcs if arc.deadline is not None}
+        for arc in arcs:
+            consumes = not arc.is_silent and arc.deadline is None
+            if consumes and arc.target in completing and (arc.source in repeating or not keeps_run(arc)):
+                chances[arc.source] = BY_ROW
+        return np.array([chances.get(state, NO_CHANCE) for state in self.matches.compiled.states], np.int64)
 
     def process(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Process changes. Return the changes of results."""

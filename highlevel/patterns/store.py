@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from capture.lazy_dataclasses import dataclass
-from highlevel.patterns import arc_kernels, deadline_kernels, gap_kernels, match_kernels
+from highlevel.patterns import arc_kernels, deadline_kernels, gap_kernels, match_kernels, open_run_kernels
 from highlevel.patterns import entry_kernels as kernels
 from highlevel.patterns.automaton import Automaton, PatternError
 from highlevel.patterns.compilation import CompiledAutomaton, Floats, Words
@@ -27,6 +27,7 @@ from highlevel.patterns.entry_kernels import (
     Rows,
     Store,
 )
+from highlevel.patterns.open_run_kernels import BY_DEADLINE, BY_ROW
 from highlevel.speculation.lifetimes.kernels.records import FREE_RECORD, LIVE_RECORDS, NONE, USED_RECORDS
 from lowlevel.expressions.types import Type
 from lowlevel.punctuation import END
@@ -493,28 +494,33 @@ class PartialMatches:
         floats = self._float_nodes[places.nodes]
         return Runs(places.partitions, words[:, kernels.START], lasts, states, words[:, NODE_WORDS:], floats)
 
-    def starts(self, nodes: Words) -> Words:
-        """Return the times of the first rows of nodes."""
-        return self._nodes[nodes, kernels.START]
+    def open_runs(self, partitions: int, chances: Words, newest: int, watermark: int) -> NodePlaces:
+        """Return the nodes of open runs (`open_run_kernels`, which defines `chances`, a value for each state)."""
+        count, _ = self._find_open_runs(partitions, chances, newest, np.zeros((1, 3), np.int64))
+        places = np.zeros((count + 1, 3), np.int64)
+        self._find_open_runs(partitions, chances, newest, places)
+        is_open = np.zeros(count + 1, np.int64)
+        if (chances == BY_DEADLINE).any():
+            first, machine = self.compiled.first_deadlines, self.compiled.machine
+            open_run_kernels.check_deadlines(
+                self._automata, machine, self._store(), first, places.reshape(-1), is_open, count, watermark
+            )
+        states = self._nodes[places[:count, 2], kernels.STATE]
+        return NodePlaces(*places[:count][(chances[states] == BY_ROW) | (is_open[:count] > 0)].T)
 
-    def newest_nodes(self, partitions: int, is_left: npt.NDArray[np.bool_], newest: int) -> NodePlaces:
-        """Return the nodes of the newest rows of partitions whose lifetime has not ended at the time `newest`.
+    def count_open_runs(self, partitions: int, chances: Words, newest: int, watermark: int) -> tuple[int, int]:
+        """Return the number of open runs, and the time of their earliest first row; END without one."""
+        if not (chances == BY_DEADLINE).any():
+            return self._find_open_runs(partitions, chances, newest, np.zeros((1, 3), np.int64))
+        starts = self._nodes[self.open_runs(partitions, chances, newest, watermark).nodes, kernels.START]
+        return len(starts), int(starts.min()) if len(starts) else END
 
-        `is_left`: whether an arc leaves each state; nodes in other states are omitted.
-        """
-        entries = self._partitions[:partitions, kernels.LAST]
-        numbers = np.flatnonzero(entries != NONE)
-        entries = entries[numbers]
-        nodes = self._entries[entries, kernels.NODES]
-        found = [np.empty((3, 0), np.int64)]
-        while len(nodes):
-            known = nodes != NONE
-            numbers, entries, nodes = numbers[known], entries[known], nodes[known]
-            words = self._nodes[nodes]
-            is_open = is_left[words[:, kernels.STATE]] & (words[:, kernels.RUN_END] > newest)
-            found.append(np.stack([numbers, entries, nodes])[:, is_open])
-            nodes = words[:, kernels.NEXT_NODE]
-        return NodePlaces(*np.concatenate(found, axis=1))
+    def _find_open_runs(self, partitions: int, chances: Words, newest: int, places: Words) -> tuple[int, int]:
+        known, room, earliest = min(partitions, len(self._partitions)), len(places) - 1, np.full(1, END)
+        count = open_run_kernels.find_open_runs(
+            self._automata, self._store(), chances, earliest, places.reshape(-1), known, newest, room
+        )
+        return int(count), int(earliest[0])
 
     @staticmethod
     def _chain(records: Words, record: int, link: int) -> Iterator[int]:

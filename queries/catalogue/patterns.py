@@ -186,7 +186,7 @@ MATCH_RECOGNIZE (
         "indicators",
         "patterns",
         "packets",
-        "The connections to addresses of a file of arcs, also those before the file had the address.",
+        "The connections to addresses of a file of arcs, with FROM also the connections before.",
         """\
 SELECT host, server, port, indicator, match_end
 FROM (SELECT ts, srcIP AS host, destIP AS server, destPort AS port FROM packets WHERE flag = SYN)
@@ -194,11 +194,14 @@ AUTOMATON (
     PARTITION BY host, server, port ORDER BY ts
     REGISTER indicator STRING
     START idle FINAL contact
-    ARCS FROM $file)
+    ARCS FROM $file
+    WITHIN $remember)
 WITH CONSISTENCY (WAIT 0, REMEMBER $remember) EMIT CHANGES""",
         (
             Parameter("file", ParameterType.TEXT, "indicators.arcs", "file with an arc for each address"),
-            Parameter("remember", ParameterType.DURATION, "24 hours", "how far a new indicator looks into the past"),
+            Parameter(
+                "remember", ParameterType.DURATION, "24 hours", "how far an indicator with FROM looks into the past"
+            ),
         ),
     ),
     ReadyQuery(

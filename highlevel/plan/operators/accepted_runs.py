@@ -56,6 +56,9 @@ from lowlevel.watch.watched_file import Identity, Watchlist
 RUNS = "runs "
 """Prefix of the tables of a snapshot with the state of the automaton."""
 
+STATE = "state"
+"""Column of a partial match: the state of the run."""
+
 LINKS = "links"
 """Table of a snapshot: the links with their watermarks."""
 
@@ -179,23 +182,30 @@ class AcceptedRunsOperator:
 
     @property
     def partial_matches(self) -> PartialMatchCounts:
-        """The runs that a row or a deadline may continue."""
+        """The runs that a later row or a deadline may complete."""
         counts = [part.runs.open_run_counts for part in self._parts.values()]
         oldest = min((start for _, start in counts), default=END)
         return PartialMatchCounts(sum(number for number, _ in counts), oldest)
 
     def list_partial_matches(self) -> pa.Table:
-        """Return the runs that a later row or a deadline may continue, the oldest first.
+        """Return the runs that a later row or a deadline may complete, the oldest first.
 
-        The columns are the keys, the times of the first and the last row, the state, and the fields of the register.
+        The columns are the keys, the times of the first and the last row, STATE, and the fields of the register. If a
+        key or a field has the name of STATE, the column of the state has the name `run_state`.
         With `keeps_unfinished`, the runs of links that have ended are those before this end.
         """
         parts = list(self._parts.values()) or [RowsAndRuns(self._node, self._payload)]
         runs = pa.concat_tables([*self._ended, *(part.runs.open_runs() for part in parts)])
-        runs = runs.sort_by([(MATCH_START, "ascending"), ("last", "ascending")])
-        fields = [name for name in runs.column_names if name not in ("last", "state", MATCH_START, *self._keys)]
-        names = [*self._keys, MATCH_START, "last", "state", *fields]
-        return runs.select(names).rename_columns([MATCH_END if name == "last" else name for name in names])
+        last, states, *others = runs.columns
+        results = dict(zip(runs.column_names[2:], others, strict=True))
+        keys, fields = self._keys, [name for name in results if name not in (*self._keys, MATCH_START)]
+        names, state = [*keys, MATCH_START, *fields], STATE
+        while state in names:
+            state = f"run_{state}"
+        columns, at = [results[name] for name in names], len(keys) + 1
+        names[at:at], columns[at:at] = [MATCH_END, state], [last, states]
+        table = pa.Table.from_arrays(columns, names=names)
+        return table.sort_by([(MATCH_START, "ascending"), (MATCH_END, "ascending")])
 
     @property
     def deadlines_outside(self) -> int:

@@ -22,7 +22,8 @@ from highlevel.patterns import arc_kernels, compilation, entry_kernels
 from highlevel.patterns.automaton import Arc, Automaton, Field
 from highlevel.patterns.operator import PatternOperator
 from highlevel.speculation.lifetimes.model import change_schema, weighted
-from lowlevel.expressions.tree import Column, Expression, transform
+from lowlevel.expressions.tree import Binary, Column, Expression, Literal, transform
+from lowlevel.expressions.types import Op, Type
 from lowlevel.punctuation import BEGINNING, END
 from tests.harness.plain_kernels import plain
 from tests.references.automata import (
@@ -189,9 +190,10 @@ class Comparison:
         assert found == kept
 
     def _compare_open_runs(self) -> None:
-        """Compare the runs that a later row may continue: those that end with the newest row of their partition."""
+        """Compare the runs that a later row may complete: those that end with the newest row of their partition."""
         expected: Counter[Any] = Counter()
-        sources, now = {arc.source for arc in self.arcs if not arc.is_silent}, max(self.newest, self.watermark)
+        now = max(self.newest, self.watermark)
+        sources = {state for state in self.operator.matches.compiled.states if self._may_complete(state, now)}
         for part in self.order:
             for _, runs in list(runs_by_row(self.automaton, self.all_rows[part]))[-1:]:
                 expected.update((part, *_visible(run)) for run, stop in runs if stop > now and run[2] in sources)
@@ -203,6 +205,25 @@ class Comparison:
         assert found == expected
         starts = [start for _, start, *_ in expected.elements()]
         assert self.operator.open_run_counts == (len(starts), min(starts, default=END))
+
+    def _may_complete(self, state: str, now: int) -> bool:
+        """Return whether arcs lead from a state to a final state, without those that change nothing."""
+        silent = {arc.source for arc in self.arcs if arc.is_silent and arc.end > max(now, arc.begin)}
+        waiting, reached = [(state, True)], set()
+        while waiting:
+            source, is_first = waiting.pop()
+            for arc in self.arcs:
+                if arc.source != source or arc.end <= max(now, arc.begin) or (arc.is_silent and is_first):
+                    continue
+                kept = all(isinstance(value, Column) and value.name == name for name, value in arc.transfer)
+                if arc.target == source and kept and source not in silent.union(self.automaton.finals):
+                    continue
+                if arc.target in self.automaton.finals:
+                    return True
+                if arc.target not in reached:
+                    reached.add(arc.target)
+                    waiting.append((arc.target, False))
+        return False
 
 
 def _visible(run: Run) -> tuple[int, str, tuple[Any, ...]]:
@@ -260,9 +281,11 @@ def test_A08_random_changes_of_arcs_give_the_results_and_runs_of_the_definition(
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_A12_random_automata_that_ignore_rows_share_runs_and_give_those_of_the_definition(
-    part: int, soak: bool
+    part: int, soak: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """200 automata, half of them with arcs that change; with --soak 60,000."""
+    """200 automata, half of them with arcs that change, and half with arcs that have keys; with --soak 60,000."""
+    if part % 2:
+        monkeypatch.setattr(compilation, "MIN_KEYS", 1)
     stored = listed = 0
     for seed in range(part, 60_000 if soak else 200, PARTS):
         comparison = Comparison(seed, changes_arcs=seed // PARTS % 2 == 0, waits=True)
@@ -274,6 +297,19 @@ def test_A12_random_automata_that_ignore_rows_share_runs_and_give_those_of_the_d
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {comparison.automaton}") from error
     assert stored < listed
+
+
+@pytest.mark.parametrize("constants", [7, 8])
+def test_A12_runs_that_wait_for_one_of_many_constants_share_the_rows_that_they_ignore(constants: int) -> None:
+    size = Column("size", Type.INT, nullable=True)
+    begin = Arc("start", "waiting", Binary(Op.EQ, size, Literal(1000, Type.INT)))
+    wait = Arc("waiting", "waiting", Binary(Op.LT, size, Literal(1000, Type.INT)))
+    ends = [Arc("waiting", "end", Binary(Op.EQ, size, Literal(2000 + number, Type.INT))) for number in range(constants)]
+    operator = PatternOperator(CHANGES, Automaton("start", ("end",), (begin, wait, *ends)))
+    sizes = [1000, *[5] * 50, 2003, 5]
+    rows = [Row(time, 0, END, {"kind": None, "size": size, "level": None}) for time, size in enumerate(sizes)]
+    assert totals(operator.process(inserts(rows)), []) == Counter({(0, 51, END): 1})
+    assert operator.matches.node_count == 2
 
 
 def inserts(rows: list[Row], **more: list[int]) -> pa.RecordBatch:

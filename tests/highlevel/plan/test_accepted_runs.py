@@ -197,6 +197,22 @@ def test_A08_a_version_that_spells_a_state_otherwise_continues_the_same_runs(tmp
     assert stream.add((7, 3)) == [(1, 7, 3)]
 
 
+def test_a_run_is_a_partial_match_only_until_its_deadline_and_a_field_may_have_the_name_state(tmp_path: Path) -> None:
+    sql = """SELECT match_start, match_end, rule FROM (SELECT ts, srcPort, len FROM packets) AUTOMATON (
+        ORDER BY ts REGISTER rule INT, state TIME START idle FINAL missing
+        ARC idle TO waiting WHEN srcPort = 1 SET state = ts
+        ARC waiting TO waiting WHEN srcPort = 2
+        ARC waiting TO missing AT state + INTERVAL '3 seconds' WITHIN 100 seconds)"""
+    stream = Stream(sql + CHANGES, tmp_path / "r.arcs")
+    stream.add((1, 1), (2, 2))
+    (run,) = stream.operator.list_partial_matches().to_pylist()
+    assert (run["run_state"], run["match_end"]) == ("waiting", 2 * SECOND)
+    assert stream.operator.partial_matches.number == 1
+    stream.add((5, 2))
+    assert stream.operator.list_partial_matches().to_pylist() == []
+    assert stream.operator.partial_matches.number == 0
+
+
 def test_A08_a_condition_of_a_file_may_have_thousands_of_parts(tmp_path: Path) -> None:
     stream = Stream(HITS + CHANGES, tmp_path / "r.arcs")
     parts = " AND ".join(f"srcPort <> {port}" for port in range(1000, 3000))
