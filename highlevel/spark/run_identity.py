@@ -14,6 +14,7 @@ query reads any more keeps its ID and its offset. If a query reads it again late
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -38,11 +39,17 @@ from lowlevel.spool.fingerprint import tree_text
 PARTITIONS = "operator partitions"
 """Key of the number of partitions. It may change at a restart (`highlevel.spark.state_partitions`)."""
 
-STATE_FORMAT = 8
+STATE_FORMAT = 9
 """Version number of the layout of operator states and results. It is increased whenever the layout changes."""
 
-READABLE_FORMATS = (7, STATE_FORMAT)
-"""Layouts of folders that this version of Wiretide can continue."""
+READABLE_FORMATS = (7, 8, STATE_FORMAT)
+"""Layouts of folders that this version of Wiretide can continue.
+
+Format 9 has another layout for the runs of row patterns and automata. Older folders are readable without these.
+"""
+
+ROW_PATTERNS = re.compile(r"\b(MATCH_RECOGNIZE|AUTOMATON)\b", re.IGNORECASE)
+"""Clauses whose state only STATE_FORMAT has."""
 
 FORMAT = "state format"
 """Key of the layout's version. A run that continues an older folder sets it to STATE_FORMAT before it writes state."""
@@ -249,10 +256,12 @@ def read_identity(folder: Path) -> RunIdentity | None:
             ) from None
         return None
     found = document.get(FORMAT, "none")
-    if found not in READABLE_FORMATS:
+    has_patterns = any(ROW_PATTERNS.search(query["sql"]) for query in document.get("queries", ()))
+    readable = (STATE_FORMAT,) if has_patterns else READABLE_FORMATS
+    if found not in readable:
         raise FolderError(
             f"{folder} contains the state of another version of Wiretide: got the state format {found}, expected "
-            f"{' or '.join(map(str, READABLE_FORMATS))}; {ANOTHER_FOLDER}"
+            f"{' or '.join(map(str, readable))}{' for row patterns' if has_patterns else ''}; {ANOTHER_FOLDER}"
         )
     return RunIdentity(
         {key: value for key, value in document.items() if key not in ("queries", "inputs", "next query id")},

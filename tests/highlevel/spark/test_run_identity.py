@@ -158,8 +158,15 @@ def test_a_folder_of_another_format_of_the_state_is_refused(tmp_path: Path) -> N
     before = read_document(tmp_path / "run.json")
     for found in (6, STATE_FORMAT + 1, "none"):
         write_document(tmp_path / "run.json", before | {"state format": found})
-        with pytest.raises(FolderError, match=f"another version of Wiretide: got .* {found}, expected 7 or 8;"):
+        with pytest.raises(FolderError, match=f"another version of Wiretide: got .* {found}, expected 7 or 8 or 9;"):
             read_identity(tmp_path)
+    write_document(tmp_path / "run.json", before | {"state format": 8})
+    assert read_identity(tmp_path) is not None
+    (query,) = before["queries"]
+    document = before | {"state format": 8, "queries": [query | {"sql": "SELECT * FROM M AUTOMATON (START a FINAL a)"}]}
+    write_document(tmp_path / "run.json", document)
+    with pytest.raises(FolderError, match="got the state format 8, expected 9 for row patterns;"):
+        read_identity(tmp_path)
     (tmp_path / "run.json").unlink()
     (tmp_path / "checkpoint").mkdir()
     with pytest.raises(FolderError, match="missing, but there is a checkpoint"):
