@@ -33,7 +33,16 @@ NORMAL = {
         *("page_exports", "page_queries", "page_rows_cut", "page_streams_refused", "page_windows_deleted"),
         *("partials_outside_windows", "partials_received", "records_decoded_by_fallback", "records_read"),
         *("records_refused_by_fallback", "records_skipped", "result_rows", "rows_accepted", "rows_filtered"),
-        *("rows_not_spread", "sflow_datagrams", "sflow_samples", "sflow_sequences", "sink_rows", "spark_batches"),
+        *(
+            "rows_not_spread",
+            "rows_removed_early",
+            "runs_removed_early",
+            "sflow_datagrams",
+            "sflow_samples",
+            "sflow_sequences",
+            "sink_rows",
+            "spark_batches",
+        ),
         *("spool_bytes_written", "spool_items_written", "spool_partials_passed_over", "spool_partials_read"),
         *("spool_rows_written", "spool_segments_read", "spool_segments_written", "table_collisions", "table_direct"),
         *(
