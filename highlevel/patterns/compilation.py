@@ -82,7 +82,7 @@ SCANNED, KEYED, SILENT, TIMED = range(4)
 MIN_KEYS = 8
 """Number of constants from which on the arcs that compare a value of the row with them are found by search."""
 
-MIN_ROOM = 4
+SPARE_ARCS = 4
 """Places for further arcs from each state, in addition to half the number of its arcs. An unused place costs as much as
 an arc that does not apply."""
 
@@ -282,7 +282,7 @@ class AutomatonCompiler:
             self._rows = {id(arc): place for place, arc in enumerate(arcs)}
         scanned = np.flatnonzero(table[:, 0] == SCANNED)
         counts = np.bincount(table[scanned, 1], minlength=len(self._states))
-        room = np.repeat(np.arange(len(counts)), MIN_ROOM + counts // 2)
+        room = np.repeat(np.arange(len(counts)), SPARE_ARCS + counts // 2)
         unused = np.zeros((len(room), table.shape[1]), np.int64)
         unused[:, 1], unused[:, 3 + TARGET] = room, NONE
         self._arrays, order = self._compiled(np.concatenate([table, unused]))

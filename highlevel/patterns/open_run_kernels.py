@@ -27,7 +27,7 @@ from highlevel.patterns.expression_kernels import NULL, Machine
 from highlevel.speculation.lifetimes.kernels.records import NONE
 
 NO_CHANCE, BY_ROW, BY_DEADLINE = range(3)
-"""What may complete a run in a state. BY_ROW: a later row, or also a deadline. BY_DEADLINE: a deadline only."""
+"""What may complete a run in a state: nothing, a later row (perhaps a deadline too), or only a deadline."""
 
 
 @kernel("i64(Automata, Store, i64*, i64*, i64*, i64, i64, i64)")

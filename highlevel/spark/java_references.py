@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 COLLECTION_SECONDS = 10.0
-"""Shortest time between two collections. A collection takes about 50 ms, which is 0.5 % of a core."""
+"""Shortest time between two collections. A collection visits all Python objects, so it is not done for each batch."""
 
 
 class JavaReferences:

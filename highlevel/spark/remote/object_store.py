@@ -49,7 +49,7 @@ VERBS = {
     "list_objects_v2": "list",
     "delete_object": "delete",
 }
-"""What the user must be allowed to do, by the operation of boto3."""
+"""The verb for each operation of boto3 in error messages."""
 
 WRITER = "wiretide-writer"
 """Name of the metadata with the random text of a write."""
