@@ -23,7 +23,7 @@ help: ## Show this list
 setup: $(INSTALLED) ## Make the environment in .venv: pinned packages and the command .venv/bin/wiretide
 
 java: setup ## Find Java 17 or newer, or install it
-	@$(PY) -m highlevel.spark.java
+	@$(PY) -m highlevel.spark.session.java
 	@.venv/bin/wiretide doctor --compile >/dev/null  # set-up may have found no Java
 
 servers: setup ## Fetch the servers of tests (Prometheus, Alertmanager, softflowd, nfdump) into .venv, and install Chromium; nothing is started
@@ -86,7 +86,7 @@ SEED =
 
 soak: setup java servers ## Kill processes at every moment and in ROUNDS rounds on a cluster (50); FAULTS (42); a pipeline for MINUTES (30); long random streams and queries
 	@$(PYTEST) --soak tests/highlevel/spark/test_spark_crash.py tests/highlevel/spark/test_chaos.py \
-	  tests/highlevel/spark/test_state_changes.py tests/dashboards/alerts/test_alerts_run.py \
+	  tests/highlevel/spark/run_folder/test_state_changes.py tests/dashboards/alerts/test_alerts_run.py \
 	  tests/highlevel/speculation/lifetimes tests/highlevel/patterns tests/highlevel/plan/test_revision_properties.py \
 	  tests/dashboards/changes/test_killed_runs.py tests/conformance/test_duckdb.py
 	@$(PY) -m tests.harness.cluster_rounds --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))

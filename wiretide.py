@@ -304,7 +304,7 @@ def register(spark: object) -> None:
     Call it once for each session. Raises ValueError for an object that is no session, and MissingPackageError without
     pyspark.
     """
-    from highlevel.spark.data_source import register_source
+    from highlevel.spark.data_source.source import register_source
     from queries.gsql import compile_query
     from queries.pipeline.inputs import bind_files
 

@@ -24,8 +24,8 @@ from capture.units import SECOND
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
 from highlevel.results.user_types import internal
-from highlevel.spark.result_files import read_results
-from highlevel.spark.totals import TotalsFiles
+from highlevel.spark.run_folder.result_files import read_results
+from highlevel.spark.run_folder.totals import TotalsFiles
 from highlevel.speculation.consistency import WEIGHT
 from lowlevel.watermarks.rule import parse_rule
 from queries.gsql import compile_query

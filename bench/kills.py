@@ -36,8 +36,8 @@ from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import SPOOL_SEGMENTS_READ
 from highlevel.plan.plan import Plan
 from highlevel.results.stored_files import list_files
-from highlevel.spark.result_files import batches_of, read_results
-from highlevel.spark.totals import TotalsFiles
+from highlevel.spark.run_folder.result_files import batches_of, read_results
+from highlevel.spark.run_folder.totals import TotalsFiles
 from lowlevel.node.node import Node
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.writer import SpoolWriter

@@ -38,7 +38,7 @@ from bench.setting import Setting
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import SPARK_BACKLOG
 from highlevel.operators.window_operator import WINDOW_END
-from highlevel.spark.result_files import read_results
+from highlevel.spark.run_folder.result_files import read_results
 from queries.gsql import compile_query
 from queries.pipeline.file import read_pipeline
 

@@ -20,7 +20,7 @@ CORES = 2
 @contextmanager
 def open_session() -> Iterator[SparkSession]:
     """Start Spark on this machine, and stop it at the end."""
-    from highlevel.spark.session import close_session, start_session
+    from highlevel.spark.session.session import close_session, start_session
 
     spark = start_session(f"local[{CORES}]", CORES)
     try:

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 LINKS = 3
 START = (
-    "import time; begin = time.perf_counter(); from highlevel.spark.session import close_session, start_session; "
+    "import time; begin = time.perf_counter(); "
+    "from highlevel.spark.session.session import close_session, start_session; "
     f"spark = start_session('local[{CORES}]', {CORES}); seconds = time.perf_counter() - begin; close_session(spark); "
     "print(seconds)"
 )

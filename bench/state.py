@@ -20,7 +20,7 @@ from bench.minutes_of_partials import PAIR, QUERIES
 from bench.report import Report
 from bench.setting import Setting
 from highlevel.sliding.aggregate import END_WID, FIRST_WID, Aggregate
-from highlevel.spark.state import PartitionState
+from highlevel.spark.run_folder.state import PartitionState
 from lowlevel.expressions.arrow import to_arrow
 
 SUBAGGREGATES = QUERIES["count, sum"]

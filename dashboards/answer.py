@@ -165,7 +165,7 @@ def answer_all(
         return
     check_engine(on, threads, slack, lull, any(source.follow for source in inputs))
     from highlevel.spark.batch import BatchRun
-    from highlevel.spark.session import open_finite_session
+    from highlevel.spark.session.session import open_finite_session
 
     captures = [source.path for source in inputs if source.is_capture]
     with open_finite_session(on, captures, spark_settings or {}) as spark:

@@ -1,4 +1,4 @@
-"""Make the archive of Spark's classes that `highlevel.spark.class_archive` describes.
+"""Make the archive of Spark's classes that `highlevel.spark.session.class_archive` describes.
 
 A session answers one query in a batch and one as a stream. At its end the JVM writes the classes that it has loaded.
 """
@@ -12,9 +12,9 @@ from capture.errors import WiretideError
 from capture.generate import Profile, generate
 from highlevel.inline.engine import Input
 from highlevel.spark.batch import run_batch
-from highlevel.spark.class_archive import FOLDER, store_archive
-from highlevel.spark.session import close_session, start_session
-from highlevel.spark.settings import DEFAULTS, DRIVER_OPTIONS
+from highlevel.spark.session.class_archive import FOLDER, store_archive
+from highlevel.spark.session.session import close_session, start_session
+from highlevel.spark.session.settings import DEFAULTS, DRIVER_OPTIONS
 from highlevel.spark.stream import StreamRun
 from queries.gsql import compile_query
 

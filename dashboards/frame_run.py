@@ -79,8 +79,8 @@ def start_frames(
     on_results: OnResults | None,
 ) -> FrameRun:
     """Check everything, and start the run. The arguments and errors are those of `wiretide.stream`."""
-    from highlevel.spark.frame_reading import check_frame, check_plan, frame_input
-    from highlevel.spark.session import use_this_python
+    from highlevel.spark.inputs.frame_reading import check_frame, check_plan, frame_input
+    from highlevel.spark.session.session import use_this_python
     from highlevel.spark.stream import StreamRun
 
     if not frames:

@@ -150,7 +150,7 @@ class SparkAnalysis(Analysis):
 
     def complete(self) -> None:
         """Start Spark and run the query; the start is not measured. Raises InputError for a wrong input."""
-        from highlevel.spark.session import open_finite_session
+        from highlevel.spark.session.session import open_finite_session
 
         with open_finite_session(self._on, [source.path for source in self._inputs]) as spark:
             self.complete_in(spark)

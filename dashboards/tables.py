@@ -180,7 +180,7 @@ class Tables:
             if not isinstance(stream, FileStream):
                 continue
             if stream.name in self.frames:
-                from highlevel.spark.frame_reading import check_frame, frame_input
+                from highlevel.spark.inputs.frame_reading import check_frame, frame_input
 
                 checked = [check_frame(frame, stream, is_streaming=False) for frame in self.frames[stream.name]]
                 frames[stream.name] = reduce(type(checked[0]).unionAll, checked)

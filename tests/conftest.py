@@ -200,8 +200,8 @@ def started_threads() -> StartedThreads:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """One Spark session of two cores for all marked tests; it listens on loopback and writes to temporary folders."""
-    from highlevel.spark.java import require_java
-    from highlevel.spark.session import close_session, start_session
+    from highlevel.spark.session.java import require_java
+    from highlevel.spark.session.session import close_session, start_session
 
     scratch = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as environment:

@@ -1,4 +1,4 @@
-"""The changes of a query in its result files (`highlevel.spark.result_files`)."""
+"""The changes of a query in its result files (`highlevel.spark.run_folder.result_files`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from capture.errors import InputError
 from highlevel.operators.window_operator import WINDOW_END
 from highlevel.results.stored_columns import time_of
 from highlevel.results.stored_files import first_batch, list_files, query_folder, stored_batches
-from highlevel.spark.result_files import deleted_until, largest_time
+from highlevel.spark.run_folder.result_files import deleted_until, largest_time
 from lowlevel.punctuation import BEGINNING, END
 
 

@@ -27,9 +27,9 @@ from dashboards.changes.change_log import ChangeLog
 from highlevel.operators.window_operator import WINDOW_END
 from highlevel.results.stored_columns import COLUMNS_KEY, decode_columns, time_of, with_columns
 from highlevel.spark.errors import FolderError
-from highlevel.spark.estimates import ESTIMATED
-from highlevel.spark.run_folder import read_run
-from highlevel.spark.totals import Totals, TotalsFiles
+from highlevel.spark.inputs.estimates import ESTIMATED
+from highlevel.spark.run_folder.inspection import read_run
+from highlevel.spark.run_folder.totals import Totals, TotalsFiles
 from highlevel.speculation.consistency import FINAL, WEIGHT
 from highlevel.speculation.current_results import CurrentResults, final_time
 from lowlevel.punctuation import BEGINNING, END

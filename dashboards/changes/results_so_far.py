@@ -18,8 +18,8 @@ from highlevel.plan.operators.operator import times_of
 from highlevel.plan.plan import Plan
 from highlevel.results.stored_columns import with_columns
 from highlevel.results.user_types import internal, readable
-from highlevel.spark.estimates import ESTIMATED, mark_estimates
-from highlevel.spark.result_files import write_results
+from highlevel.spark.inputs.estimates import ESTIMATED, mark_estimates
+from highlevel.spark.run_folder.result_files import write_results
 from highlevel.speculation.consistency import WEIGHT
 from highlevel.speculation.current_results import CurrentResults
 from highlevel.windows.kind import SlidingWindow

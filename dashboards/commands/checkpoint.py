@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from dashboards.command_options import Argument, UsageError
 
 if TYPE_CHECKING:
-    from highlevel.spark.run_folder import RunSummary
+    from highlevel.spark.run_folder.inspection import RunSummary
     from queries.pipeline.folder_uri import RunFolder
 
 
@@ -41,7 +41,7 @@ def checkpoint(
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     from dashboards.wire_text import escape_lines
     from highlevel.spark.remote.inspection import summarise_stored
-    from highlevel.spark.run_folder import summarise
+    from highlevel.spark.run_folder.inspection import summarise
     from queries.pipeline.folder_uri import parse_run_folder
 
     try:
@@ -91,9 +91,9 @@ def describe(summary: RunSummary) -> str:
 def _verify(location: RunFolder) -> None:
     from dashboards.wire_text import escape
     from highlevel.spark.errors import FolderError
-    from highlevel.spark.locks import is_in_use
     from highlevel.spark.remote.inspection import verify_stored
-    from highlevel.spark.run_folder import read_run, verify
+    from highlevel.spark.run_folder.inspection import read_run, verify
+    from highlevel.spark.run_folder.locks import is_in_use
 
     parts: Iterable[tuple[object, str | None]]
     if location.uri:

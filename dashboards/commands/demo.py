@@ -73,7 +73,7 @@ def demo(
     """
     from capture.interrupts import uninterrupted
     from dashboards.output.console import compile_kernels
-    from highlevel.spark.scratch import ScratchFolder
+    from highlevel.spark.session.scratch import ScratchFolder
 
     compile_kernels()
     scratch: ScratchFolder | None = None

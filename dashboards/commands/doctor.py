@@ -69,12 +69,12 @@ def _check_kernels() -> Check:
 def _check_java() -> Check:
     if importlib.util.find_spec("pyspark") is None:
         return Check("java", "missing", "not checked: only Spark needs it")
-    from highlevel.spark.java import Machine, find_java_home, give_install_advice
+    from highlevel.spark.session.java import Machine, find_java_home, give_install_advice
 
     home = find_java_home()
     if home is None:
         return Check("java", "missing", f"Spark needs it. {give_install_advice(Machine.detect())}")
-    from highlevel.spark.class_archive import find_archive
+    from highlevel.spark.session.class_archive import find_archive
 
     advice = "" if find_archive(home) else "; wiretide doctor --compile makes the start of Spark faster"
     return Check("java", "ok", f"{home}{advice}")
@@ -120,8 +120,8 @@ def _prepare_spark() -> None:
         return
     from capture.errors import WiretideError
     from dashboards.class_archive import make_archive
-    from highlevel.spark.class_archive import find_archive
-    from highlevel.spark.java import find_java_home
+    from highlevel.spark.session.class_archive import find_archive
+    from highlevel.spark.session.java import find_java_home
 
     home = find_java_home()
     if home is None or find_archive(home) is not None:

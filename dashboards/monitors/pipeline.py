@@ -161,11 +161,11 @@ class Monitor:
         return self
 
     def _prepare(self) -> None:
-        from highlevel.spark.java import require_java
+        from highlevel.spark.session.java import require_java
 
         require_java()
 
-        from highlevel.spark.session import start_session
+        from highlevel.spark.session.session import start_session
         from highlevel.spark.stream import StreamRun
 
         pipeline = self.pipeline
@@ -225,7 +225,7 @@ class Monitor:
         if not self.pipeline.sinks:
             return
         from dashboards.sinks.sinks import Sinks, stored_query
-        from highlevel.spark.checkpoint import read_run_id
+        from highlevel.spark.run_folder.checkpoint import read_run_id
 
         assert self.run is not None, "call _prepare() before"
         folder, assignment = self.pipeline.folder, self.run.assignment
@@ -242,9 +242,9 @@ class Monitor:
 
     def _choose_partitions(self) -> int:
         """Return the number of partitions of the run in the folder, or for a new run the cores of the master."""
-        from highlevel.spark.executors import plan_cores
-        from highlevel.spark.run_identity import read_identity
-        from highlevel.spark.settings import read_spark_defaults
+        from highlevel.spark.cluster.executors import plan_cores
+        from highlevel.spark.run_folder.identity import read_identity
+        from highlevel.spark.session.settings import read_spark_defaults
 
         stored = read_identity(self.pipeline.folder)
         if stored is not None:
@@ -389,7 +389,7 @@ class Monitor:
 
     def _show_previous_run(self) -> None:
         """After a restart, show the counters and the last windows of the previous run."""
-        from highlevel.spark.result_files import read_newest_batch
+        from highlevel.spark.run_folder.result_files import read_newest_batch
 
         assert self.run is not None, "call _prepare() before"
         with self._show_lock:
@@ -431,7 +431,7 @@ class Monitor:
             if batch_id > self.last_shown_batch:
                 self._show(batch_id, results, updates, samples)
         if self.sinks is not None:  # after the alerts, because a sink may not answer
-            from highlevel.spark.checkpoint import read_run_id
+            from highlevel.spark.run_folder.checkpoint import read_run_id
 
             self.sinks.write(read_run_id(self.pipeline.folder), batch_id, self.run.written_files)
             with self._show_lock:
@@ -527,7 +527,7 @@ class Monitor:
                 copy.stop()
                 stack.callback(copy.close)
             if self.run is not None:
-                from highlevel.spark.session import close_session
+                from highlevel.spark.session.session import close_session
 
                 run, self.run = self.run, None
                 try:
@@ -555,7 +555,7 @@ class Monitor:
 
 def read_results_of(output: Path, plans: Sequence[Plan], batch: int) -> dict[str, pa.Table]:
     """Return the rows of a micro-batch of each query that has results in it."""
-    from highlevel.spark.result_files import read_batch
+    from highlevel.spark.run_folder.result_files import read_batch
 
     found = {plan.name: read_batch(output, plan, batch) for plan in plans}
     return {name: rows for name, rows in found.items() if rows is not None}

@@ -14,7 +14,7 @@ from highlevel.inline.engine import Input
 from highlevel.plan.nodes import Leaf
 from highlevel.plan.plan import Plan
 from highlevel.spark.errors import FolderError
-from highlevel.spark.run_identity import find_changes
+from highlevel.spark.run_folder.identity import find_changes
 from lowlevel.durations import duration_text
 from lowlevel.node.memory import list_versions, max_table_bytes
 from lowlevel.node.node import TABLE_SLOTS

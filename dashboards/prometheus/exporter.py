@@ -241,7 +241,7 @@ class Exporter:
         """Add rows of closed windows: `window_start, window_end` (ns), then the select list.
 
         The window with the largest end is shown. Each call adds rows to its windows, so no call may be repeated.
-        `rest`: sums over other rows of these windows (`highlevel.spark.staged_results`).
+        `rest`: sums over other rows of these windows (`highlevel.spark.run_folder.staged_results`).
         """
         if last := self._window(query):
             with self._lock:

@@ -214,7 +214,7 @@ class QuerySeries:
         from several windows; `time` identifies the window. Without `stable`, the groups with the largest values in this
         window are shown. Groups with equal values are in the order of their keys (addresses by their bytes, NULL last).
         A NULL value has no series. Values are float64, as all values in Prometheus. `rank`: another rank column.
-        `rest`: sums over other rows of the result (`highlevel.spark.staged_results`), which are part of `other`.
+        `rest`: sums over other rows of the result (`spark.run_folder.staged_results`), which are part of `other`.
         """
         groups = self._by_labels(rows)
         names = [value.column for value in self.values]

@@ -26,8 +26,8 @@ from dashboards.sinks.sql_tables import open_tables
 from dashboards.sinks.target import SinkError, StoredQuery, Target, UnreachableError
 from highlevel.plan.plan import Plan
 from highlevel.results.stored_files import first_batch, list_files, query_folder
-from highlevel.spark.result_files import parts_of_batch
-from highlevel.spark.staged_results import stored_form
+from highlevel.spark.run_folder.result_files import parts_of_batch
+from highlevel.spark.run_folder.staged_results import stored_form
 from queries.pipeline.sink_settings import SinkSettings
 from queries.pipeline.sinks import key_of_sink
 

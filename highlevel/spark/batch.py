@@ -36,7 +36,12 @@ from highlevel.inline.table_files import FileStream
 from highlevel.plan.fragments import cut
 from highlevel.plan.measurement import Measurement, sum_measurements
 from highlevel.plan.plan import Plan, leaves_of
-from highlevel.spark.byte_ranges import (
+from highlevel.spark.cluster.cluster_checks import check_executors
+from highlevel.spark.cluster.executors import has_executors
+from highlevel.spark.cluster.kernel_compilation import compile_kernels
+from highlevel.spark.errors import make_report
+from highlevel.spark.inputs.assignment import InputAssignment
+from highlevel.spark.inputs.byte_ranges import (
     RangeReader,
     Task,
     count_tasks,
@@ -45,20 +50,15 @@ from highlevel.spark.byte_ranges import (
     make_exact_tasks,
     make_whole_tasks,
 )
-from highlevel.spark.cluster_checks import check_executors
-from highlevel.spark.counters import Counts, add_counts
-from highlevel.spark.errors import make_report
-from highlevel.spark.executors import has_executors
-from highlevel.spark.finite_host import FiniteLevelTask
-from highlevel.spark.frame_reading import FrameTask
-from highlevel.spark.host import ARROW_SCHEMA
-from highlevel.spark.input_assignment import InputAssignment
-from highlevel.spark.kernel_compilation import compile_kernels
-from highlevel.spark.packing import unpack
-from highlevel.spark.reading import COUNTERS
-from highlevel.spark.reading import SPARK_SCHEMA as BETWEEN_LEVELS
+from highlevel.spark.inputs.frame_reading import FrameTask
+from highlevel.spark.inputs.reading import COUNTERS
+from highlevel.spark.inputs.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from highlevel.spark.restarts import Restarts
-from highlevel.spark.session import convert_jvm_failures
+from highlevel.spark.session.session import convert_jvm_failures
+from highlevel.spark.tasks.counters import Counts, add_counts
+from highlevel.spark.tasks.finite_host import FiniteLevelTask
+from highlevel.spark.tasks.host import ARROW_SCHEMA
+from highlevel.spark.tasks.packing import unpack
 from highlevel.speculation.changes import final_changes
 from lowlevel.kinds import TABLE
 from lowlevel.node.node import TABLE_SLOTS
@@ -70,7 +70,7 @@ NO_OUTPUT = ARROW_SCHEMA.empty_table()
 class BatchRun:
     """The answers of one or several queries with different names over finite inputs, in one job.
 
-    `say` receives warnings. `frames`: the DataFrames of inputs, by link (`highlevel.spark.frame_reading`).
+    `say` receives warnings. `frames`: the DataFrames of inputs, by link (`highlevel.spark.inputs.frame_reading`).
 
     The answer of a query with changes consists of its final rows, with weights: a finite input has no results before
     its end. Call `run` once. Afterwards `samples` contains the counters, and `readings` describes how each input was
@@ -156,7 +156,7 @@ class BatchRun:
         return InputAssignment.of(self.plans, self.inputs, part_count)
 
     def _make_last_stage(self, tasks: Sequence[Task]) -> DataFrame:
-        """Return the output of the last stage: results and counters (`highlevel.spark.host`)."""
+        """Return the output of the last stage: results and counters (`highlevel.spark.tasks.host`)."""
         assignment = self._assign_inputs()
         sizes = tuple(input_size(file) for file in self.files)
         reader = RangeReader(assignment, sizes, tuple(tasks), self.slots, self.measure)

@@ -17,17 +17,23 @@ from pyspark.sql import DataFrame
 from capture.lazy_dataclasses import dataclass
 from highlevel.plan.measurement import Measurement, sum_measurements
 from highlevel.results.row_limit import RowLimit
-from highlevel.spark.checkpoint import offsets_checksum
-from highlevel.spark.decompressed_inputs import Say
-from highlevel.spark.host import LevelTask
-from highlevel.spark.input_assignment import InputAssignment
-from highlevel.spark.packing import unpack
-from highlevel.spark.quarantine import keep_damages
-from highlevel.spark.reading import COUNTERS
-from highlevel.spark.result_files import write_results
-from highlevel.spark.staged_results import ResultWriter, commit_files, decode_written, remove_staged, stored_form
-from highlevel.spark.topic_reading import find_newest_times
-from highlevel.spark.totals import Totals, TotalsFiles
+from highlevel.spark.inputs.assignment import InputAssignment
+from highlevel.spark.inputs.decompressed_inputs import Say
+from highlevel.spark.inputs.quarantine import keep_damages
+from highlevel.spark.inputs.reading import COUNTERS
+from highlevel.spark.inputs.topic_reading import find_newest_times
+from highlevel.spark.run_folder.checkpoint import offsets_checksum
+from highlevel.spark.run_folder.result_files import write_results
+from highlevel.spark.run_folder.staged_results import (
+    ResultWriter,
+    commit_files,
+    decode_written,
+    remove_staged,
+    stored_form,
+)
+from highlevel.spark.run_folder.totals import Totals, TotalsFiles
+from highlevel.spark.tasks.host import LevelTask
+from highlevel.spark.tasks.packing import unpack
 from lowlevel.punctuation import BEGINNING
 
 

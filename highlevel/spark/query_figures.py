@@ -15,8 +15,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from capture.metrics import Samples
 from highlevel.metrics import SPARK_BACKLOG, SPARK_BATCH_SECONDS, SPARK_BATCHES, SPARK_EXECUTORS
-from highlevel.spark.executors import count_executors, has_executors
-from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.cluster.executors import count_executors, has_executors
+from highlevel.spark.inputs.assignment import InputAssignment
 from lowlevel.spool.folder import numbers
 
 PHASES: Mapping[str, tuple[str, ...]] = {

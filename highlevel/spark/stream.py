@@ -43,29 +43,36 @@ from highlevel.inline.engine import ALL_METRICS, Input, check_one_input
 from highlevel.plan.measurement import Measurement
 from highlevel.plan.plan import Plan, leaves_of
 from highlevel.results.row_limit import RowLimit
-from highlevel.spark.cluster_checks import check_executors
-from highlevel.spark.decompressed_inputs import Say, map_inputs
+from highlevel.spark.cluster.cluster_checks import check_executors
+from highlevel.spark.cluster.kernel_compilation import compile_kernels
 from highlevel.spark.errors import RunError, make_report
-from highlevel.spark.folder_start import check_subfolders, prepare_folder
-from highlevel.spark.frame_reading import add_batch_end, open_frames
-from highlevel.spark.input_assignment import InputAssignment
-from highlevel.spark.java_references import JavaReferences
-from highlevel.spark.kernel_compilation import compile_kernels
-from highlevel.spark.locks import Locks
+from highlevel.spark.inputs.assignment import InputAssignment
+from highlevel.spark.inputs.decompressed_inputs import Say, map_inputs
+from highlevel.spark.inputs.frame_reading import add_batch_end, open_frames
+from highlevel.spark.inputs.source import (
+    MAX_BYTES,
+    IndexedCapture,
+    StreamSpec,
+    index_captures,
+    open_captures,
+    open_stream,
+)
+from highlevel.spark.inputs.spool_planner import report_earlier_runs
+from highlevel.spark.inputs.topic_reading import check_topic
 from highlevel.spark.micro_batch import BatchProcessor
 from highlevel.spark.query_figures import QueryFigures
 from highlevel.spark.remote.run_copy import RunCopy
 from highlevel.spark.restarts import Restarts
-from highlevel.spark.run_identity import (
+from highlevel.spark.run_folder.folder_start import check_subfolders, prepare_folder
+from highlevel.spark.run_folder.identity import (
     QueryChanges,
     describe_run,
 )
-from highlevel.spark.session import JVM_END_SECONDS, convert_jvm_failures, make_jvm_error, read_jvm_end
-from highlevel.spark.source import MAX_BYTES, IndexedCapture, StreamSpec, index_captures, open_captures, open_stream
-from highlevel.spark.spool_planner import report_earlier_runs
-from highlevel.spark.topic_reading import check_topic
-from highlevel.spark.totals import Totals
-from highlevel.spark.watched_copies import WatchedCopies
+from highlevel.spark.run_folder.locks import Locks
+from highlevel.spark.run_folder.totals import Totals
+from highlevel.spark.run_folder.watched_copies import WatchedCopies
+from highlevel.spark.session.java_references import JavaReferences
+from highlevel.spark.session.session import JVM_END_SECONDS, convert_jvm_failures, make_jvm_error, read_jvm_end
 from lowlevel.kinds import RECORD_KINDS, TABLE
 from lowlevel.node.node import TABLE_SLOTS
 
@@ -89,7 +96,7 @@ class StreamRun:
     wall second, None: as fast as possible. A micro-batch reads at most `max_blocks` blocks of `block_records` records
     of each capture, `max_bytes` bytes of each spool, and 262,144 messages of each partition of a topic. Without
     `max_blocks` a paced micro-batch reads at most 256 blocks; others read 256 to 2,048 blocks of each capture, so that
-    they have at most a million partials for each task (`highlevel.spark.admission`). Captures are
+    they have at most a million partials for each task (`highlevel.spark.inputs.admission`). Captures are
     finite. A spool ends when its node closes it; the run waits for a spool that does not exist yet. A topic does not
     end. Each partition needs memory for the partials of one micro-batch and for its open windows.
     """
@@ -125,7 +132,7 @@ class StreamRun:
         of a query without a limit, and always all changes. Without `on_batch`, every query has the default limit,
         except queries with changes. With `measure` there is only one query: its nodes are measured (`measurements`),
         and the counters of a leaf are labelled with the name of the leaf instead of the query. `frames`: the streaming
-        DataFrames of the inputs, by link (`highlevel.spark.frame_reading`); then all inputs are DataFrames. `trigger`:
+        DataFrames of the inputs, by link (`spark.inputs.frame_reading`); then all inputs are DataFrames. `trigger`:
         arguments of Spark's `DataStreamWriter.trigger`. With `availableNow` the run ends after the rows that exist.
         `copy`: `folder` is this open copy of a folder in an object store; the caller closes it after `stop`.
         """

@@ -1,7 +1,7 @@
 """The Spark master and settings of Spark that users choose: `--on`, `--conf KEY=VALUE`, and `[spark]` of a pipeline.
 
 This module does not import Spark, so wrong texts are errors before a JVM starts. Spark itself checks values of keys
-that it knows (`highlevel.spark.settings`).
+that it knows (`highlevel.spark.session.settings`).
 """
 
 from __future__ import annotations

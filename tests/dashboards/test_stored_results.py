@@ -26,8 +26,8 @@ from dashboards.page.stored_windows import VERSION
 from highlevel.results.stored_columns import COLUMNS_KEY, with_columns
 from highlevel.results.stored_files import list_files
 from highlevel.results.user_types import readable
-from highlevel.spark import result_files
-from highlevel.spark.result_files import write_results
+from highlevel.spark.run_folder import result_files
+from highlevel.spark.run_folder.result_files import write_results
 from tests.harness.command_line import run
 from tests.harness.live_pages import START, drawn_rows, live_page, window_rows
 

@@ -142,7 +142,7 @@ def test_python_blocks_on_spark_print_what_the_page_shows(
     page: Path, prepared: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new process: the session is one that a user has started."""
-    from highlevel.spark.java import require_java
+    from highlevel.spark.session.java import require_java
 
     monkeypatch.setenv("JAVA_HOME", str(require_java()))
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)

@@ -111,7 +111,7 @@ def test_an_import_in_the_wrong_direction_is_seen(name: str, source: str) -> Non
     ("name", "source"),
     [
         ("lowlevel/table/table.py", "import capture.packets.columns\nfrom lowlevel import plan\nimport numpy"),
-        ("highlevel/spark/session.py", "import pyspark"),
+        ("highlevel/spark/session/session.py", "import pyspark"),
         ("capture/generate.py", "import scapy.all"),
         ("tests/capture/test_pcap.py", "import dpkt, wiretide, pyspark"),
         ("bench/decode.py", "import wiretide, queries"),

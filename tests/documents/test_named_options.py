@@ -50,16 +50,16 @@ COMMAND_OF = {
     "dashboards/request.py": "query",
     "dashboards/wire_text.py": "query",
     "highlevel/plan/measurement.py": "explain",
-    "highlevel/spark/result_files.py": "query",
+    "highlevel/spark/run_folder/result_files.py": "query",
     "queries/catalogue/ready_query.py": "query",
-    "highlevel/spark/settings.py": "run",
+    "highlevel/spark/session/settings.py": "run",
     "highlevel/spark/stream.py": "query",
     "queries/pipeline/spark_settings.py": "run",
 }
 """The command that prints the messages of a module. Each module of `dashboards/commands` is one command."""
 
 FOREIGN = {
-    *("highlevel/spark/java.py", "dashboards/prometheus/backfill.py"),
+    *("highlevel/spark/session/java.py", "dashboards/prometheus/backfill.py"),
     *("dashboards/deployment/compose.py", "dashboards/deployment/units.py", "dashboards/commands/units.py"),
     "dashboards/deployment/kubernetes.py",
     "dashboards/plots/document.py",  # variables of CSS

@@ -81,10 +81,10 @@ def _is_imported(frame: FrameType | None) -> bool:
 def run_micro_batch(path: Path, folder: Path) -> None:
     """Read the first blocks of a capture and feed them to the operators, as a micro-batch does."""
     from highlevel.inline.engine import Input
-    from highlevel.spark.host import LevelTask
-    from highlevel.spark.input_assignment import InputAssignment
-    from highlevel.spark.source import CaptureReader, StreamSpec, index_captures
-    from highlevel.spark.totals import Totals
+    from highlevel.spark.inputs.assignment import InputAssignment
+    from highlevel.spark.inputs.source import CaptureReader, StreamSpec, index_captures
+    from highlevel.spark.run_folder.totals import Totals
+    from highlevel.spark.tasks.host import LevelTask
     from queries.gsql import compile_query
 
     assignment = InputAssignment.of([compile_query(SQL, "q")], [Input("M", path)], partitions=1)

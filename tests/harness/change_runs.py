@@ -23,9 +23,9 @@ from highlevel.plan.keys import stored_key
 from highlevel.results.stored_columns import with_columns
 from highlevel.results.stored_files import list_files
 from highlevel.results.user_types import readable
-from highlevel.spark.result_files import write_results
-from highlevel.spark.run_identity import STATE_FORMAT, RunIdentity, write_identity
-from highlevel.spark.totals import Totals, TotalsFiles
+from highlevel.spark.run_folder.identity import STATE_FORMAT, RunIdentity, write_identity
+from highlevel.spark.run_folder.result_files import write_results
+from highlevel.spark.run_folder.totals import Totals, TotalsFiles
 from lowlevel.punctuation import BEGINNING
 from queries.pipeline.file import parse_pipeline
 

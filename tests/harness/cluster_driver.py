@@ -12,7 +12,7 @@ from pathlib import Path
 from highlevel.inline.engine import Input
 from highlevel.spark.batch import BatchRun
 from highlevel.spark.errors import RunError
-from highlevel.spark.session import close_session, start_session
+from highlevel.spark.session.session import close_session, start_session
 from highlevel.spark.stream import StreamRun
 from queries.gsql import compile_query
 from tests.harness.spark_crash_driver import OPTIONS, inputs_in

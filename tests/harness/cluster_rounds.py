@@ -17,7 +17,7 @@ from random import Random
 import pyarrow as pa
 
 from highlevel.inline.engine import InlineRun
-from highlevel.spark.java import require_java
+from highlevel.spark.session.java import require_java
 from tests.harness.cluster_driver import PLANS
 from tests.harness.links import write_links
 from tests.harness.spark_cluster import Cluster, start_cluster, why_no_namespaces

@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from capture.generate import Profile, generate
 from highlevel.inline.engine import InlineRun, Input
-from highlevel.spark.result_files import read_results
-from highlevel.spark.totals import TotalsFiles
+from highlevel.spark.run_folder.result_files import read_results
+from highlevel.spark.run_folder.totals import TotalsFiles
 from queries.pipeline.file import read_pipeline
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from capture.metrics import Samples
 from highlevel.inline.engine import Input
-from highlevel.spark.host import LevelTask
-from highlevel.spark.input_assignment import InputAssignment
-from highlevel.spark.reading import LeafOutput, TaskOutput, pack_output
+from highlevel.spark.inputs.assignment import InputAssignment
+from highlevel.spark.inputs.reading import LeafOutput, TaskOutput, pack_output
+from highlevel.spark.tasks.host import LevelTask
 from lowlevel.punctuation import BEGINNING
 from tests.references.window_streams import Asked, Stream
 from tests.references.windows_oracle import Arrival

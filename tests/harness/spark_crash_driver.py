@@ -17,11 +17,11 @@ import pyarrow as pa
 from highlevel.inline.engine import Input
 from highlevel.results.row_limit import RowLimit
 from highlevel.spark import micro_batch
-from highlevel.spark.host import LevelTask
-from highlevel.spark.session import close_session, start_session
-from highlevel.spark.staged_results import ResultWriter, StagedFile
-from highlevel.spark.state import PartitionState
+from highlevel.spark.run_folder.staged_results import ResultWriter, StagedFile
+from highlevel.spark.run_folder.state import PartitionState
+from highlevel.spark.session.session import close_session, start_session
 from highlevel.spark.stream import StreamRun
+from highlevel.spark.tasks.host import LevelTask
 from queries.gsql import compile_query
 from tests.references.window_queries import QUERIES
 

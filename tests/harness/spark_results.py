@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from highlevel.plan.plan import Plan
-from highlevel.spark import result_files
+from highlevel.spark.run_folder import result_files
 
 
 def ordered(table: pa.Table) -> pa.Table:

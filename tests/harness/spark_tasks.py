@@ -13,12 +13,12 @@ from capture.open import open_finite
 from highlevel.inline.engine import Input
 from highlevel.plan.fragments import cut
 from highlevel.plan.plan import Plan, leaves_of
-from highlevel.spark import byte_ranges
-from highlevel.spark.finite_host import FiniteLevelTask
-from highlevel.spark.input_assignment import InputAssignment
-from highlevel.spark.packing import unpack
-from highlevel.spark.reading import COUNTERS
-from highlevel.spark.source import StreamSpec
+from highlevel.spark.inputs import byte_ranges
+from highlevel.spark.inputs.assignment import InputAssignment
+from highlevel.spark.inputs.reading import COUNTERS
+from highlevel.spark.inputs.source import StreamSpec
+from highlevel.spark.tasks.finite_host import FiniteLevelTask
+from highlevel.spark.tasks.packing import unpack
 from tests.harness.stream_steps import steps
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]

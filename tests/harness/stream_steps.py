@@ -8,13 +8,13 @@ import pyarrow as pa
 
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
-from highlevel.spark.host import LevelTask
-from highlevel.spark.input_assignment import InputAssignment
-from highlevel.spark.packing import unpack
-from highlevel.spark.reading import COUNTERS
-from highlevel.spark.source import CaptureReader, StreamSpec, index_captures
-from highlevel.spark.topic_reading import find_newest_times
-from highlevel.spark.totals import Totals
+from highlevel.spark.inputs.assignment import InputAssignment
+from highlevel.spark.inputs.reading import COUNTERS
+from highlevel.spark.inputs.source import CaptureReader, StreamSpec, index_captures
+from highlevel.spark.inputs.topic_reading import find_newest_times
+from highlevel.spark.run_folder.totals import Totals
+from highlevel.spark.tasks.host import LevelTask
+from highlevel.spark.tasks.packing import unpack
 from queries.gsql import compile_query
 from tests.references.window_queries import QUERIES
 

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from capture.files.blocks import BLOCK_RECORDS
 from capture.open import allow_open_files, open_finite
 from highlevel.inline.engine import Input
-from highlevel.spark.byte_ranges import Task, input_size, make_exact_tasks, open_task
-from highlevel.spark.kernel_compilation import compile_kernels
+from highlevel.spark.cluster.kernel_compilation import compile_kernels
+from highlevel.spark.inputs.byte_ranges import Task, input_size, make_exact_tasks, open_task
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
 from lowlevel.rows.batches import named_columns, row_batch

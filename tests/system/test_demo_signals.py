@@ -113,7 +113,8 @@ def test_the_next_demo_removes_the_folder_of_a_killed_demo(tmp_path: Path) -> No
     command = [WIRETIDE, "demo", "--seconds", "60", "--rate", "1", "--speed", "1000", "--port", "0"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     program = (
-        "import os, signal; from highlevel.spark.scratch import ScratchFolder; ScratchFolder.create('wiretide-demo-'); "
+        "import os, signal; "
+        "from highlevel.spark.session.scratch import ScratchFolder; ScratchFolder.create('wiretide-demo-'); "
         "os.kill(os.getpid(), signal.SIGTERM)"
     )
     killed = subprocess.run([sys.executable, "-c", program], env=environment, check=False)

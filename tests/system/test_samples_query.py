@@ -24,7 +24,7 @@ from dashboards.output.formats import Format
 from dashboards.output.writers import write_results
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
-from highlevel.spark.result_files import read_results
+from highlevel.spark.run_folder.result_files import read_results
 from queries.gsql import compile_query
 from queries.pipeline.inputs import bind_files
 from tests.references.pcap_bytes import NS, pcap_bytes

@@ -11,7 +11,7 @@ from highlevel.spark.errors import FolderError
 from highlevel.spark.remote.object_store import ObjectStore
 from highlevel.spark.remote.run_copy import Manifest, copy_file, list_unknown, read_manifest, write_copy
 from highlevel.spark.remote.run_lock import check_unused
-from highlevel.spark.run_folder import RunSummary, summarise, verify
+from highlevel.spark.run_folder.inspection import RunSummary, summarise, verify
 
 SHOWN = ("checkpoint", "output", "state", "totals")
 """Subfolders whose sizes are shown. Copies of decompressed captures are not in the store."""

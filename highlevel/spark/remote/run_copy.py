@@ -54,14 +54,14 @@ from typing import Any
 
 from capture.lazy_dataclasses import dataclass
 from capture.private_files import make_private_folder, replace_file
-from highlevel.spark.checked_files import REMEDY, checksum, decode_document, encode_document, read_document
 from highlevel.spark.errors import FolderError
-from highlevel.spark.locks import LOCK_FILE, Locks
 from highlevel.spark.remote.object_store import CHUNK_BYTES, ConflictError, ObjectStore
 from highlevel.spark.remote.run_lock import NAME as LOCK
 from highlevel.spark.remote.run_lock import RunLock
-from highlevel.spark.result_files import is_expired
-from highlevel.spark.state import file_names
+from highlevel.spark.run_folder.checked_files import REMEDY, checksum, decode_document, encode_document, read_document
+from highlevel.spark.run_folder.locks import LOCK_FILE, Locks
+from highlevel.spark.run_folder.result_files import is_expired
+from highlevel.spark.run_folder.state import file_names
 
 COPY, MARKER = "copy", "newest.json"
 """Names of the copy in its home, and of the file in the copy with the manifest that it continues."""

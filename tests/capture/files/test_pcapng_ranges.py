@@ -22,8 +22,8 @@ from capture.metrics import TIMES_REPLACED
 from capture.open import open_capture
 from capture.packets.decoder import Decoder
 from highlevel.inline.engine import InlineRun, Input
-from highlevel.spark import byte_ranges
-from highlevel.spark.byte_ranges import guess_tasks, make_exact_tasks
+from highlevel.spark.inputs import byte_ranges
+from highlevel.spark.inputs.byte_ranges import guess_tasks, make_exact_tasks
 from queries.gsql import compile_query
 from tests.references.packet_rows import rows_of
 from tests.references.pcapng_bytes import block, enhanced, interface, section, simple

@@ -16,7 +16,7 @@ from dashboards.changes.compaction import compact
 from dashboards.changes.metrics import FINAL_WATERMARK, PROVISIONAL_AGE
 from highlevel.results.stored_files import list_files
 from highlevel.results.user_types import readable
-from highlevel.spark import result_files
+from highlevel.spark.run_folder import result_files
 from tests.conftest import Rounds
 from tests.harness.change_runs import JOINED, LENGTH, PIPELINE, ChangeRun, ChangeStream, rows_of
 from tests.references.exporter_rows import samples

@@ -11,7 +11,7 @@ import pyarrow as pa
 from dashboards.changes.results_so_far import ResultsSoFar
 from dashboards.prometheus.exporter import make_series
 from highlevel.plan.plan import Plan
-from highlevel.spark.result_files import read_results
+from highlevel.spark.run_folder.result_files import read_results
 from lowlevel.punctuation import END
 from queries.gsql import compile_query
 

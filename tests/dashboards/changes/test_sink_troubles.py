@@ -27,8 +27,8 @@ from dashboards.plots.answer_charts import AnswerRows, PlotError
 from highlevel.results.stored_columns import with_columns
 from highlevel.results.stored_files import list_files
 from highlevel.results.user_types import readable
-from highlevel.spark import result_files
-from highlevel.spark.totals import TotalsFiles
+from highlevel.spark.run_folder import result_files
+from highlevel.spark.run_folder.totals import TotalsFiles
 from highlevel.speculation.current_results import CurrentResults
 from queries.gsql import compile_query
 from queries.pipeline.file import parse_pipeline

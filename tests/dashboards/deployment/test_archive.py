@@ -34,7 +34,7 @@ def members() -> dict[str, Member]:
 def test_the_archive_has_what_tasks_import_and_no_more(members: dict[str, Member]) -> None:
     packages = "lib/python{}.{}/site-packages".format(*sys.version_info)
     for name in (
-        *("capture/native.py", "capture/flows/elements.csv", "lowlevel/plan.py", "highlevel/spark/host.py"),
+        *("capture/native.py", "capture/flows/elements.csv", "lowlevel/plan.py", "highlevel/spark/tasks/host.py"),
         *("queries/gsql.py", "dashboards/commands/app.py", "wiretide.py", "pyspark/daemon.py", "numba/__init__.py"),
         *("pyarrow/__init__.py", "llvmlite/__init__.py", "pandas/__init__.py", "hypothesis/__init__.py"),
         *(

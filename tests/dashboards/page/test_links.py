@@ -16,7 +16,7 @@ from highlevel.metrics import (
     SPOOL_PARTIALS_LOST,
     SPOOL_PARTIALS_READ,
 )
-from highlevel.spark.totals import Totals, TotalsFiles
+from highlevel.spark.run_folder.totals import Totals, TotalsFiles
 from lowlevel.metrics import RECORDS_SHED, ROWS_BELOW_WATERMARK
 
 NOW = 1_700_000_000.0

@@ -25,9 +25,9 @@ from dashboards.sinks.metrics import SINK_RETRIES, SINK_ROWS
 from dashboards.sinks.object_files import ObjectFiles
 from dashboards.sinks.sinks import RETRY_SECONDS, Sinks, rows_of_batch, stored_query
 from dashboards.sinks.target import SinkError, UnreachableError
-from highlevel.spark import result_files
-from highlevel.spark.result_files import write_results
-from highlevel.spark.staged_results import stored_form
+from highlevel.spark.run_folder import result_files
+from highlevel.spark.run_folder.result_files import write_results
+from highlevel.spark.run_folder.staged_results import stored_form
 from queries.gsql import compile_query
 from queries.pipeline.sink_settings import SinkSettings
 from tests.harness.postgresql import run_postgresql

@@ -16,8 +16,8 @@ import pytest
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.change_nodes import WatchedColumns
 from highlevel.plan.pipeline import NodeOperators
-from highlevel.spark.input_assignment import InputAssignment
-from highlevel.spark.source import StreamSpec
+from highlevel.spark.inputs.assignment import InputAssignment
+from highlevel.spark.inputs.source import StreamSpec
 from lowlevel.punctuation import Punctuation
 from lowlevel.watch import watched_file
 from lowlevel.watch.watched_file import Watchlists

@@ -22,7 +22,7 @@ from highlevel.inline.engine import InlineRun, Input
 from highlevel.operators.landmark import LandmarkAggregate
 from highlevel.operators.window_operator import WINDOW_END, CappedOperator, beyond_cap
 from highlevel.plan.pipeline import make_operator
-from highlevel.spark.state import value_addresses
+from highlevel.spark.run_folder.state import value_addresses
 from highlevel.windows.kind import DEFAULT_CAP, LandmarkWindow
 from lowlevel.integer_ranges import count
 from lowlevel.punctuation import BEGINNING, END, Punctuation

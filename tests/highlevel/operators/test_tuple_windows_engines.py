@@ -237,11 +237,11 @@ def test_spark_batch_says_and_counts_the_same(name: str, spark, capture: Path, m
 def test_what_a_task_hands_on_is_put_back_into_its_order(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     from capture.open import open_finite
-    from highlevel.spark import byte_ranges
-    from highlevel.spark.finite_host import FiniteLevelTask
-    from highlevel.spark.input_assignment import InputAssignment
-    from highlevel.spark.packing import unpack
-    from highlevel.spark.reading import COUNTERS
+    from highlevel.spark.inputs import byte_ranges
+    from highlevel.spark.inputs.assignment import InputAssignment
+    from highlevel.spark.inputs.reading import COUNTERS
+    from highlevel.spark.tasks.finite_host import FiniteLevelTask
+    from highlevel.spark.tasks.packing import unpack
 
     monkeypatch.setattr(byte_ranges, "BUFFERED_PARTIALS", 1)
     monkeypatch.setattr(byte_ranges, "BLOCK_RECORDS", 100)

@@ -15,7 +15,7 @@ from highlevel.patterns.automaton import Arc, Automaton
 from highlevel.plan.operators.counters import PartialMatchCounts
 from highlevel.plan.operators.matches import VARIABLE, MatchesOperator
 from highlevel.plan.pattern_nodes import MATCH_END, MATCH_START, Matches
-from highlevel.spark.counters import add_counts
+from highlevel.spark.tasks.counters import add_counts
 from lowlevel.expressions.tree import Binary, Literal
 from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import ARROW_TYPES

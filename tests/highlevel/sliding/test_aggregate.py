@@ -16,7 +16,7 @@ from highlevel.groups import merge_buffer as buffer
 from highlevel.sliding import aggregate, window_rows
 from highlevel.sliding.aggregate import END_WID, FIRST_WID, Aggregate
 from highlevel.sliding.open_partials import WID, ScatteredPartials
-from highlevel.spark.state import value_addresses
+from highlevel.spark.run_folder.state import value_addresses
 from lowlevel.integer_ranges import count
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate

@@ -11,7 +11,7 @@ import pytest
 
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.spark.errors import FolderError
-from highlevel.spark.watched_copies import WatchedCopies
+from highlevel.spark.run_folder.watched_copies import WatchedCopies
 from lowlevel.metrics import WATCHLIST_FAILED, WATCHLIST_RELOADS
 from lowlevel.node.node_watchlists import find_watched_files
 from lowlevel.watch import watched_file

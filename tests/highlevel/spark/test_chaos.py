@@ -18,11 +18,11 @@ import pytest
 from capture import private_files
 from highlevel.groups import merge_buffer
 from highlevel.plan.plan import Plan
-from highlevel.spark.host import LevelTask
-from highlevel.spark.packing import unpack
-from highlevel.spark.reading import COUNTERS
-from highlevel.spark.source import CaptureReader, StreamSpec, index_captures
-from highlevel.spark.totals import TotalsFiles
+from highlevel.spark.inputs.reading import COUNTERS
+from highlevel.spark.inputs.source import CaptureReader, StreamSpec, index_captures
+from highlevel.spark.run_folder.totals import TotalsFiles
+from highlevel.spark.tasks.host import LevelTask
+from highlevel.spark.tasks.packing import unpack
 from tests.conftest import Rounds
 from tests.harness.links import write_links
 from tests.harness.stream_steps import PLANS, hosted, inline, same_rows, source_rows, spec

@@ -15,13 +15,13 @@ from capture import arrow_compute as pc
 from highlevel.inline.engine import Input
 from highlevel.metrics import RESULT_ROWS
 from highlevel.plan.plan import Plan
-from highlevel.spark.host import LevelTask
-from highlevel.spark.input_assignment import InputAssignment
-from highlevel.spark.packing import unpack
-from highlevel.spark.reading import COUNTERS
-from highlevel.spark.run_identity import RunIdentity, apply_identity, continue_identity, describe_run
-from highlevel.spark.source import CaptureReader, StreamSpec, index_captures, open_captures
-from highlevel.spark.totals import Totals
+from highlevel.spark.inputs.assignment import InputAssignment
+from highlevel.spark.inputs.reading import COUNTERS
+from highlevel.spark.inputs.source import CaptureReader, StreamSpec, index_captures, open_captures
+from highlevel.spark.run_folder.identity import RunIdentity, apply_identity, continue_identity, describe_run
+from highlevel.spark.run_folder.totals import Totals
+from highlevel.spark.tasks.host import LevelTask
+from highlevel.spark.tasks.packing import unpack
 from queries.gsql import compile_query
 from tests.harness.links import write_links
 from tests.harness.spool_node import write_spools

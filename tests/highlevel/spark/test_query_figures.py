@@ -6,7 +6,7 @@ import pytest
 
 from highlevel.inline.engine import Input
 from highlevel.metrics import SPARK_BACKLOG, SPARK_BATCH_SECONDS, SPARK_BATCHES, SPARK_EXECUTORS
-from highlevel.spark.input_assignment import InputAssignment
+from highlevel.spark.inputs.assignment import InputAssignment
 from highlevel.spark.query_figures import PHASES, QueryFigures
 from queries.gsql import compile_query
 from tests.harness.links import write_links

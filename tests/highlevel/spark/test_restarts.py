@@ -10,7 +10,7 @@ import pytest
 from capture.metrics import Samples
 from highlevel.metrics import SPARK_RESTARTS
 from highlevel.spark.restarts import Restarts
-from highlevel.spark.scratch import PREFIX, ScratchFolder, remove_abandoned
+from highlevel.spark.session.scratch import PREFIX, ScratchFolder, remove_abandoned
 
 SLOW_START = "org.apache.spark.SparkException: Python worker failed to connect back.\n\tat org.apache.spark.X(Y:1)"
 DATA_ERROR = f"{SLOW_START}\nTraceback (most recent call last):\ncapture.errors.InputError: a.pcap: changed\n"
@@ -97,7 +97,7 @@ def test_folders_of_killed_processes_are_removed_and_those_in_use_stay(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     program = (
-        "import os, tempfile; from highlevel.spark.scratch import ScratchFolder; "
+        "import os, tempfile; from highlevel.spark.session.scratch import ScratchFolder; "
         "tempfile.tempdir = os.environ['FOLDER']; ScratchFolder.create(); os.kill(os.getpid(), 9)"
     )
     mine = ScratchFolder.create()

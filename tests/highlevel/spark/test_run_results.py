@@ -16,9 +16,9 @@ from highlevel.metrics import LOW_WATERMARK
 from highlevel.results.row_limit import RowLimit, select_rows
 from highlevel.results.stored_columns import with_columns
 from highlevel.results.user_types import readable
-from highlevel.spark import result_files
 from highlevel.spark.errors import FolderError
-from highlevel.spark.result_files import (
+from highlevel.spark.run_folder import result_files
+from highlevel.spark.run_folder.result_files import (
     batches_of,
     read_batch,
     read_newest_batch,
@@ -26,7 +26,7 @@ from highlevel.spark.result_files import (
     remove_results,
     write_results,
 )
-from highlevel.spark.totals import Totals
+from highlevel.spark.run_folder.totals import Totals
 from lowlevel.punctuation import BEGINNING
 from queries.gsql import compile_query
 from queries.pipeline.file import read_pipeline

@@ -17,10 +17,10 @@ from capture.open import open_capture
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import LATE_PARTIALS, OUTSIDE_WINDOWS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.plan.plan import Plan
-from highlevel.spark import byte_ranges
-from highlevel.spark.byte_ranges import RangeReader, guess_tasks, make_exact_tasks, open_with_size
-from highlevel.spark.input_assignment import InputAssignment
-from highlevel.spark.reading import COUNTERS
+from highlevel.spark.inputs import byte_ranges
+from highlevel.spark.inputs.assignment import InputAssignment
+from highlevel.spark.inputs.byte_ranges import RangeReader, guess_tasks, make_exact_tasks, open_with_size
+from highlevel.spark.inputs.reading import COUNTERS
 from lowlevel.metrics import TABLE_EVICTIONS, TABLE_FLUSHED
 from queries.gsql import compile_query
 from tests.harness.disordered_links import disordered_links

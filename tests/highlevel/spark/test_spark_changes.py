@@ -15,11 +15,11 @@ from capture.errors import InputError
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.metrics import LATE_ROWS, WINDOWS_OPEN
 from highlevel.plan.plan import Plan
-from highlevel.spark import byte_ranges
-from highlevel.spark.input_assignment import InputAssignment
-from highlevel.spark.source import StreamSpec
+from highlevel.spark.inputs import byte_ranges
+from highlevel.spark.inputs.assignment import InputAssignment
+from highlevel.spark.inputs.source import StreamSpec
+from highlevel.spark.run_folder.totals import Totals
 from highlevel.spark.stream import StreamRun
-from highlevel.spark.totals import Totals
 from highlevel.speculation.changes import final_changes
 from queries.gsql import compile_query
 from tests.conftest import Rounds

@@ -16,7 +16,7 @@ import pytest
 from capture.errors import InputError
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
-from highlevel.spark.result_files import read_results
+from highlevel.spark.run_folder.result_files import read_results
 from queries.gsql import compile_query
 from tests.references.column_queries import comparable, plans
 from tests.references.written_exports import write_exports

@@ -15,8 +15,8 @@ import pytest
 from capture.errors import InputError
 from capture.metrics import FILES_DAMAGED, RECORDS_READ, Samples
 from highlevel.inline.engine import InlineRun, Input
-from highlevel.spark.decompressed_inputs import decompress_once, map_inputs
 from highlevel.spark.errors import FolderError
+from highlevel.spark.inputs.decompressed_inputs import decompress_once, map_inputs
 from queries.gsql import compile_query
 from tests.harness.links import write_links
 from tests.references.compressed_bytes import COMPRESS

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from highlevel.spark.totals import Totals, TotalsFiles
+from highlevel.spark.run_folder.totals import Totals, TotalsFiles
 from tests.harness.crashed_runs import start, wait_for_all_of
 from tests.harness.links import write_links
 from tests.harness.spark_crash_driver import CHANGES, FINAL, MOMENTS, OPTIONS, PLANS, inputs_in

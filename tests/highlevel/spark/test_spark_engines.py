@@ -90,8 +90,8 @@ def test_the_engines_and_the_definition_agree_on_real_captures(
 
 
 def test_an_answer_over_ranges_that_were_guessed_wrong_is_computed_again(spark, tmp_path: Path, monkeypatch) -> None:
-    from highlevel.spark import byte_ranges
     from highlevel.spark.batch import BatchRun
+    from highlevel.spark.inputs import byte_ranges
 
     path = tmp_path / "imitations.pcap"
     random = Random(1)

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from highlevel.spark.checked_files import read_document
-from highlevel.spark.checkpoint import check_checkpoint
 from highlevel.spark.errors import FolderError
-from highlevel.spark.run_identity import STATE_FORMAT, RunIdentity, write_identity
-from highlevel.spark.totals import TotalsFiles
+from highlevel.spark.run_folder.checked_files import read_document
+from highlevel.spark.run_folder.checkpoint import check_checkpoint
+from highlevel.spark.run_folder.identity import STATE_FORMAT, RunIdentity, write_identity
+from highlevel.spark.run_folder.totals import TotalsFiles
 from tests.harness.links import write_links
 
 pytestmark = pytest.mark.spark

@@ -13,7 +13,7 @@ import pytest
 from capture.metrics import RECORDS_READ
 from highlevel.metrics import LATE_ROWS, OPERATOR_ROWS_HELD, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
 from highlevel.plan.fragments import cut, sources_of
-from highlevel.spark.totals import Totals
+from highlevel.spark.run_folder.totals import Totals
 from lowlevel.punctuation import END
 from queries.gsql import compile_query
 from tests.harness.links import write_links

@@ -21,13 +21,13 @@ from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED, WINDOW
 from highlevel.operators import row_number_windows
 from highlevel.plan.pipeline import make_operator
 from highlevel.sliding import window_rows as strategy
-from highlevel.spark.counters import count_windows
-from highlevel.spark.host import LevelTask
-from highlevel.spark.input_assignment import InputAssignment
-from highlevel.spark.operator_part import compute_parts
-from highlevel.spark.packing import unpack
-from highlevel.spark.reading import COUNTERS
-from highlevel.spark.totals import Totals
+from highlevel.spark.inputs.assignment import InputAssignment
+from highlevel.spark.inputs.reading import COUNTERS
+from highlevel.spark.run_folder.totals import Totals
+from highlevel.spark.tasks.counters import count_windows
+from highlevel.spark.tasks.host import LevelTask
+from highlevel.spark.tasks.operator_part import compute_parts
+from highlevel.spark.tasks.packing import unpack
 from lowlevel.punctuation import END, Punctuation
 from tests.conftest import Rounds
 from tests.harness.hosted_batches import INPUTS, hosted, source_batches, told_rows

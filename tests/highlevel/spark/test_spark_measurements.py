@@ -19,9 +19,9 @@ from highlevel.plan.fragments import FragmentInput, cut
 from highlevel.plan.nodes import Leaf, Node
 from highlevel.plan.plan import Plan, leaf_names
 from highlevel.spark.batch import BatchRun
-from highlevel.spark.byte_ranges import RangeReader, Task, input_size
-from highlevel.spark.finite_host import FiniteLevelTask
+from highlevel.spark.inputs.byte_ranges import RangeReader, Task, input_size
 from highlevel.spark.stream import StreamRun
+from highlevel.spark.tasks.finite_host import FiniteLevelTask
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED
 from queries.gsql import compile_query
 from tests.conformance.traffic import LINKS, generate_links

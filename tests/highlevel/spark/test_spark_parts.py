@@ -20,8 +20,8 @@ from capture.errors import InputError
 from capture.files.blocks import END_OF_FILE, Block, Index
 from highlevel.operators import finite
 from highlevel.operators.finite import windows_of
-from highlevel.spark import packing
-from highlevel.spark.admission import (
+from highlevel.spark.errors import FolderError, RunError, find_root_cause
+from highlevel.spark.inputs.admission import (
     FIRST_BLOCKS,
     GROWTH,
     LONGEST_PAUSE,
@@ -34,11 +34,11 @@ from highlevel.spark.admission import (
     due_time,
     watermark_after,
 )
-from highlevel.spark.checked_files import checksum
-from highlevel.spark.errors import FolderError, RunError, find_root_cause
-from highlevel.spark.operator_part import compute_parts
-from highlevel.spark.packing import pack, unpack
-from highlevel.spark.state import KEPT_VERSIONS, PartitionState
+from highlevel.spark.run_folder.checked_files import checksum
+from highlevel.spark.run_folder.state import KEPT_VERSIONS, PartitionState
+from highlevel.spark.tasks import packing
+from highlevel.spark.tasks.operator_part import compute_parts
+from highlevel.spark.tasks.packing import pack, unpack
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.integer_ranges import Ranges, append_ids, count, unite
 from tests.references.pcap_bytes import NS

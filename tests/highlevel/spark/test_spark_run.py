@@ -13,7 +13,7 @@ from capture.private_files import UnsafeFolderError
 from highlevel.inline.engine import Input
 from highlevel.results.row_limit import REST_ROWS, RowLimit
 from highlevel.spark.errors import FolderError
-from highlevel.spark.result_files import read_results
+from highlevel.spark.run_folder.result_files import read_results
 from queries.gsql import compile_query
 from tests.harness.links import write_links
 from tests.harness.stream_steps import inline, same_rows

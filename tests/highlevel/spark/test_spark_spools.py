@@ -24,8 +24,8 @@ from highlevel.metrics import (
     SPOOL_SEGMENTS_READ,
 )
 from highlevel.spark.errors import FolderError
-from highlevel.spark.result_files import read_results
-from highlevel.spark.totals import TotalsFiles
+from highlevel.spark.run_folder.result_files import read_results
+from highlevel.spark.run_folder.totals import TotalsFiles
 from lowlevel.spool.folder import SpoolError, numbers
 from lowlevel.spool.reader import SpoolReader
 from queries.gsql import compile_query

@@ -27,9 +27,9 @@ from highlevel.metrics import (
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
-from highlevel.spark.input_assignment import InputAssignment
-from highlevel.spark.source import MAX_PARTIALS, CaptureReader, StreamSpec, index_captures
-from highlevel.spark.totals import Totals, TotalsFiles
+from highlevel.spark.inputs.assignment import InputAssignment
+from highlevel.spark.inputs.source import MAX_PARTIALS, CaptureReader, StreamSpec, index_captures
+from highlevel.spark.run_folder.totals import Totals, TotalsFiles
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.node.node import Node
 from queries.gsql import compile_query

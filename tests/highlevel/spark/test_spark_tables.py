@@ -26,7 +26,7 @@ from highlevel.inline.table_files import FileStream
 from highlevel.metrics import LATE_PARTIALS
 from highlevel.plan.plan import Plan
 from highlevel.results.user_types import readable
-from highlevel.spark.table_reading import index_table, read_table_range
+from highlevel.spark.inputs.table_reading import index_table, read_table_range
 from queries.gsql import compile_query
 from queries.pipeline.file import parse_pipeline
 from queries.pipeline.sections import PipelineError

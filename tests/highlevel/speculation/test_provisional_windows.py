@@ -9,7 +9,7 @@ import pytest
 from highlevel.aggregation import Aggregation, Output
 from highlevel.plan.nodes import ChangingWindows, Windowed
 from highlevel.plan.pipeline import make_operator
-from highlevel.spark.state import value_addresses
+from highlevel.spark.run_folder.state import value_addresses
 from highlevel.speculation.consistency import Consistency
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Binary, Column, Literal
@@ -156,7 +156,7 @@ def test_a_late_row_corrects_its_group_only() -> None:
 
 
 def test_a_restored_window_without_new_rows_is_the_same_table_in_the_next_snapshot() -> None:
-    """So a host does not write it again (`highlevel.spark.state`)."""
+    """So a host does not write it again (`highlevel.spark.run_folder.state`)."""
     node = ChangingWindows(ROWS, aggregation_of(SlidingWindow(10, 10)), "ts", Consistency())
     operator = make_operator(node)
     feed(operator, [(ts, group, 1) for ts in (1, 11, 21, 35) for group in ("a", "b")])

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from highlevel.spark.spool_planner import SpoolPlanner
+from highlevel.spark.inputs.spool_planner import SpoolPlanner
 from lowlevel.punctuation import Punctuation
 from lowlevel.spool.folder import SegmentLostError, SpoolError, numbers, segment_path
 from lowlevel.spool.inspection import inspect

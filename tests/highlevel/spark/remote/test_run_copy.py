@@ -22,16 +22,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from highlevel.results.stored_files import list_files
-from highlevel.spark.checkpoint import check_checkpoint, offsets_checksum, read_run_id
 from highlevel.spark.errors import FolderError
 from highlevel.spark.remote import run_copy
 from highlevel.spark.remote.inspection import verify_stored
 from highlevel.spark.remote.object_store import ObjectStore
 from highlevel.spark.remote.run_copy import COMMIT, RunCopy, list_unknown, read_manifest, write_copy
 from highlevel.spark.remote.run_lock import RunLock
-from highlevel.spark.result_files import delete_old, write_results
-from highlevel.spark.state import PartitionState
-from highlevel.spark.totals import Totals, TotalsFiles
+from highlevel.spark.run_folder.checkpoint import check_checkpoint, offsets_checksum, read_run_id
+from highlevel.spark.run_folder.result_files import delete_old, write_results
+from highlevel.spark.run_folder.state import PartitionState
+from highlevel.spark.run_folder.totals import Totals, TotalsFiles
 from tests.harness.object_store import FakeClock, RequestHook, serve_objects
 
 ROWS = 150

@@ -18,7 +18,7 @@ from highlevel.inline.engine import InlineRun
 from highlevel.spark.errors import FolderError
 from highlevel.spark.remote.object_store import ObjectStore
 from highlevel.spark.remote.run_copy import RunCopy, read_manifest, write_copy
-from highlevel.spark.result_files import read_results
+from highlevel.spark.run_folder.result_files import read_results
 from queries.pipeline.file import parse_pipeline
 from queries.pipeline.sections import PipelineError
 from tests.harness.object_store import serve_objects

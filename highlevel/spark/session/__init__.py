@@ -1,0 +1,1 @@
+"""Start and end the Java process of Spark, with its settings."""

@@ -1,0 +1,1 @@
+"""Run the operators of the plans in Spark's tasks, and move their rows between partitions."""
