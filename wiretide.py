@@ -13,6 +13,7 @@ import atexit
 import gc
 import importlib
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,6 +111,26 @@ def main() -> None:
     from dashboards.commands.app import run_command_line
 
     run_command_line()
+
+
+def run_program() -> None:
+    """Run `main` as the only work of the process, which ends at once after success.
+
+    Python would free all modules first, which takes 6 ms. Threads are joined and all other exit functions are called
+    before, because `atexit` calls the function that was registered first as the last one.
+    """
+    has_succeeded = False
+
+    def end_at_once() -> None:
+        if has_succeeded:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
+            os._exit(0)
+
+    atexit.register(end_at_once)
+    main()
+    has_succeeded = True
 
 
 def query(
@@ -405,4 +426,4 @@ def explain(sql: str, layer: str = Layer.OUTER, params: Mapping[str, object] | N
 
 
 if __name__ == "__main__":
-    main()
+    run_program()

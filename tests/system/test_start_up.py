@@ -138,3 +138,30 @@ def test_a_file_of_functions_may_import_pandas_which_other_queries_do_not_load(t
     )
     used = modules("query", path, "SELECT max(half(len)) FROM packets", "--functions", functions)
     assert {"pandas", "highlevel.sliding.aggregate"} <= used
+
+
+def test_the_program_ends_after_its_threads_and_exit_functions(tmp_path: Path) -> None:
+    path = write_links(tmp_path, 1)[0].path
+    program = """
+import atexit, sys, threading, time
+import wiretide
+text = open(sys.argv.pop(1), "w")
+atexit.register(lambda: text.write("exit ") and text.close())
+def work():
+    threading.main_thread().join()
+    text.write("thread ")
+threading.Thread(target=work).start()
+sys.argv[0] = "wiretide"
+wiretide.run_program()
+"""
+    written = tmp_path / "written"
+    query = ["query", path, "SELECT count(*) AS n FROM packets"]
+    run = subprocess.run(
+        [sys.executable, "-c", program, written, *query],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(wiretide.__file__).parent,
+    )
+    assert run.stdout.split()[0] == "n"
+    assert written.read_text() == "thread exit "
