@@ -143,13 +143,13 @@ def test_a_file_of_functions_may_import_pandas_which_other_queries_do_not_load(t
 def test_the_program_ends_after_its_threads_and_exit_functions(tmp_path: Path) -> None:
     path = write_links(tmp_path, 1)[0].path
     program = """
-import atexit, sys, threading, time
+import atexit, sys, threading
 import wiretide
 text = open(sys.argv.pop(1), "w")
-atexit.register(lambda: text.write("exit ") and text.close())
 def work():
     threading.main_thread().join()
     text.write("thread ")
+    atexit.register(lambda: text.write("exit ") and text.close())
 threading.Thread(target=work).start()
 sys.argv[0] = "wiretide"
 wiretide.run_program()
