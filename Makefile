@@ -87,7 +87,7 @@ SEED =
 soak: setup java servers ## Kill processes at every moment and in ROUNDS rounds on a cluster (50); FAULTS (42); a pipeline for MINUTES (30); long random streams and queries
 	@$(PYTEST) --soak tests/highlevel/spark/test_spark_crash.py tests/highlevel/spark/test_chaos.py \
 	  tests/highlevel/spark/run_folder/test_state_changes.py tests/dashboards/alerts/test_alerts_run.py \
-	  tests/highlevel/speculation/lifetimes tests/highlevel/patterns tests/highlevel/plan/test_revision_properties.py \
+	  tests/highlevel/speculation/lifetimes tests/highlevel/patterns tests/highlevel/plan/operators/test_revision_properties.py \
 	  tests/dashboards/changes/test_killed_runs.py tests/conformance/test_duckdb.py
 	@$(PY) -m tests.harness.cluster_rounds --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 	@$(PY) -m tests.harness.fault_rounds --faults $(FAULTS) $(if $(SEED),--seed $(SEED))

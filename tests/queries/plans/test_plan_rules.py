@@ -36,7 +36,7 @@ SEEDS = 60
 """Random queries for each rule."""
 
 PAIRS = [pair for page in pages() for pair in read_pairs(page)]
-TABLE = Path(__file__).parents[2] / "docs" / "internals" / "rules.md"
+TABLE = Path(__file__).parents[3] / "docs" / "internals" / "rules.md"
 COUNTED = "Windows count their rows"
 LIMITED = "LIMIT without an order needs no state"
 

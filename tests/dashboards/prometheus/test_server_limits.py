@@ -20,7 +20,7 @@ from dashboards.prometheus.exporter import Exporter
 from dashboards.prometheus.server import MAX_CONNECTIONS, MAX_HEAD, MAX_LINE, MAX_PER_CLIENT, Server, serve
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere loopback is 127.0.0.1 only")
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture

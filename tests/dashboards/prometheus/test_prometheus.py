@@ -153,7 +153,7 @@ def test_prometheus_knows_the_kind_and_help_of_every_metric(scraped: Scraped) ->
 def test_the_balance_equations_of_the_documentation_hold_for_a_real_run(scraped: Scraped) -> None:
     seen = scraped.prometheus
     seen.until(lambda: seen.target(scraped.replayed_url), "scraped")
-    text = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "metrics.md").read_text("utf-8")
+    text = (Path(__file__).resolve().parents[3] / "docs" / "guide" / "metrics.md").read_text("utf-8")
     block = re.search(r"^```promql\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     assert block
     records, packets, partials, shown = [
