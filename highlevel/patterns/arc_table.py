@@ -67,19 +67,20 @@ class TimedRule:
 
 
 class ArcTable:
-    """The arcs of an automaton, and those of a file. Not thread safe."""
+    """The arcs of a file. Not thread safe."""
 
-    def __init__(self, arcs: Sequence[Arc]) -> None:
-        """Begin with the arcs of the automaton, and no version of the file."""
-        self._fixed = tuple(arcs)
+    def __init__(self) -> None:
+        """Begin without a version of the file."""
         self._rules: list[TimedRule] = []
         self._states: dict[str, str] = {}
         """The states of all versions by their names in lower case."""
+        self.arcs: dict[int, Arc] = {}
+        """The arcs of the file that can apply to rows from the watermark on, by their identities."""
         self.has_version = False
         """True after the first version of the file."""
 
-    def update(self, rules: Sequence[ArcRule], now: int, watermark: int) -> None:
-        """Use a new version of the file. All rows so far are before `now`."""
+    def update(self, rules: Sequence[ArcRule], now: int, watermark: int) -> tuple[list[Arc], list[Arc]]:
+        """Use a new version of the file. All rows so far are before `now`. Return the removed and the added arcs."""
         by_text = {rule.text: self._with_known_states(rule) for rule in rules}
         kept: list[TimedRule] = []
         for timed in self._rules:
@@ -95,6 +96,9 @@ class ArcTable:
                 begin = first if rule.begin is None else rule.begin
                 kept.append(TimedRule(rule, begin, END if rule.end is None else rule.end))
         self._rules, self.has_version = kept, True
+        old, self.arcs = self.arcs, self._arcs_from(watermark)
+        removed = [arc for identity, arc in old.items() if identity not in self.arcs]
+        return removed, [arc for identity, arc in self.arcs.items() if identity not in old]
 
     def _with_known_states(self, rule: ArcRule) -> ArcRule:
         """Return the rule with the first spelling of its states."""
@@ -103,9 +107,8 @@ class ArcTable:
             return rule
         return replace(rule, arc=replace(rule.arc, source=source, target=target))
 
-    def arcs(self, watermark: int) -> tuple[Arc, ...]:
-        """Return the arcs that can apply to rows from the watermark on."""
-        return (*self._fixed, *(each.arc for each in self._rules if each.may_apply(watermark)))
+    def _arcs_from(self, watermark: int) -> dict[int, Arc]:
+        return {id(each.arc): each.arc for each in self._rules if each.may_apply(watermark)}
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the rules with their times, and the names of states, after the first version."""
@@ -118,7 +121,7 @@ class ArcTable:
         })  # fmt: skip
         return {ARCS: table, ARC_STATES: pa.table({"name": pa.array(self._states.values(), pa.string())})}
 
-    def restore(self, tables: dict[str, pa.Table], form: ArcForm) -> None:
+    def restore(self, tables: dict[str, pa.Table], form: ArcForm, watermark: int) -> None:
         """Load a snapshot. `form` reads the statements."""
         table = tables[ARCS]
         self._states = {name.lower(): name for name in tables[ARC_STATES]["name"].to_pylist()}
@@ -128,21 +131,23 @@ class ArcTable:
             TimedRule(rule, begin, end, is_listed=is_listed)
             for rule, begin, end, is_listed in zip(rules, *times, strict=True)
         ]
-        self.has_version = True
+        self.has_version, self.arcs = True, self._arcs_from(watermark)
 
 
-def changed_times(old: Sequence[Arc], new: Sequence[Arc], watermark: int) -> tuple[int, int] | None:
-    """Return the interval `[since, until)` of the times from the watermark on at which other arcs apply, or None.
+def changed_times(old: Sequence[Arc], new: Sequence[Arc], since: int, until: int) -> tuple[int, int] | None:
+    """Return the interval of the times in `[since, until)` at which other arcs apply, or None.
 
     `old` and `new` may lack arcs that both have. Expressions are compared by their identity: for equal ones the
     interval may be too long, which costs time only.
     """
-    counts: dict[tuple[int | str, ...], int] = {}
+    weights: dict[tuple[str, str, bool, int, int, int], dict[int, int]] = {}
     for arcs, weight in ((old, -1), (new, 1)):
         for arc in arcs:
-            parts = arc.source, arc.target, arc.is_silent, id(arc.fence), id(arc.transfer), id(arc.deadline)
-            for time, change in ((arc.begin, weight), (arc.end, -weight)):
-                key = (max(watermark, time), *parts)
-                counts[key] = counts.get(key, 0) + change
-    changed = [int(key[0]) for key, count in counts.items() if count]
+            begin, end = max(since, arc.begin), min(until, arc.end)
+            if begin < end:
+                parts = arc.source, arc.target, arc.is_silent, id(arc.fence), id(arc.transfer), id(arc.deadline)
+                by_time = weights.setdefault(parts, {})
+                by_time[begin] = by_time.get(begin, 0) + weight
+                by_time[end] = by_time.get(end, 0) - weight
+    changed = [time for by_time in weights.values() for time, weight in by_time.items() if weight]
     return (min(changed), max(changed)) if changed else None

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.patterns import expression_kernels as code
+from highlevel.patterns.arc_places import ARC_WORDS, KEY, SPARE_ARCS, TARGET, TRANSFER, TRANSFER_END, ArcPlaces
 from highlevel.patterns.automaton import (
     Arc,
     Automaton,
@@ -70,9 +71,6 @@ NONE = -1
 NEVER, ALWAYS, AT_END = range(3)
 """When a state is final: after any row, or after the last row of the partition only."""
 
-TARGET, BEGIN, END_TIME, CONDITION, FENCE, FENCE_END, TRANSFER, TRANSFER_END, KEY, ARC_WORDS = range(10)
-"""Words of an arc: its target, its lifetime, its condition or NONE, its instructions, and its key in a part."""
-
 KEY_WORD, FIRST_ARC, LAST_ARC, PART_WORDS = range(4)
 """Words of a part: the word of the row that must be the KEY of an arc, and its arcs `[FIRST_ARC, LAST_ARC)`."""
 
@@ -82,9 +80,8 @@ SCANNED, KEYED, SILENT, TIMED = range(4)
 MIN_KEYS = 8
 """Number of constants from which on the arcs that compare a value of the row with them are found by search."""
 
-SPARE_ARCS = 4
-"""Places for further arcs from each state, in addition to half the number of its arcs. An unused place costs as much as
-an arc that does not apply."""
+TRANSLATION_BYTES = 600
+"""Memory of the Python objects of a translated arc. Measured: 400 bytes with a key, 870 with a register."""
 
 MAX_UNUSED = 64
 """Number of unused translations from which on a compiler begins anew, if they are more than those in use."""
@@ -114,8 +111,8 @@ class CompiledAutomaton:
       `integer_places` in a row of `row_words` words.
     * `is_final`: NEVER, ALWAYS or AT_END for each state.
     * `empty_condition`: the condition of a run without rows, or NONE.
-    * `arcs`: ARC_WORDS per arc, ordered by source; those of a state begin at `first_arcs[state]`. Arcs with a key
-      follow, ordered by source and key: `parts` has PART_WORDS per part, and those of a state begin at
+    * `arcs`: ARC_WORDS per arc, ordered by source; those of a state are `[first_arcs[state], end_arcs[state])`. Arcs
+      with a key follow, ordered by source and key: `parts` has PART_WORDS per part, and those of a state begin at
       `first_parts[state]`. Silent arcs follow, from `first_silent[state]` on, and arcs with a deadline from
       `first_deadlines[state]` on. The fence of the latter computes the deadline.
     """
@@ -133,6 +130,7 @@ class CompiledAutomaton:
     row_floats: tuple[Expression, ...]
     arcs: Words
     first_arcs: Words
+    end_arcs: Words
     parts: Words
     first_parts: Words
     first_silent: Words
@@ -151,7 +149,8 @@ class CompiledAutomaton:
         count = len(self.states)
         sources = np.repeat(np.arange(count), np.diff(self.first_arcs))
         arcs = self.arcs[self.first_arcs[0] : self.first_arcs[-1]]
-        is_ignorable = (arcs[:, TARGET] == sources) & (arcs[:, TRANSFER] == arcs[:, TRANSFER_END])
+        is_used = self.first_arcs[0] + np.arange(len(arcs)) < self.end_arcs[sources]
+        is_ignorable = is_used & (arcs[:, TARGET] == sources) & (arcs[:, TRANSFER] == arcs[:, TRANSFER_END])
         can_ignore = (self.is_final == NEVER) & (np.diff(self.first_silent) == 0)
         can_ignore &= np.bincount(sources[is_ignorable], minlength=count) > 0
         return can_ignore.astype(np.int64)
@@ -171,6 +170,17 @@ class _Translation(NamedTuple):
 
 _Parts = tuple[Expression, Transfer, Expression | None]
 """The fence, the transfer and the deadline of an arc."""
+
+_Identity = tuple[str, str, bool, int, int, int]
+"""The states of an arc, whether it is silent, and the identities of its expressions."""
+
+
+class _ArcWords(NamedTuple):
+    """The number of the source of an arc, and its words without times. `arc` keeps its expressions in memory."""
+
+    arc: Arc
+    source: int
+    words: Words
 
 
 class AutomatonCompiler:
@@ -196,12 +206,9 @@ class AutomatonCompiler:
         self._states = {name: number for number, name in enumerate(automaton.states)}
         self._is_final: Words = np.empty(0, np.int64)
         self._is_compiled = False
-        self._arrays: CompiledAutomaton | None = None
-        """The automaton that `patch` changes, after the first change of the arcs."""
-        self._slots: dict[int, tuple[Arc, int]] = {}
-        """Its scanned arcs by their identities, with their places in `arcs`."""
-        self._room: dict[int, list[int]] = {}
-        """Places for other scanned arcs from each state."""
+        self._array_bytes = 0
+        self._places: ArcPlaces | None = None
+        """The arcs that `patch` changes, after the first change of the arcs of an automaton without deadlines."""
         self._conditions: dict[Expression, int] = {}
         self._row_integers: dict[Expression, int] = {}
         self._row_floats: dict[Expression, int] = {}
@@ -218,8 +225,8 @@ class AutomatonCompiler:
         self._machine: Machine | None = None
         """The instructions as arrays, None if some were added."""
         self._translations: dict[_Parts, _Translation] = {}
-        self._identities: dict[tuple[int, int, int], tuple[Arc, _Translation]] = {}
-        """A cache of translations by the identities of the expressions, whose hashes cost more."""
+        self._known_words: dict[_Identity, _ArcWords] = {}
+        """A cache of the words of arcs by the identities of the expressions, whose hashes cost more."""
         self._table: Words = np.empty((0, 3 + ARC_WORDS), np.int64)
         """A row for each arc: the kind, the source, the word of the key, and ARC_WORDS."""
         self._arcs: list[Arc] = []
@@ -231,6 +238,11 @@ class AutomatonCompiler:
         self._key_numbers: Words = np.empty(0, np.int64)
         is_always_empty = automaton.empty_fence == Literal(True, Type.BOOL)
         self._empty_condition = NONE if is_always_empty else self._condition(automaton.empty_fence)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the arcs: their arrays, and an estimate of the objects of their translations."""
+        return self._table.nbytes + self._array_bytes + TRANSLATION_BYTES * len(self._translations)
 
     @property
     def has_many_unused(self) -> bool:
@@ -269,7 +281,7 @@ class AutomatonCompiler:
             check_deadlines(arcs, self._automaton.finals)
             self._add_rows(added)
         table = self._table[list(map(self._rows.__getitem__, identities))]
-        self._slots, self._arrays = {}, None
+        self._places = None
         if self._is_compiled and self._number_literals is not None:
             return self._with_room(arcs, table)
         self._is_compiled = True
@@ -282,16 +294,16 @@ class AutomatonCompiler:
             self._rows = {id(arc): place for place, arc in enumerate(arcs)}
         scanned = np.flatnonzero(table[:, 0] == SCANNED)
         counts = np.bincount(table[scanned, 1], minlength=len(self._states))
-        room = np.repeat(np.arange(len(counts)), SPARE_ARCS + counts // 2)
+        room = np.repeat(np.arange(len(counts)), SPARE_ARCS + counts)
         unused = np.zeros((len(room), table.shape[1]), np.int64)
         unused[:, 1], unused[:, 3 + TARGET] = room, NONE
-        self._arrays, order = self._compiled(np.concatenate([table, unused]))
-        slots = order.argsort(kind="stable").tolist()
-        self._slots = {id(arcs[place]): (arcs[place], slots[place]) for place in scanned.tolist()}
-        self._room = {state: [] for state in range(len(counts))}
-        for state, slot in zip(room.tolist(), slots[len(arcs) :], strict=True):
-            self._room[state].append(slot)
-        return self._arrays
+        compiled, order = self._compiled(np.concatenate([table, unused]))
+        compiled.end_arcs[:] = compiled.first_arcs[:-1] + counts
+        if compiled.first_deadlines[0] == compiled.first_deadlines[-1]:
+            places, self._known_words = order.argsort(kind="stable").tolist(), {}
+            of_arcs = ((arcs[number], places[number]) for number in scanned.tolist())
+            self._places = ArcPlaces(compiled.arcs, compiled.first_arcs, compiled.end_arcs, of_arcs)
+        return compiled
 
     def patch(self, removed: Sequence[Arc], added: Sequence[Arc]) -> bool:
         """Change arcs in the arrays of the compiled automaton. Return whether that was possible: if not, call compile.
@@ -299,34 +311,31 @@ class AutomatonCompiler:
         It is possible for arcs without a key or a deadline, with known expressions and states, while there is room; and
         if no run begins or ceases to ignore rows.
         """
-        for arc in (*removed, *added):
-            if keeps_run(arc):
-                return False
-        if self._arrays is None or self._arrays.first_deadlines[0] < self._arrays.first_deadlines[-1]:
+        places, known = self._places, self._known_words
+        if places is None:
             return False
-        rows = []
-        for arc in added:
-            translation = self._known_translation(arc)
-            source, target = self._states.get(arc.source), self._states.get(arc.target)
-            is_plain = not arc.is_silent and arc.deadline is None and arc.begin < arc.end
-            if translation is None or translation.key_word != NONE or source is None or target is None or not is_plain:
-                return False
-            rows.append((source, (target, arc.begin, arc.end, *translation.words, 0)))
-        if any(id(arc) not in self._slots for arc in removed):
-            return False
-        needed = [source for source, _ in rows]
-        if any(needed.count(source) > len(self._room[source]) for source in needed):
-            return False
-        arrays = self._arrays.arcs
         for arc in removed:
-            _, slot = self._slots.pop(id(arc))
-            arrays[slot, END_TIME] = arrays[slot, BEGIN]
-            self._room[self._states[arc.source]].append(slot)
-        for arc, (source, row) in zip(added, rows, strict=True):
-            slot = self._room[source].pop()
-            arrays[slot] = row
-            self._slots[id(arc)] = arc, slot
+            if keeps_run(arc) or not places.remove(arc):
+                return False
+        for arc in added:
+            identity = arc.source, arc.target, arc.is_silent, id(arc.fence), id(arc.transfer), id(arc.deadline)
+            words = known[identity] if identity in known else self._words_to_patch(identity, arc)
+            if words is None or arc.begin >= arc.end or not places.add(arc, words.source, words.words):
+                return False
         return True
+
+    def _words_to_patch(self, identity: _Identity, arc: Arc) -> _ArcWords | None:
+        """Return the words of an arc, None if the arrays have no place for it."""
+        translation = self._translations.get((arc.fence, arc.transfer, arc.deadline))
+        source, target = self._states.get(arc.source), self._states.get(arc.target)
+        is_plain = not (arc.is_silent or arc.deadline is not None or keeps_run(arc))
+        if translation is None or translation.key_word != NONE or source is None or target is None or not is_plain:
+            return None
+        if len(self._known_words) > 2 * len(self._translations) + MAX_UNUSED:
+            self._known_words.clear()
+        words = _ArcWords(arc, source, np.array([target, 0, 0, *translation.words, 0], np.int64))
+        self._known_words[identity] = words
+        return words
 
     def _add_rows(self, arcs: Sequence[Arc]) -> None:
         """Add the words of arcs with their kinds, sources, and words of keys."""
@@ -349,17 +358,6 @@ class AutomatonCompiler:
             self._rows[id(arc)] = place
         self._arcs += arcs
         self._table = np.concatenate([self._table, np.array(added, np.int64)])
-
-    def _known_translation(self, arc: Arc) -> _Translation | None:
-        identity = id(arc.fence), id(arc.transfer), id(arc.deadline)
-        if identity not in self._identities:
-            translation = self._translations.get((arc.fence, arc.transfer, arc.deadline))
-            if translation is None:
-                return None
-            if len(self._identities) > 2 * len(self._translations) + MAX_UNUSED:
-                self._identities.clear()
-            self._identities[identity] = arc, translation
-        return self._identities[identity][1]
 
     def _compiled(self, words: Words) -> tuple[CompiledAutomaton, Words]:
         """Return the automaton with these rows of `_table`, and their order."""
@@ -387,6 +385,7 @@ class AutomatonCompiler:
             tuple(self._row_floats),
             np.ascontiguousarray(words[:, 3:]) if len(words) else np.full((1, ARC_WORDS), NONE),
             first_arcs,
+            first_arcs[1:].copy(),
             parts,
             first_parts,
             first_silent,
@@ -395,6 +394,8 @@ class AutomatonCompiler:
             self._empty_condition,
             self._instructions(),
         )
+        arrays = (compiled.arcs, parts, firsts, compiled.end_arcs, *compiled.machine[:3])
+        self._array_bytes = sum(array.nbytes for array in arrays)
         return compiled, order
 
     def _parts(self, words: Words, first_keyed: Words) -> tuple[Words, Words]:

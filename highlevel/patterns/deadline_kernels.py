@@ -10,7 +10,7 @@ watermark has passed d, all rows before d are known, so the result is final when
 from __future__ import annotations
 
 from capture.native import Integers, helper, kernel
-from highlevel.patterns.compilation import ARC_WORDS, FENCE, FENCE_END
+from highlevel.patterns.arc_places import ARC_WORDS, FENCE, FENCE_END
 from highlevel.patterns.entry_kernels import (
     AFTER,
     FIRST,

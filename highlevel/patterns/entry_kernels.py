@@ -34,24 +34,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from capture.native import Floats, Integer, Integers, helper, kernel, outlined
-from highlevel.patterns.compilation import (
-    ALWAYS,
+from highlevel.patterns.arc_places import (
     ARC_WORDS,
     BEGIN,
-    BITS,
     CONDITION,
     END_TIME,
     FENCE,
     FENCE_END,
-    FIRST_ARC,
     KEY,
-    KEY_WORD,
-    LAST_ARC,
-    PART_WORDS,
     TARGET,
     TRANSFER,
     TRANSFER_END,
 )
+from highlevel.patterns.compilation import ALWAYS, BITS, FIRST_ARC, KEY_WORD, LAST_ARC, PART_WORDS
 from highlevel.patterns.expression_kernels import NULL, Machine, are_equal_floats, run
 from highlevel.speculation.lifetimes.kernels.records import LIST_WORDS, LIVE_RECORDS, NONE, free_record, take_record
 from lowlevel.punctuation import END
@@ -129,6 +124,7 @@ class Automata(NamedTuple):
 
     arcs: Integers
     first_arcs: Integers
+    end_arcs: Integers
     parts: Integers
     first_parts: Integers
     first_silent: Integers
@@ -391,7 +387,7 @@ def extend(automata: Automata, store: Store, machine: Machine, node, count, entr
         if nodes[at + RUN_END] > time and not is_cut:
             start, start_sequence = nodes[at + START], nodes[at + START_SEQUENCE]
             of_node = nodes[at + STATE]
-            for arc in range(automata.first_arcs[of_node], automata.first_arcs[of_node + 1]):
+            for arc in range(automata.first_arcs[of_node], automata.end_arcs[of_node]):
                 added = add_extension(automata, store, machine, arc, node, entry, first)
                 if added == NO_ROOM:
                     return 0
@@ -490,7 +486,7 @@ def ignores(automata: Automata, store: Store, machine: Machine, node, entry):  #
         return 1
     if automata.can_ignore[state] == 0 or store.entries[row + LIFETIME_END] < stop:
         return 0
-    first, last, is_kept = automata.first_arcs[state], automata.first_arcs[state + 1], 0
+    first, last, is_kept = automata.first_arcs[state], automata.end_arcs[state], 0
     for arc in range(first, last):
         if is_ignorable(automata, arc, state) and applies(automata, store, machine, arc, node, entry):
             is_kept = 1
@@ -517,7 +513,7 @@ def all_ignore(automata: Automata, store: Store, machine: Machine, states, stop,
     while states:
         if states & 1:
             is_kept = 0
-            for arc in range(automata.first_arcs[state], automata.first_arcs[state + 1]):
+            for arc in range(automata.first_arcs[state], automata.end_arcs[state]):
                 if fits_row(automata, store, arc, entry):
                     if not is_ignorable(automata, arc, state):
                         return 0

@@ -36,8 +36,9 @@ from typing import NamedTuple
 import numpy as np
 
 from capture.native import Integer, Integers, helper, kernel
+from highlevel.patterns.arc_places import ARC_WORDS, BEGIN, END_TIME, TARGET
 from highlevel.patterns.automaton import Arc, Automaton, reachable
-from highlevel.patterns.compilation import ARC_WORDS, BEGIN, END_TIME, NONE, TARGET, Words
+from highlevel.patterns.compilation import NONE, Words
 from highlevel.patterns.entry_kernels import (
     AFTER,
     BEFORE,
@@ -125,7 +126,7 @@ def leading(automata: Automata, store: Store, states: States, entry, targets):  
     found = 0
     if store.entries[entry_at(automata, entry) + HAS_ROW]:
         for state in range(states.number):
-            for arc in range(automata.first_arcs[state], automata.first_arcs[state + 1]):
+            for arc in range(automata.first_arcs[state], automata.end_arcs[state]):
                 if (targets >> automata.arcs[arc * ARC_WORDS + TARGET]) & 1 and fits_row(automata, store, arc, entry):
                     found |= 1 << state
                     break
@@ -138,7 +139,7 @@ def following_states(automata: Automata, store: Store, states: States, entry, so
     found = 0
     for state in range(states.number):
         if (sources >> state) & 1:
-            for arc in range(automata.first_arcs[state], automata.first_arcs[state + 1]):
+            for arc in range(automata.first_arcs[state], automata.end_arcs[state]):
                 if fits_row(automata, store, arc, entry):
                     found |= 1 << automata.arcs[arc * ARC_WORDS + TARGET]
     return found
@@ -151,7 +152,7 @@ def with_sources(automata: Automata, states: States, watermarks, targets, left, 
     while known != targets:
         known = targets
         for state in range(states.number):
-            for arc in range(automata.first_arcs[state], automata.first_arcs[state + 1]):
+            for arc in range(automata.first_arcs[state], automata.end_arcs[state]):
                 is_target = (targets >> automata.arcs[arc * ARC_WORDS + TARGET]) & 1
                 if is_target and earliest_use(automata, watermarks, arc, left, right) != END:
                     targets |= 1 << state
@@ -169,7 +170,7 @@ def with_targets(automata: Automata, states: States, watermarks, reached, source
         known = reached
         for state in range(states.number):
             if ((reached | sources) >> state) & 1:
-                for arc in range(automata.first_arcs[state], automata.first_arcs[state + 1]):
+                for arc in range(automata.first_arcs[state], automata.end_arcs[state]):
                     if earliest_use(automata, watermarks, arc, left, right) != END:
                         reached |= 1 << automata.arcs[arc * ARC_WORDS + TARGET]
             if (reached >> state) & 1:
@@ -248,7 +249,7 @@ def remove_unneeded(  # type: ignore[no-untyped-def]
             right = END if following == NONE else entries[entry_at(automata, following) + TIME]
             for state in range(states.number):
                 uses[state] = END
-                for arc in range(automata.first_arcs[state], automata.first_arcs[state + 1]):
+                for arc in range(automata.first_arcs[state], automata.end_arcs[state]):
                     if (gaps[index] >> automata.arcs[arc * ARC_WORDS + TARGET]) & 1:
                         uses[state] = min(uses[state], earliest_use(automata, watermarks, arc, left, right))
             remaining = 0 if entries[at + NODES] == NONE else entries[at + LIST_STATES]

@@ -186,7 +186,7 @@ def drop_ended(automata: Automata, store: Store, entry):  # type: ignore[no-unty
     while node != NONE:
         at = node_at(automata, node)
         following, state = nodes[at + NEXT_NODE], nodes[at + STATE]
-        if automata.first_arcs[state] < automata.first_arcs[state + 1] or automata.is_final[state] == AT_END:
+        if automata.first_arcs[state] < automata.end_arcs[state] or automata.is_final[state] == AT_END:
             before = node
         else:
             if before == NONE:
@@ -416,7 +416,7 @@ def trace_matches(  # type: ignore[no-untyped-def]
             is_cut = False
             while node != NONE and not is_cut:
                 of_node = nodes[node_at(automata, node) + STATE]
-                for arc in range(automata.first_arcs[of_node], automata.first_arcs[of_node + 1]):
+                for arc in range(automata.first_arcs[of_node], automata.end_arcs[of_node]):
                     added = apply_arc(automata, store, machine, arc, node, 0, state[LIST_HEAD])
                     if added == NO_ROOM:
                         return match

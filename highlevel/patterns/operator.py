@@ -110,8 +110,8 @@ class PatternOperator:
         self._numbers = ValueNumbers()
         # The search over gaps reads all arcs of a state, so none has a key.
         self._compiler = AutomatonCompiler(automaton, None if only_adds else self._numbers.numbers_of)
-        self._arcs = automaton.arcs
-        self._by_identity = {id(arc): arc for arc in automaton.arcs}
+        self._arcs = {id(arc): arc for arc in automaton.arcs}
+        """The arcs by their identities."""
         compiled = self._compiler.compile(automaton.arcs)
         self._row_words = RowWords(compiled, self._numbers, macs)
         self._register = RegisterColumns(compiled, self._numbers)
@@ -142,8 +142,14 @@ class PatternOperator:
 
     @property
     def bytes(self) -> int:
-        """Memory of rows, runs and values."""
-        return self.matches.bytes + self._numbers.bytes + self._partitions.bytes + self._values.bytes
+        """Memory of rows, runs, values and arcs."""
+        return (
+            self.matches.bytes
+            + self._compiler.bytes
+            + self._numbers.bytes
+            + self._partitions.bytes
+            + self._values.bytes
+        )
 
     @property
     def _count(self) -> int:
@@ -185,7 +191,7 @@ class PatternOperator:
 
         An arc that keeps a run completes none, except in a final state, or before a silent arc to one.
         """
-        arcs = [arc for arc in self._arcs if arc.end > max(now, arc.begin)]
+        arcs = [arc for arc in self._arcs.values() if arc.end > max(now, arc.begin)]
         finals = {*self._automaton.finals, *self._automaton.last_finals}
         repeating = finals | {arc.source for arc in arcs if arc.is_silent}
         sources: dict[str, set[str]] = {}
@@ -211,22 +217,24 @@ class PatternOperator:
             begin = end + 1
         return concat(parts, self.schema)
 
-    def change_arcs(self, arcs: Sequence[Arc]) -> pa.RecordBatch:
-        """Replace the arcs. Return the changes of results that follow for rows in memory, from the watermark on.
+    def change_arcs(self, removed: Sequence[Arc], added: Sequence[Arc]) -> pa.RecordBatch:
+        """Remove and add arcs. Return the changes of results that follow for rows in memory, from the watermark on.
 
-        Rows below the watermark have used the arcs before. Without retractions, no row from the watermark on may be in
-        memory. Raises PatternError for arcs that contradict each other, and with `only_adds`.
+        `removed`: the same instances as were added. Rows below the watermark have used the arcs before. Without
+        retractions, no row from the watermark on may be in memory. Raises PatternError for arcs that contradict each
+        other, and with `only_adds`.
         """
         if self._only_adds:
             raise PatternError("got other arcs, expected the same arcs: rows and runs for them may have been removed")
-        old, new = self._by_identity, dict(zip(map(id, arcs), arcs, strict=True))
-        removed = [old[identity] for identity in old.keys() - new.keys()]
-        added = [new[identity] for identity in new.keys() - old.keys()]
-        changed = changed_times(removed, added, self._watermark)
+        changed = changed_times(removed, added, self._watermark, self._newest + 1)
         if not self._compiler.patch(removed, added):
-            self._use_arcs(arcs)
-        self._arcs, self._by_identity = tuple(arcs), new
-        if changed is None or changed[0] > self._newest:
+            gone = set(map(id, removed))
+            self._use_arcs([*(arc for identity, arc in self._arcs.items() if identity not in gone), *added])
+        for arc in removed:
+            del self._arcs[id(arc)]
+        for arc in added:
+            self._arcs[id(arc)] = arc
+        if changed is None:
             return self._nothing
         results = self.matches.renew(self._count, *changed)
         return concat([self._changes(each) for each in results], self.schema)
@@ -382,7 +390,7 @@ class PatternOperator:
     def _renumber(self) -> None:
         """Number the constants of the automaton again."""
         self._compiler.renumber_keys()
-        self.matches.change_automaton(self._compiler.compile(self._arcs), self._register.initial())
+        self.matches.change_automaton(self._compiler.compile(list(self._arcs.values())), self._register.initial())
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the state as Arrow tables. The words of rows are computed again from their values."""
@@ -412,7 +420,7 @@ class PatternOperator:
         for kind in NUMBERED:
             self._numbers.load(kind, tables[f"{VALUES}{kind}"])
         names = tables[STATES]["name"].to_pylist()
-        compiled = self._compiler.compile(self._arcs, names)
+        compiled = self._compiler.compile(list(self._arcs.values()), names)
         self._renumber()
         self.matches.restore({name.removeprefix(RUNS): each for name, each in tables.items() if name.startswith(RUNS)})
         numbers = {name: number for number, name in enumerate(compiled.states)}

@@ -120,6 +120,7 @@ class PartialMatches:
         self._automata = Automata(
             compiled.arcs.reshape(-1),
             compiled.first_arcs,
+            compiled.end_arcs,
             compiled.parts,
             compiled.first_parts,
             compiled.first_silent,
@@ -184,6 +185,7 @@ class PartialMatches:
         self._automata = old._replace(
             arcs=compiled.arcs.reshape(-1),
             first_arcs=compiled.first_arcs,
+            end_arcs=compiled.end_arcs,
             parts=compiled.parts,
             first_parts=compiled.first_parts,
             first_silent=compiled.first_silent,

@@ -120,7 +120,7 @@ class AcceptedRunsOperator:
         shown = node.columns[: -len(CHANGE_COLUMNS)] if self._has_changes else node.columns
         self._schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in shown])
         self._rules = node.rules if isinstance(node.rules, Watchlist) else None
-        self._arcs = ArcTable(node.automaton.arcs)
+        self._arcs = ArcTable()
         self._version: Identity | None = None
         self._keys = list(node.keys)
         self._until = node.until
@@ -278,7 +278,7 @@ class AcceptedRunsOperator:
         if link not in self._parts:
             part = self._parts[link] = RowsAndRuns(self._node, self._payload)
             if self._arcs.has_version:
-                part.runs.change_arcs(self._arcs.arcs(self._watermark))
+                part.runs.change_arcs([], list(self._arcs.arcs.values()))
             low = max(self._watermark, self._links.get(link, BEGINNING))
             if low != BEGINNING and part.rows.advance(Punctuation(link, low)):
                 part.match_final()
@@ -320,9 +320,9 @@ class AcceptedRunsOperator:
         self._version = version.identity
         rules = [rule for rule in version.contents.rules if isinstance(rule, ArcRule)]
         newest = max([self._watermark, *(part.rows.start_watermark for part in self._parts.values())])
-        self._arcs.update(rules, max(newest, self._clock + 1), self._watermark)
+        removed, added = self._arcs.update(rules, max(newest, self._clock + 1), self._watermark)
         for part in self._parts.values():
-            yield from self._items(part.runs.change_arcs(self._arcs.arcs(self._watermark)))
+            yield from self._items(part.runs.change_arcs(removed, added))
 
     def _items(self, changes: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Return changes of runs as results, or as changes of results."""
@@ -366,7 +366,7 @@ class AcceptedRunsOperator:
         if self._rules is not None and ARCS in tables:
             form = self._rules.form
             assert isinstance(form, ArcForm), form
-            self._arcs.restore(tables, form)
+            self._arcs.restore(tables, form, self._watermark)
         for number, row in enumerate(links):
             link = row["link"]
             if number and row["watermark"] != BEGINNING:
@@ -374,7 +374,7 @@ class AcceptedRunsOperator:
             if row["has rows"]:
                 part, prefix = RowsAndRuns(self._node, self._payload), f"{number}: "
                 if self._arcs.has_version:
-                    part.runs.change_arcs(self._arcs.arcs(self._watermark))
+                    part.runs.change_arcs([], list(self._arcs.arcs.values()))
                 part.restore(
                     {name.removeprefix(prefix): table for name, table in tables.items() if name.startswith(prefix)}
                 )

@@ -314,4 +314,4 @@ def test_withdrawn_rows_and_other_arcs_are_refused() -> None:
     with pytest.raises(PatternError, match="got a retraction, expected inserts only"):
         PatternOperator(CHANGES, automaton, only_adds=True).process(withdrawn)
     with pytest.raises(PatternError, match="got other arcs, expected the same arcs"):
-        PatternOperator(CHANGES, automaton, only_adds=True).change_arcs(automaton.arcs[:1])
+        PatternOperator(CHANGES, automaton, only_adds=True).change_arcs(automaton.arcs[:1], [])

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from highlevel.patterns.arc_places import ARC_WORDS
 from highlevel.patterns.automaton import Arc, Automaton, Field, PatternError
 from highlevel.patterns.compilation import compile_automaton
 from highlevel.patterns.entry_kernels import CREATED, NEXT_NODE, NODES, PROPAGATED, REMOVED, STATE, TIME
@@ -592,6 +593,18 @@ def test_values_that_no_run_has_are_forgotten_and_the_others_stay() -> None:
         bytes_after.append(operator.bytes)
     assert bytes_after[-1] <= bytes_after[2]
     assert [(row["vs"], row["seen"]) for row in add(70_000, "b", "first") if row["type"] == 0] == [(70_000, "first")]
+
+
+def test_the_arcs_of_an_operator_are_part_of_its_memory() -> None:
+    level = Column("level", Type.INT)
+    arcs = tuple(Arc("q0", "q1", Binary(Op.EQ, level, Literal(number, Type.INT))) for number in range(2_000))
+    operator = PatternOperator(change_schema(pa.schema([("level", pa.int64())])), Automaton("q0", ("q1",), arcs[:1]))
+    before = operator.bytes
+    operator.change_arcs([], arcs[1:])
+    assert operator.bytes - before > 2_000 * 8 * ARC_WORDS
+    operator.change_arcs(arcs[1:], [])
+    operator.change_arcs([], arcs[1:2])
+    assert operator.bytes - before < 20_000
 
 
 WRONG = {
