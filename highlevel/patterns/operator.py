@@ -79,6 +79,7 @@ class PatternOperator:
         macs: Sequence[str] = (),
         has_retractions: bool = True,
         only_adds: bool = False,
+        arcs_change: bool = True,
         shares_runs: bool = True,
     ) -> None:
         """Match rows in partitions with equal values of the columns `by`.
@@ -86,13 +87,14 @@ class PatternOperator:
         The columns of a result are those of `by`, MATCH_START, and the fields of the register. Without a window in the
         automaton, a run lasts while its rows are true. `number`: the column with the number of a row in its partition;
         a run continues only with the next number. `macs`: the columns of MAC addresses. Without `has_retractions` rows
-        must arrive in the order of their times, those of equal times in one batch. With `only_adds` no row is withdrawn
-        and no arc changes, so `remove_unneeded` can be used. Without `shares_runs` a run is stored with each row that
-        it ignores. Raises PatternError for unknown columns and equal names.
+        must arrive in the order of their times, those of equal times in one batch. Without `arcs_change` the arcs stay
+        the same. With `only_adds` no row is withdrawn either, so `remove_unneeded` can be used. Without `shares_runs` a
+        run is stored with each row that it ignores. Raises PatternError for unknown columns and equal names.
         """
         self._payload = payload_schema(changes)
         self._has_retractions = has_retractions
         self._only_adds = only_adds
+        self._arcs_change = arcs_change and not only_adds
         self._number = number
         self._macs = macs
         names = [*by, MATCH_START, *(field.name for field in automaton.register)]
@@ -222,9 +224,9 @@ class PatternOperator:
 
         `removed`: the same instances as were added. Rows below the watermark have used the arcs before. Without
         retractions, no row from the watermark on may be in memory. Raises PatternError for arcs that contradict each
-        other, and with `only_adds`.
+        other, and without `arcs_change`.
         """
-        if self._only_adds:
+        if not self._arcs_change:
             raise PatternError("got other arcs, expected the same arcs: rows and runs for them may have been removed")
         changed = changed_times(removed, added, self._watermark, self._newest + 1)
         if not self._compiler.patch(removed, added):
@@ -349,7 +351,7 @@ class PatternOperator:
         count, low = self._count, self._watermark
         passed = [self._changes(results) for results in self.matches.pass_deadlines(count, low, watermark)]
         self._watermark = watermark
-        self._return_memory(self.matches.forget(count, watermark))
+        self._return_memory(self.matches.forget(count, watermark, arcs_change=self._arcs_change))
         return [*passed, make_ctis([watermark], self._result)]
 
     def remove_unneeded(self, arc_watermarks: Sequence[int]) -> None:

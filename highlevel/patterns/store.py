@@ -10,7 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from capture.lazy_dataclasses import dataclass
-from highlevel.patterns import arc_kernels, deadline_kernels, gap_kernels, match_kernels, open_run_kernels
+from highlevel.patterns import (
+    arc_kernels,
+    deadline_kernels,
+    forget_kernels,
+    gap_kernels,
+    match_kernels,
+    open_run_kernels,
+)
 from highlevel.patterns import entry_kernels as kernels
 from highlevel.patterns.automaton import Automaton, PatternError
 from highlevel.patterns.compilation import CompiledAutomaton, Floats, Words
@@ -335,13 +342,21 @@ class PartialMatches:
                 yield self._take_results()
         self.deadlines_outside += int(outside[0])
 
-    def forget(self, partitions: int, watermark: int) -> int:
+    def forget(self, partitions: int, watermark: int, *, arcs_change: bool) -> int:
         """Remove the rows and runs that rows at or after the watermark do not need.
 
-        Return the number of partitions with entries.
+        `arcs_change`: whether the arcs may change later. Return the number of partitions with entries.
         """
-        known = min(partitions, len(self._partitions))
-        return int(kernels.forget_entries(self._automata, self._store(), known, watermark))
+        known, first, machine = (
+            min(partitions, len(self._partitions)),
+            self.compiled.first_deadlines,
+            self.compiled.machine,
+        )
+        return int(
+            forget_kernels.forget_entries(
+                self._automata, machine, self._store(), first, known, watermark, int(arcs_change)
+            )
+        )
 
     def remove_unneeded(self, partitions: int, automaton: Automaton, arc_watermarks: Words) -> int:
         """Remove the rows and runs that no result of a later row needs. Return the number of partitions with entries.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -93,11 +94,16 @@ def apply_operator(op: Op, left: Any, right: Any) -> Any:
 
 
 def runs_by_row(
-    automaton: Automaton, rows: Iterable[Row], *, is_numbered: bool = False
+    automaton: Automaton,
+    rows: Iterable[Row],
+    *,
+    is_numbered: bool = False,
+    forgotten: Mapping[str, int] = MappingProxyType({}),
 ) -> list[tuple[Row, set[tuple[Run, int]]]]:
     """Return the rows in their order, each with the runs that end with it: start, state, register, and end.
 
-    With `is_numbered`, a run continues only with the next number.
+    With `is_numbered`, a run continues only with the next number. `forgotten`: states with a time. A run whose state
+    after an earlier row is this one does not continue.
     """
     ordered = sorted(rows, key=lambda row: (row.start, row.sequence))
     ending: list[set[tuple[Run, int]]] = [set() for _ in ordered]
@@ -112,6 +118,9 @@ def runs_by_row(
             stop = min(stop, row.stop, END if automaton.window is None else row.start + automaton.window)
             if row.start >= stop:
                 break
+            if end > index:
+                last = ordered[end - 1].start
+                runs = {(state, register) for state, register in runs if last >= forgotten.get(state, last)}
             runs = _close(automaton, set(_step(automaton, runs, row, is_silent=False)), row)
             if not runs:
                 break
@@ -120,12 +129,19 @@ def runs_by_row(
 
 
 def results(
-    automaton: Automaton, rows: Iterable[Row], *, is_numbered: bool = False
+    automaton: Automaton,
+    rows: Iterable[Row],
+    *,
+    is_numbered: bool = False,
+    forgotten: Mapping[str, int] = MappingProxyType({}),
 ) -> set[tuple[int, int, int, tuple[Any, ...], int]]:
-    """Return the results: the time of the first row, start, end, register, and the index of the last row."""
+    """Return the results: the time of the first row, start, end, register, and the index of the last row.
+
+    `forgotten`: as for `runs_by_row`.
+    """
     return {
         (first, row.start, stop, register, index)
-        for index, (row, runs) in enumerate(runs_by_row(automaton, rows, is_numbered=is_numbered))
+        for index, (row, runs) in enumerate(runs_by_row(automaton, rows, is_numbered=is_numbered, forgotten=forgotten))
         for (first, _, state, register), stop in runs
         if state in automaton.finals
     }

@@ -80,6 +80,7 @@ class RowsAndRuns:
             macs=tuple(macs_of(source)),
             has_retractions=has_changes or is_changing(source),
             only_adds=link_of_arcs(node) is not None,
+            arcs_change=node.rules is not None,
         )
         self._schema = change_schema(payload)
 

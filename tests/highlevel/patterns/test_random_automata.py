@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from highlevel.patterns import arc_kernels, compilation, entry_kernels
+from highlevel.patterns import arc_kernels, compilation, entry_kernels, forget_kernels
 from highlevel.patterns.automaton import Arc, Automaton, Field
 from highlevel.patterns.operator import PatternOperator
 from highlevel.speculation.lifetimes.model import change_schema, weighted
@@ -56,7 +56,9 @@ class Comparison:
         self.changes_arcs = changes_arcs
         self.waits = waits
         self.arcs = self.automaton.arcs
-        self.operator = PatternOperator(CHANGES, self.automaton, by=["part"])
+        self.operator = PatternOperator(CHANGES, self.automaton, by=["part"], arcs_change=changes_arcs)
+        self.forgotten: dict[str, int] = {}
+        """States with a watermark at which no arc left them: runs in them before it do not continue."""
         self.rows: dict[str, list[Row]] = {name: [] for name in PARTITIONS}
         self.all_rows: dict[str, list[Row]] = {name: [] for name in PARTITIONS}
         self.order: list[str] = []
@@ -73,7 +75,7 @@ class Comparison:
         expected = Counter(
             (part, first, start, stop, register)
             for part, rows in self.all_rows.items()
-            for first, start, stop, register, _ in results(self.automaton, rows)
+            for first, start, stop, register, _ in results(self.automaton, rows, forgotten=self.forgotten)
         )
         assert +self.changes == expected
         assert not -self.changes
@@ -143,7 +145,10 @@ class Comparison:
                     new_stop = row.start
             return {"type": 1, "vs": row.start, "ve": row.stop, "vnew": new_stop, "part": part, **row.values}
         if choice < 0.35:
-            self.watermark = max(self.watermark, draw.randint(0, 30))
+            watermark = draw.randint(0, 30)
+            if watermark > self.watermark:
+                self.watermark = watermark
+                self._forget()
             return {"type": 2, "vs": self.watermark}
         row = random_row(draw, draw.randint(max(self.watermark, 0), max(self.watermark, 0) + 30), 0)
         if self.waits and draw.random() < 0.7:
@@ -151,6 +156,12 @@ class Comparison:
         row = replace(row, sequence=self._sequence(part, row))
         self._keep(part, row)
         return {"type": 0, "vs": row.start, "ve": row.stop, "part": part, **row.values}
+
+    def _forget(self) -> None:
+        """Forget the runs before the watermark that no arc can continue. If arcs change, only those that are final."""
+        continued = {arc.source for arc in self.arcs if not arc.is_silent and arc.end > max(arc.begin, self.watermark)}
+        states = self.automaton.finals if self.changes_arcs else self.automaton.states
+        self.forgotten |= dict.fromkeys(set(states) - continued, self.watermark)
 
     def _identity(self, row: Row) -> tuple[Any, ...]:
         window = self.automaton.window
@@ -172,23 +183,28 @@ class Comparison:
         if part not in self.order:
             return
         expected = []
-        for row, runs in runs_by_row(self.automaton, self.all_rows[part]):
+        for row, runs in runs_by_row(self.automaton, self.all_rows[part], forgotten=self.forgotten):
             expected.append((row.start, Counter(_visible(run) for run, _ in runs), runs))
         # Rows with equal times are one entry here, and rows without runs are left out.
         below = [entry for entry in expected if entry[0] < self.watermark]
         kept = [(time, runs) for time, runs, _ in expected if time >= self.watermark]
         if below:
-            cover = Counter(_visible(run) for run, stop in below[-1][2] if stop > self.watermark)
-            kept = [(below[-1][0], cover), *kept]
+            last, _, runs = below[-1]
+            cover = Counter(_visible(run) for run, stop in runs if stop > self.watermark and self._is_kept(last, run))
+            kept = [(last, cover), *kept]
         kept = _unite(kept)
         names = [field.name for field in self.automaton.register]
         found: list[tuple[int, Counter[Any]]] = []
-        runs = self.operator.partial_matches()
-        for run in runs.filter(pc.equal(runs["part"], part)).to_pylist():
+        partial_matches = self.operator.partial_matches()
+        for run in partial_matches.filter(pc.equal(partial_matches["part"], part)).to_pylist():
             if not found or found[-1][0] != run["last"]:
                 found.append((run["last"], Counter()))
             found[-1][1][run["match_start"], run["state"], tuple(run[name] for name in names)] += 1
         assert found == kept
+
+    def _is_kept(self, last: int, run: Run) -> bool:
+        """Return whether a run that ends with a row at the time `last` is not forgotten."""
+        return last >= self.forgotten.get(run[2], last)
 
     def _compare_open_runs(self) -> None:
         """Compare the runs that a later row may complete: those that end with the newest row of their partition."""
@@ -196,8 +212,9 @@ class Comparison:
         now = max(self.newest, self.watermark)
         sources = {state for state in self.operator.matches.compiled.states if self._may_complete(state, now)}
         for part in self.order:
-            for _, runs in list(runs_by_row(self.automaton, self.all_rows[part]))[-1:]:
-                expected.update((part, *_visible(run)) for run, stop in runs if stop > now and run[2] in sources)
+            for row, runs in runs_by_row(self.automaton, self.all_rows[part], forgotten=self.forgotten)[-1:]:
+                kept = [run for run, stop in runs if stop > now and self._is_kept(row.start, run)]
+                expected.update((part, *_visible(run)) for run in kept if run[2] in sources)
         names = [field.name for field in self.automaton.register]
         found = Counter(
             (run["part"], run["match_start"], run["state"], tuple(run[name] for name in names))
@@ -248,8 +265,8 @@ def _unite(entries: list[tuple[int, Counter[Any]]]) -> list[tuple[int, Counter[A
 
 def test_kernels_read_and_write_within_their_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "MIN_KEYS", 1)
-    for name in ("apply_rows", "forget_entries"):
-        monkeypatch.setattr(entry_kernels, name, plain(getattr(entry_kernels, name)))
+    monkeypatch.setattr(entry_kernels, "apply_rows", plain(entry_kernels.apply_rows))
+    monkeypatch.setattr(forget_kernels, "forget_entries", plain(forget_kernels.forget_entries))
     monkeypatch.setattr(arc_kernels, "renew_entries", plain(arc_kernels.renew_entries))
     for seed in range(20):
         comparison = Comparison(seed, changes_arcs=seed % 4 == 0)
