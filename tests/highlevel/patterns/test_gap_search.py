@@ -23,7 +23,17 @@ from lowlevel.expressions.tree import Binary, Column, Expression, InList, Litera
 from lowlevel.expressions.types import Op, Type
 from lowlevel.punctuation import BEGINNING, END
 from tests.harness.plain_kernels import plain
-from tests.references.automata import Row, deadline_results, random_automaton, random_row, results, runs_by_row, tie_of
+from tests.references.automata import (
+    Row,
+    Run,
+    deadline_results,
+    random_automaton,
+    random_row,
+    results,
+    runs_by_row,
+    tie_of,
+    value_of,
+)
 from tests.references.gap_search import Entry, GapSearch
 from tests.references.operator_contract import through_ipc
 
@@ -137,9 +147,18 @@ class Stream:
         lists = runs_by_row(self.automaton, self.rows[part])
         made = [Entry(row.start, row.values, frozenset(runs)) for row, runs in lists]
         below = [entry for entry in made if entry.time < self.low]
-        runs = frozenset((run, stop) for run, stop in below[-1].runs if stop > self.low) if below else frozenset()
+        of_cover = below[-1].runs if below else frozenset()
+        runs = frozenset((run, stop) for run, stop in of_cover if stop > self.low and self._may_continue(run))
         cover = [Entry(below[-1].time, None, runs)] if runs else []
         return [*cover, *(entry for entry in made if entry.time >= self.low)]
+
+    def _may_continue(self, run: Run) -> bool:
+        """Return whether a row from the watermark on, or a later deadline, may continue a run."""
+        register = dict(zip((field.name for field in self.automaton.register), run[3], strict=True))
+        arcs = [arc for arc in self.automaton.arcs if arc.source == run[2] and not arc.is_silent]
+        times = [value_of(arc.deadline, register) for arc in arcs if arc.deadline is not None]
+        consuming = [arc for arc in arcs if arc.deadline is None and arc.end > max(arc.begin, self.low)]
+        return bool(consuming) or any(time is not None and time > self.low for time in times)
 
     def _row(self) -> dict[str, Any]:
         draw, part, link = self.draw, self.draw.choice(PARTITIONS), self.draw.choice(LINKS)
