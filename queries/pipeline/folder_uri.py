@@ -17,8 +17,14 @@ from capture.lazy_dataclasses import dataclass
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 """The beginning of a URI. A path may contain a colon, but not before its first slash."""
 
-OBJECT_PREFIX = re.compile(r"s3a?://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[\w.=-]+)*)/?", re.ASCII)
-"""The URI of a bucket, or of a prefix in it."""
+OBJECT_PREFIX = re.compile(r"s3a?://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/(?!\.{1,2}(?:/|$))[\w.=-]+)*)/?", re.ASCII)
+"""The URI of a bucket, or of a prefix in it. Proxies would remove the segments `.` and `..`."""
+
+CREDENTIALS = re.compile(r"(?<=://)[^/]*@")
+"""The user and the password in a URI."""
+
+ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+"""Environment variables with the URL of another store, the first one first."""
 
 OBJECT_STORES = ("s3", "s3a")
 
@@ -38,9 +44,12 @@ def parse_run_folder(text: str, base: Path = Path()) -> RunFolder:
     ('s3a://lake/runs/office', PosixPath('/etc/state'))
     """
     scheme = SCHEME.match(text)
-    if scheme is None or scheme[1] not in OBJECT_STORES:
+    if scheme is None or scheme[1].lower() not in OBJECT_STORES:
         return RunFolder(parse_folder(text, base))
-    prefix = OBJECT_PREFIX.fullmatch(text)
+    shown = CREDENTIALS.sub("…@", text)
+    if shown != text:
+        raise ValueError(f"got {shown!r}, expected s3a://BUCKET/PREFIX without credentials; use AWS_ACCESS_KEY_ID")
+    prefix = OBJECT_PREFIX.fullmatch(scheme[1].lower() + text[scheme.end(1) :])
     if prefix is None or "/" not in prefix[1]:
         raise ValueError(f"got {text!r}, expected s3a://BUCKET/PREFIX with letters, digits and . _ = - in the prefix")
     return RunFolder(copy_home(prefix[1]) / "copy", f"s3a://{prefix[1]}")
@@ -49,14 +58,17 @@ def parse_run_folder(text: str, base: Path = Path()) -> RunFolder:
 def copy_home(prefix: str) -> Path:
     """Return the folder for the copy of a run in an object store: `$XDG_CACHE_HOME/wiretide/runs/…`.
 
-    If `XDG_CACHE_HOME` is not set, it is `~/.cache`. Raises ValueError if there is no home folder.
+    If `XDG_CACHE_HOME` is not an absolute path, it is `~/.cache`. Each endpoint in the environment has its own copies.
+    Raises ValueError if there is no home folder.
     """
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        cache = cache if cache.is_absolute() else Path.home() / ".cache"
     except RuntimeError as error:
         raise ValueError(f"{error} Set XDG_CACHE_HOME to a folder for the copy of the run") from None
-    digest = hashlib.blake2b(prefix.encode(), digest_size=8).hexdigest()
-    return cache.absolute() / "wiretide" / "runs" / f"{prefix.rpartition('/')[2]}-{digest}"
+    endpoint = next((os.environ[name].rstrip("/") for name in ENDPOINTS if os.environ.get(name)), "")
+    digest = hashlib.blake2b(f"{endpoint}{prefix}".encode(), digest_size=8).hexdigest()
+    return cache / "wiretide" / "runs" / f"{prefix.rpartition('/')[2]}-{digest}"
 
 
 def parse_folder(text: str, base: Path = Path()) -> Path:
@@ -70,6 +82,7 @@ def parse_folder(text: str, base: Path = Path()) -> Path:
     scheme = SCHEME.match(text)
     if scheme is None:
         return base / text
+    text = CREDENTIALS.sub("…@", text)
     parts = urlsplit(text)
     if parts.scheme in OBJECT_STORES:
         raise ValueError(f"got {text!r}, expected a folder on this machine: a path or file:/PATH")

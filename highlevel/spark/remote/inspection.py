@@ -1,4 +1,7 @@
-"""Inspect the folder of a run in an object store: copy what is needed to a temporary folder, and read it there."""
+"""Inspect the folder of a run in an object store: copy what is needed to a temporary folder, and read it there.
+
+Results may be larger than the temporary folder, so at most one file of them is copied at a time.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from urllib.parse import unquote
 
 from highlevel.spark.errors import FolderError
 from highlevel.spark.remote.object_store import ObjectStore
-from highlevel.spark.remote.run_copy import Manifest, copy_file, list_unknown, read_manifest, write_copy
+from highlevel.spark.remote.run_copy import Manifest, copy_file, is_current, list_unknown, read_manifest, write_copy
 from highlevel.spark.remote.run_lock import check_unused
-from highlevel.spark.run_folder.inspection import RunSummary, summarise, verify
+from highlevel.spark.run_folder.inspection import RunSummary, summarise, verify, verify_results
 
 SHOWN = ("checkpoint", "output", "state", "totals")
 """Subfolders whose sizes are shown. Copies of decompressed captures are not in the store."""
@@ -45,23 +48,37 @@ def summarise_stored(uri: str) -> RunSummary:
 def verify_stored(uri: str) -> Iterator[tuple[str, str | None]]:
     """Read every object that a restart or a reader of results needs. Yield each name with its problem or None.
 
-    Raises FolderError if a run uses the folder.
+    Raises FolderError if a run uses the folder, also if it starts in the meantime.
     """
     store = ObjectStore(uri)
-    manifest = _read(store)
     check_unused(store)
+    manifest = _read(store)
     with tempfile.TemporaryDirectory(prefix="wiretide-checkpoint-") as name:
-        folder, missing = Path(name), set()
-        for path, entry in manifest.files.items():
-            try:
-                copy_file(store, folder, path, entry)
-            except FolderError as error:
-                missing.add(folder / path)
-                yield path, str(error)
+        folder, missing, results = Path(name), set(), manifest.results
+        for path in results:
+            problem = _copy(store, folder, path, manifest)
+            if problem is None and path.endswith(".parquet"):
+                problem = verify_results(folder / path)
+            yield path, None if problem is None else problem.replace(str(folder), uri)
+            (folder / path).unlink(missing_ok=True)
+        for path in [path for path in manifest.files if path not in results]:
+            if (problem := _copy(store, folder, path, manifest)) is not None:
+                missing.add(path)
+                yield path, problem
         for file, problem in verify(folder):
-            if file not in missing:
-                text = None if problem is None else problem.replace(str(folder), uri)
-                yield file.relative_to(folder).as_posix(), text
+            if (path := file.relative_to(folder).as_posix()) not in missing:
+                yield path, None if problem is None else problem.replace(str(folder), uri)
+
+
+def _copy(store: ObjectStore, folder: Path, path: str, manifest: Manifest) -> str | None:
+    """Copy a file of a manifest into a folder. Return the problem of its object, or None."""
+    try:
+        copy_file(store, folder, path, manifest.files[path])
+    except FolderError as error:
+        if not is_current(store, manifest.version):
+            raise FolderError(f"{store.uri} is in use by a run, whose objects change; stop it") from None
+        return str(error)
+    return None
 
 
 def _read(store: ObjectStore) -> Manifest:

@@ -7,6 +7,9 @@ A request whose answer is lost may have been executed. So a conditional write ca
 a repetition is refused, and the object contains this text, the first attempt has succeeded.
 
 Requests are repeated for REPEAT_SECONDS if the store cannot be reached or is overloaded. Other errors end at once.
+
+Another thread executes each request, because a request that waits for an answer cannot be interrupted. After `stop` a
+request without an answer is given up after STOP_SECONDS. Its thread may still execute it, as if the answer was lost.
 """
 
 from __future__ import annotations
@@ -14,12 +17,12 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from capture.errors import MissingPackageError
@@ -31,10 +34,13 @@ ANSWER_SECONDS = 20
 """Longest times without a connection, and without an answer."""
 
 REPEAT_SECONDS = 60.0
-"""A request is not repeated later than this after its first failure."""
+"""No attempt of a request begins later than this after its first attempt."""
 
-LONGEST_DELAY = 8.0
-"""Longest wait between two attempts, in seconds. The first wait is half a second."""
+FIRST_DELAY, LONGEST_DELAY = 0.5, 8.0
+"""Shortest and longest wait between two attempts, in seconds."""
+
+STOP_SECONDS = 3.0
+"""Longest time without an answer after `stop`."""
 
 OVERLOADED = ("ConditionalRequestConflict", "OperationAborted", "RequestTimeout", "SlowDown", "Throttling")
 """Errors below status 500 that another attempt may solve."""
@@ -57,10 +63,13 @@ WRITER = "wiretide-writer"
 MAX_KEYS = 1000
 """Largest number of objects that one request lists."""
 
-DELETIONS = 8
-"""Number of objects that are deleted at the same time."""
+PARALLEL_REQUESTS = 8
+"""Number of requests at the same time."""
 
 CHUNK_BYTES = 1 << 20
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class ConflictError(FolderError):
@@ -75,9 +84,9 @@ class ObjectStore:
     """
 
     def __init__(
-        self, uri: str, wait: Callable[[float], object] | None = None, clock: Callable[[], float] = time.monotonic
+        self, uri: str, pause: Callable[[float], object] | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`wait`: waits for seconds, or for `stop`. `clock` returns seconds."""
+        """`pause`: waits for seconds, or for `stop`. `clock` returns seconds."""
         try:
             import boto3
             from botocore import exceptions
@@ -87,8 +96,9 @@ class ObjectStore:
         parts = urlsplit(uri)
         self.uri = uri.rstrip("/")
         self._bucket, self._prefix = parts.netloc, parts.path.strip("/")
-        self._stopped = threading.Event()
-        self._wait, self._clock = wait or self._stopped.wait, clock
+        self._stop: Future[None] = Future()
+        self._gave_up = False
+        self._pause, self._clock = pause or self._wait_for_stop, clock
         self._exceptions: Any = exceptions
         self._unreachable = exceptions.ConnectionError, exceptions.HTTPClientError, exceptions.IncompleteReadError
         config = Config(
@@ -105,8 +115,21 @@ class ObjectStore:
             raise FolderError(f"{self.uri}: {error}") from error
 
     def stop(self) -> None:
-        """End the wait of a request that is to be repeated, with an error. Another thread may call this."""
-        self._stopped.set()
+        """End all waits: no request is repeated, and one without an answer is given up after STOP_SECONDS.
+
+        If a request is given up, all later ones fail at once. Another thread may call this.
+        """
+        with suppress(InvalidStateError):  # already stopped
+            self._stop.set_result(None)
+
+    def run_parallel(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """Call a function that sends requests with each item, in threads. Ctrl-C stops the store."""
+        with ThreadPoolExecutor(PARALLEL_REQUESTS) as threads:
+            try:
+                return list(threads.map(function, items))
+            except KeyboardInterrupt:
+                self.stop()  # the end of the threads is awaited
+                raise
 
     def list(self, prefix: str) -> dict[str, tuple[int, str]]:
         """Return the size in bytes and the version (ETag) of each object whose name begins with `prefix`."""
@@ -137,6 +160,8 @@ class ObjectStore:
             answer = self._client.get_object(Bucket=self._bucket, Key=self._key(name))
             with replacing(path) as (descriptor, _), open(descriptor, "wb", closefd=False) as file:
                 file.writelines(answer["Body"].iter_chunks(CHUNK_BYTES))
+                if self._gave_up:
+                    raise self._make_stopped_error(name)  # the caller may have released its locks
 
         make_private_folder(path.parent)
         self._repeat("get_object", name, get)
@@ -175,9 +200,7 @@ class ObjectStore:
 
         Each has its own request: a request for several objects needs a checksum that boto3 and stores disagree about.
         """
-        with ThreadPoolExecutor(DELETIONS) as threads:
-            for _ in threads.map(self._delete, names):
-                pass
+        self.run_parallel(self._delete, names)
 
     def _delete(self, name: str) -> None:
         with suppress(FileNotFoundError):
@@ -191,11 +214,12 @@ class ObjectStore:
             operation, name, partial(getattr(self._client, operation), Bucket=self._bucket, **arguments)
         )
 
-    def _repeat(self, operation: str, name: str, request: Callable[[], Any]) -> Any:
+    def _repeat(self, operation: str, name: str, request: Callable[[], Result]) -> Result:
         """Return the answer of a request. Repeat it while the store cannot be reached or is overloaded."""
-        for delay in self._delays():
+        begin, delay = self._clock(), FIRST_DELAY
+        while True:
             try:
-                return request()
+                return self._execute(name, request)
             except self._exceptions.ClientError as error:
                 code, message = error.response["Error"].get("Code", ""), error.response["Error"].get("Message", "")
                 status = _status_of(error)
@@ -206,24 +230,39 @@ class ObjectStore:
                 reason = str(error)
             except self._exceptions.BotoCoreError as error:  # for example no credentials
                 raise FolderError(f"{self.uri}: cannot {VERBS[operation]} {name or 'objects'}: {error}") from error
-            if delay is None:
+            seconds = self._clock() - begin
+            if seconds + delay > REPEAT_SECONDS:
                 raise FolderError(
-                    f"{self.uri}: cannot {VERBS[operation]} {name or 'objects'}: no answer for {REPEAT_SECONDS:.0f} s: "
+                    f"{self.uri}: cannot {VERBS[operation]} {name or 'objects'}: no answer for {seconds:.0f} s: "
                     f"{reason.strip()}; start the run again when the store answers"
                 )
-            self._wait(delay)
-            if self._stopped.is_set():
-                raise FolderError(f"{self.uri}: {reason.strip()}; the run was stopped before the next attempt")
-        raise AssertionError("the last delay is None")
-
-    def _delays(self) -> Iterator[float | None]:
-        """Yield the wait after each failed attempt, then None."""
-        yield 0.5
-        end, delay = self._clock() + REPEAT_SECONDS, 1.0
-        while self._clock() < end:
-            yield delay
+            self._pause(delay)
             delay = min(2 * delay, LONGEST_DELAY)
-        yield None
+            if self._stop.done():
+                raise FolderError(f"{self.uri}: {reason.strip()}; the run was stopped before the next attempt")
+
+    def _execute(self, name: str, request: Callable[[], Result]) -> Result:
+        """Return the answer of one attempt, which another thread executes."""
+        if self._gave_up:
+            raise self._make_stopped_error(name)
+        answer: Future[Result] = Future()
+        thread = threading.current_thread().name
+        threading.Thread(target=_complete, args=(answer, request), name=thread, daemon=True).start()
+        events: tuple[Future[Any], Future[Any]] = answer, self._stop
+        wait(events, return_when=FIRST_COMPLETED)
+        if not wait((answer,), STOP_SECONDS).done:
+            self._gave_up = True
+            raise self._make_stopped_error(name)
+        try:
+            return answer.result()
+        finally:
+            del answer, events  # otherwise an error refers to itself, and connections are closed late
+
+    def _wait_for_stop(self, seconds: float) -> None:
+        wait((self._stop,), seconds)
+
+    def _make_stopped_error(self, name: str) -> FolderError:
+        return FolderError(f"{self.uri}: the run was stopped before the store answered for {name or 'the list'}")
 
     def _convert(self, operation: str, name: str, status: int, code: str, message: str) -> Exception:
         if status == 412:
@@ -243,3 +282,12 @@ class ObjectStore:
 
 def _status_of(error: Any) -> int:
     return int(error.response["ResponseMetadata"].get("HTTPStatusCode", 0))
+
+
+def _complete(answer: Future[Result], request: Callable[[], Result]) -> None:
+    try:
+        answer.set_result(request())
+    except BaseException as error:
+        answer.set_exception(error)
+    finally:
+        del answer  # as in `_execute`

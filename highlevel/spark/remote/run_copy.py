@@ -32,6 +32,9 @@ Deletion. Objects are deleted only after this process has replaced `newest`, and
 
 All other objects are unknown, and are never changed.
 
+Each manifest names all results, but a micro-batch visits only those in folders that have changed
+(`highlevel.spark.remote.changed_files`), because a run may have results of years.
+
 The start compares each file of the copy with the newest manifest. Wrong and missing files are read from the store.
 Other files of the run are removed: they belong to a micro-batch that the store does not have, which is repeated.
 """
@@ -46,7 +49,6 @@ import sqlite3
 import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -55,6 +57,7 @@ from typing import Any
 from capture.lazy_dataclasses import dataclass
 from capture.private_files import make_private_folder, replace_file
 from highlevel.spark.errors import FolderError
+from highlevel.spark.remote.changed_files import Listing, find_changed_files
 from highlevel.spark.remote.object_store import CHUNK_BYTES, ConflictError, ObjectStore
 from highlevel.spark.remote.run_lock import NAME as LOCK
 from highlevel.spark.remote.run_lock import RunLock
@@ -69,14 +72,14 @@ COPY, MARKER = "copy", "newest.json"
 NEWEST = "newest"
 """Name of the object with the name of the newest manifest."""
 
+FORMAT = 2
+"""Format of the objects of a run. The manifests of format 1 do not name all objects."""
+
 MANIFESTS, OBJECTS, OUTPUT = "manifests/", "objects/", "output/"
 """Prefixes of the names of objects."""
 
 INLINE_BYTES = 16 << 10
 """Largest file whose content is part of the manifest. A request takes longer than the transfer of these bytes."""
-
-UPLOADS = 8
-"""Number of objects that are written at the same time."""
 
 MAX_ENDED = 100
 """Largest number of tokens of ended processes in a manifest."""
@@ -165,17 +168,28 @@ def read_manifest(store: ObjectStore) -> Manifest | None:
         except FileNotFoundError:
             return None
         newest = decode_document(content, f"{store.uri}/{NEWEST}")
+        found_format = newest.get("format", 1)
+        if found_format != FORMAT:
+            raise FolderError(
+                f"{store.uri} contains the state of another version of Wiretide: got the format {found_format} of the "
+                f"object {NEWEST}, expected {FORMAT}; take another folder, or continue with that version"
+            )
         name = newest["manifest"]
         try:
             document = decode_document(store.read(name)[0], f"{store.uri}/{name}")
         except FileNotFoundError:
-            if store.list(NEWEST)[NEWEST][1] != version:  # a running process has replaced it
+            if not is_current(store, version):  # a running process has replaced it
                 continue
             raise FolderError(f"{store.uri}/{name}: missing, but {NEWEST} names it; {REMEDY}") from None
         files = {**document["files"], **newest["files"]}
         replaced = objects_of(document["files"]) - objects_of(files)
         deleted = (*document["deleted"], *sorted(replaced))
         return Manifest(name, version, document["batch"], files, newest["token"], deleted, tuple(document["ended"]))
+
+
+def is_current(store: ObjectStore, version: str) -> bool:
+    """Return whether `newest` has a version."""
+    return store.list(NEWEST).get(NEWEST, (0, ""))[1] == version
 
 
 def list_unknown(store: ObjectStore, manifest: Manifest) -> dict[str, int]:
@@ -186,9 +200,7 @@ def list_unknown(store: ObjectStore, manifest: Manifest) -> dict[str, int]:
 
 def write_copy(store: ObjectStore, files: dict[str, FileEntry], folder: Path) -> None:
     """Write files of a manifest into a folder. Raises FolderError for missing or damaged objects."""
-    with ThreadPoolExecutor(UPLOADS) as threads:
-        for _ in threads.map(lambda file: copy_file(store, folder, *file), files.items()):
-            pass
+    store.run_parallel(lambda file: copy_file(store, folder, *file), files.items())
 
 
 def copy_file(store: ObjectStore, folder: Path, path: str, entry: FileEntry) -> None:
@@ -229,6 +241,7 @@ class RunCopy:
         self._entries: dict[str, FileEntry] = {}
         self._created: set[str] = set()
         self._abandoned: set[str] = set()
+        self._listings: dict[str, Listing] = {}
         self._is_started = False
 
     @property
@@ -281,7 +294,7 @@ class RunCopy:
             try:
                 write_copy(self._store, wrong, self.folder)
             except FolderError:
-                if self._store.list(NEWEST).get(NEWEST, (0, ""))[1] != manifest.version:
+                if not is_current(self._store, manifest.version):
                     raise self._make_taken_error() from None
                 raise
         self._write_marker(manifest)
@@ -341,12 +354,15 @@ class RunCopy:
 
         Raises FolderError if the copy lacks files of the run.
         """
-        self.check()
+        self._run_lock.renew()  # so a process that was suspended writes no results
         old = self._manifest
-        files = self._store_files([*self._files_after(batch), *_files_below(self.folder / "output")])
+        results, listings = find_changed_files(self.folder, OUTPUT.strip("/"), self._listings)
+        files = self._store_files([*self._files_after(batch), *results])
         if batch >= 0:
             files[f"checkpoint/commits/{batch}"] = _inline(COMMIT)
         if old is not None:
+            unchanged = {name for name, listing in listings.items() if listing is self._listings.get(name)}
+            files |= {path: entry for path, entry in old.results.items() if path.rpartition("/")[0] in unchanged}
             files |= self._find_lost_files(old, files)
             self._check_complete(old, files, batch)
         objects = objects_of(files)
@@ -362,7 +378,7 @@ class RunCopy:
         self._created.add(name)
         self._replace_newest(Manifest(name, "", batch, files, "", deleted, ended), {})
         self._store.delete(deleted)
-        self._created, self._abandoned, self._is_started = set(), set(), True
+        self._created, self._abandoned, self._is_started, self._listings = set(), set(), True, listings
         assert self._manifest is not None, "it was replaced"
         self._manifest = replace(self._manifest, deleted=())
 
@@ -430,8 +446,7 @@ class RunCopy:
 
     def _store_files(self, paths: Iterable[Path]) -> dict[str, FileEntry]:
         """Return the entries of files. Files that have changed become objects, except those that the manifest has."""
-        with ThreadPoolExecutor(UPLOADS) as threads:
-            return dict(threads.map(self._store_file, paths))
+        return dict(self._store.run_parallel(self._store_file, paths))
 
     def _store_file(self, path: Path) -> tuple[str, FileEntry]:
         relative = path.relative_to(self.folder).as_posix()
@@ -475,7 +490,7 @@ class RunCopy:
     def _replace_newest(self, manifest: Manifest, added: dict[str, FileEntry]) -> None:
         """Replace `newest`. `added`: files that the manifest lacks."""
         old, token = self._manifest, uuid.uuid4().hex
-        content = encode_document({"manifest": manifest.name, "files": added, "token": token})
+        content = encode_document({"format": FORMAT, "manifest": manifest.name, "files": added, "token": token})
         try:
             if old is None:
                 version = self._store.create(NEWEST, content)
@@ -493,11 +508,12 @@ class RunCopy:
         return FolderError(f"{self.uri}: another run has taken over this folder; stop one of them")
 
     def stop(self) -> None:
-        """Let the current request to the store end, without a repetition. Another thread may call this."""
+        """Repeat no request to the store, and do not wait long for its answers. Another thread may call this."""
         self._store.stop()
 
     def close(self) -> None:
-        """Release the locks. May be called twice. The copy stays, so that the next start need not read the store."""
+        """Stop, and release the locks. May be called twice. The copy stays, so the next start reads little."""
+        self.stop()
         try:
             self._run_lock.release()
         finally:

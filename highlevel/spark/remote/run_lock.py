@@ -45,7 +45,11 @@ POLL_SECONDS = 2.0
 
 
 def identify_file(path: Path) -> str:
-    """Return a text that identifies a local file, on this machine and since its last start."""
+    """Return a text that identifies a local file, on this machine and since its last start.
+
+    Copies of a suspended virtual machine have the same text. So a run on one of them takes the lock of the other
+    without waiting, and the other run ends at its next request.
+    """
     status = path.stat()
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
@@ -79,10 +83,13 @@ class RunLock:
         """
         identity = identify_file(file)
         self._content = {"owner": self._owner, "host": socket.gethostname(), "process": os.getpid(), "file": identity}
-        try:
-            version = self._store.create(NAME, self._encode())
-        except ConflictError:
-            version = self._take_over(identity, say)
+        version = None
+        while version is None:  # it may be deleted between two requests
+            try:
+                version = self._store.create(NAME, self._encode())
+            except ConflictError:
+                with contextlib.suppress(FileNotFoundError):
+                    version = self._take_over(identity, say)
         self._version, self._renewed = version, self._clock()
         self._check_condition("If-None-Match", lambda: self._store.create(NAME, self._encode()))
         self._check_condition("If-Match", lambda: self._store.replace(NAME, self._encode(), OTHER_VERSION))
@@ -100,12 +107,8 @@ class RunLock:
         )
 
     def _take_over(self, identity: str, say: Callable[[str], None]) -> str:
-        """Replace the lock of a process that has ended. Return the new version."""
-        try:
-            content, version = self._store.read(NAME)
-        except FileNotFoundError:  # deleted in the meantime
-            return self._store.create(NAME, self._encode())
-        owner = json.loads(content)
+        """Replace the lock of a process that has ended. Return the new version. Raises FileNotFoundError."""
+        owner, version = read_lock(self._store)
         if owner.get("file") != identity and not owner.get("released"):
             say(
                 f"{self._store.uri}: waiting up to {LOCK_SECONDS:.0f} s for the end of the run on "
@@ -114,24 +117,19 @@ class RunLock:
             version = self._watch(owner, version)
         try:
             return self._store.replace(NAME, self._encode(), version)
-        except FileNotFoundError:  # deleted in the meantime
-            return self._store.create(NAME, self._encode())
         except ConflictError:
             raise make_in_use_error(self._store.uri, owner) from None
 
     def _watch(self, owner: dict[str, Any], version: str) -> str:
         """Return the version of the lock when it is released, or was unchanged for LOCK_SECONDS.
 
-        Raises FolderError if its owner renews it.
+        Raises FolderError if its owner renews it, FileNotFoundError if it is deleted.
         """
         end = self._clock() + LOCK_SECONDS
         while self._clock() < end:
             self._wait(POLL_SECONDS)
-            try:
-                content, current = self._store.read(NAME)
-            except FileNotFoundError:
-                return version
-            if json.loads(content).get("released"):
+            content, current = read_lock(self._store)
+            if content.get("released"):
                 return current
             if current != version:
                 raise make_in_use_error(self._store.uri, owner)
@@ -139,11 +137,20 @@ class RunLock:
 
     def check(self) -> None:
         """Raise FolderError if another process has taken the lock. A lock that is nearly too old is renewed first."""
-        if self._version is not None and self._clock() - self._renewed > LOCK_SECONDS / 2:
-            with contextlib.suppress(ConflictError):
-                self._renew()
+        if self._clock() - self._renewed > LOCK_SECONDS / 2:
+            self.renew()
+        elif self._version is None:
+            raise self._make_taken_error()
+
+    def renew(self) -> None:
+        """Write the lock again. Raises FolderError if another process has taken it."""
+        with contextlib.suppress(ConflictError):
+            self._renew()
         if self._version is None:
-            raise FolderError(f"{self._store.uri}: another run has taken over this folder; stop one of them")
+            raise self._make_taken_error()
+
+    def _make_taken_error(self) -> FolderError:
+        return FolderError(f"{self._store.uri}: another run has taken over this folder; stop one of them")
 
     def _renew(self) -> None:
         with self._mutex:
@@ -162,10 +169,10 @@ class RunLock:
     def _read_own_version(self) -> str | None:
         """Return the version of the lock if this process has written it without receiving an answer, else None."""
         try:
-            content, version = self._store.read(NAME)
+            owner, version = read_lock(self._store)
         except FileNotFoundError:
             return None
-        return version if json.loads(content).get("owner") == self._owner else None
+        return version if owner.get("owner") == self._owner else None
 
     def _keep(self) -> None:
         while not self._ended.wait(RENEW_SECONDS):
@@ -190,6 +197,21 @@ class RunLock:
         return json.dumps(self._content).encode()
 
 
+def read_lock(store: ObjectStore) -> tuple[dict[str, Any], str]:
+    """Return the content and the version of a lock. Raises FileNotFoundError, and FolderError for another content."""
+    content, version = store.read(NAME)
+    try:
+        owner = json.loads(content)
+    except ValueError:
+        owner = None
+    if not isinstance(owner, dict):
+        raise FolderError(
+            f"{store.uri}/{NAME}: got {len(content)} bytes of another program, expected the lock of a run; take "
+            "another folder, or delete this object if no run uses the folder"
+        )
+    return owner, version
+
+
 def check_unused(
     store: ObjectStore, clock: Callable[[], float] = time.monotonic, wait: Callable[[float], object] = time.sleep
 ) -> None:
@@ -197,10 +219,9 @@ def check_unused(
     end, first = clock() + 3 * RENEW_SECONDS, None
     while clock() < end:
         try:
-            content, version = store.read(NAME)
+            owner, version = read_lock(store)
         except FileNotFoundError:
             return
-        owner = json.loads(content)
         if owner.get("released"):
             return
         if first not in (None, version):

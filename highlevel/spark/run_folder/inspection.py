@@ -102,7 +102,12 @@ def verify(folder: Path) -> Iterator[tuple[Path, str | None]]:
             path = part / f"{batch}.json"
             yield path, _problem_of(path, partial(_load_state, part, batch))
     for path in sorted((folder / "output").rglob("part-*.parquet")):
-        yield path, _problem_of(path, partial(_read_rows, path))
+        yield path, verify_results(path)
+
+
+def verify_results(path: Path) -> str | None:
+    """Read a file of results, and return its problem or None."""
+    return _problem_of(path, partial(_read_rows, path))
 
 
 def _load_state(part: Path, batch: int) -> None:

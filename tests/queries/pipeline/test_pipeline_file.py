@@ -332,6 +332,10 @@ def test_a_folder_is_a_path_or_a_file_uri(folder: str, path: str, tmp_path: Path
         ("hdfs://host:8020/x", r"expected a path, file:/PATH or s3a://BUCKET/PREFIX: .* for the scheme hdfs"),
         ("s3a://bucket", "folder: got 's3a://bucket', expected s3a://BUCKET/PREFIX"),
         ("s3a://bucket/a b", "expected s3a://BUCKET/PREFIX"),
+        ("s3a://bucket/a/../b", "expected s3a://BUCKET/PREFIX"),
+        ("s3a://bucket/a/.", "expected s3a://BUCKET/PREFIX"),
+        ("s3a://KEY:SECRET@bucket/x", "folder: got 's3a://…@bucket/x', expected s3a://BUCKET/PREFIX without cred"),
+        ("hdfs://user:SECRET@host/x", "folder: got 'hdfs://…@host/x', expected a path"),
         ("file://host/x", "expected file:/PATH without a host"),
     ],
 )
@@ -346,11 +350,19 @@ def test_a_folder_in_an_object_store_has_a_copy_on_this_machine(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     text = "folder = '{}'\n[links]\nM = 'm.pcap'\n[queries.q]\nsql = 'SELECT count(*) FROM M [RANGE 1 s]'\n"
-    pipelines = [parse_pipeline(text.format(uri), tmp_path) for uri in ("s3://lake/a/run", "s3a://lake/a/run/")]
-    assert pipelines[0].folder_name == pipelines[1].folder_uri == "s3a://lake/a/run"
-    assert pipelines[0].folder == pipelines[1].folder
+    uris = ("s3://lake/a/run", "s3a://lake/a/run/", "S3A://lake/a/run")
+    pipelines = [parse_pipeline(text.format(uri), tmp_path) for uri in uris]
+    assert {(pipeline.folder_name, pipeline.folder) for pipeline in pipelines} == {
+        ("s3a://lake/a/run", pipelines[0].folder)
+    }
     assert pipelines[0].folder.parts[-4:-2] == ("wiretide", "runs")
     assert parse_pipeline(text.format("s3a://lake/b/run"), tmp_path).folder != pipelines[0].folder
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://store")
+    assert parse_pipeline(text.format(uris[0]), tmp_path).folder != pipelines[0].folder
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert parse_pipeline(text.format(uris[0]), tmp_path).folder.is_relative_to(tmp_path / "home" / ".cache")
     local = parse_pipeline(text.format("run"), tmp_path)
     assert (local.folder_name, local.folder_uri) == (str(tmp_path / "run"), "")
     local.require_local_folder("manifests")

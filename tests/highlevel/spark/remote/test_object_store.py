@@ -3,6 +3,7 @@
 The server is real (moto). Errors that it does not have come from a server that gives the same answer to each request.
 """
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from highlevel.spark.errors import FolderError
-from highlevel.spark.remote.object_store import REPEAT_SECONDS, ConflictError, ObjectStore
+from highlevel.spark.remote.object_store import LONGEST_DELAY, REPEAT_SECONDS, ConflictError, ObjectStore
+from highlevel.spark.remote.run_lock import RunLock
 from tests.harness.object_store import FakeClock, RequestHook, serve_objects, set_environment
 
 
@@ -114,13 +116,23 @@ def test_requests_are_repeated_for_a_bounded_time(monkeypatch: pytest.MonkeyPatc
     with answer_all(503, "SlowDown") as url:
         set_environment(monkeypatch, url)
         clock = FakeClock()
-        with pytest.raises(FolderError, match=r"^s3a://lake/x: cannot read y: no answer for 60 s: SlowDown Not today"):
+        with pytest.raises(FolderError, match=r"^s3a://lake/x: cannot read y: no answer for 56 s: SlowDown Not today"):
             make_store("x", clock).read("y")
-    assert REPEAT_SECONDS <= clock.now < REPEAT_SECONDS + 10
+    assert REPEAT_SECONDS - LONGEST_DELAY <= clock.now <= REPEAT_SECONDS
     clock = FakeClock()
-    with pytest.raises(FolderError, match=r"^s3a://lake/x: cannot write y: no answer for 60 s: Could not connect to"):
+    with pytest.raises(FolderError, match=r"^s3a://lake/x: cannot write y: no answer for 56 s: Could not connect to"):
         make_store("x", clock).create("y", b"")  # the server has ended
     assert clock.waits > 5
+
+
+def test_each_attempt_of_a_slow_store_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    with answer_all(503, "SlowDown") as url:
+        set_environment(monkeypatch, url)
+        clock = FakeClock()
+        store = make_store("x", clock)
+        RequestHook(store, lambda _request, _operation, executed: clock.wait(20 * executed))
+        with pytest.raises(FolderError, match="no answer for 62 s"):
+            store.read("y")
 
 
 def test_a_stop_ends_the_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +142,61 @@ def test_a_stop_ends_the_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FolderError, match="the run was stopped before the next attempt"):
         store.read("y")
     assert clock.waits == 1
+
+
+@pytest.fixture
+def hanging_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    """A store whose server accepts connections and never answers."""
+    monkeypatch.setattr("highlevel.spark.remote.object_store.STOP_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        set_environment(monkeypatch, f"http://127.0.0.1:{server.getsockname()[1]}")
+        yield ObjectStore("s3a://lake/x")
+
+
+def test_a_stop_ends_a_request_without_an_answer_and_the_release_of_the_lock(
+    hanging_store: ObjectStore, tmp_path: Path
+) -> None:
+    lock, errors = RunLock(hanging_store), []
+    lock._version = "1"
+
+    def publish() -> None:
+        with pytest.raises(FolderError, match=r"^s3a://lake/x: the run was stopped before the store answered for \w+$"):
+            hanging_store.create("a", b"")
+        errors.append("publish")
+
+    def renew() -> None:
+        with pytest.raises(FolderError, match="the run was stopped before the store answered for lock"):
+            lock.renew()
+        errors.append("renew")
+
+    threads = [threading.Thread(target=function) for function in (publish, renew)]
+    for thread in threads:
+        thread.start()
+    hanging_store.stop()
+    lock.release()
+    for thread in threads:
+        thread.join()
+    assert sorted(errors) == ["publish", "renew"]
+    with pytest.raises(FolderError, match="stopped before the store answered for b"):
+        hanging_store.download("b", tmp_path / "b")
+
+
+def test_an_interrupt_ends_parallel_requests_without_an_answer(hanging_store: ObjectStore) -> None:
+    def request(number: int) -> None:
+        if number == 0:
+            raise KeyboardInterrupt
+        hanging_store.read(str(number))
+
+    with pytest.raises(KeyboardInterrupt):
+        hanging_store.run_parallel(request, range(4))
+
+
+def test_requests_that_are_answered_after_a_stop_succeed(url: str) -> None:
+    store = make_store("stopped")
+    store.stop()
+    store.stop()
+    store.create("a", b"1")
+    assert store.read("a")[0] == b"1"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ continues after another one has taken over.
 """
 
 import json
+import os
 import shutil
 import sqlite3
 from collections import Counter
@@ -23,11 +24,12 @@ import pytest
 
 from highlevel.results.stored_files import list_files
 from highlevel.spark.errors import FolderError
-from highlevel.spark.remote import run_copy
-from highlevel.spark.remote.inspection import verify_stored
+from highlevel.spark.remote import inspection, run_copy
+from highlevel.spark.remote.inspection import summarise_stored, verify_stored
 from highlevel.spark.remote.object_store import ObjectStore
 from highlevel.spark.remote.run_copy import COMMIT, RunCopy, list_unknown, read_manifest, write_copy
 from highlevel.spark.remote.run_lock import RunLock
+from highlevel.spark.run_folder.checked_files import encode_document
 from highlevel.spark.run_folder.checkpoint import check_checkpoint, offsets_checksum, read_run_id
 from highlevel.spark.run_folder.result_files import delete_old, write_results
 from highlevel.spark.run_folder.state import PartitionState
@@ -167,7 +169,7 @@ def test_a_process_that_was_suspended_ends_and_changes_nothing(tmp_path: Path) -
     (first.folder / "checkpoint" / "offsets" / "1").write_text("other offsets")
     with pytest.raises(FolderError, match=r"suspended: another run has taken over this folder"):
         first.copy.publish_plan(1)  # the manifest has a condition
-    first.copy._run_lock.check = lambda: None  # as if it was suspended after the check
+    first.copy._run_lock.renew = lambda: None  # as if it was suspended after the renewal
     with pytest.raises(FolderError, match=r"suspended: another run has taken over"):
         first.copy.publish(0)
     stored = second.store.list("")
@@ -347,6 +349,73 @@ def test_results_that_are_too_old_or_renamed_leave_the_store(tmp_path: Path) -> 
     process.copy.close()
 
 
+def test_a_micro_batch_visits_only_results_in_changed_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process("s3a://lake/visited", tmp_path / "home", {}, Random(1))
+    process.start()
+    while process.step():
+        pass
+    first, second = list_files(process.folder / "output" / "q")
+    for path in (first, second):
+        for folder in (path.parent, path.parent.parent, process.folder / "output"):
+            os.utime(folder, (1, 1))
+    process.copy.publish(process.next_batch - 1)
+    second.write_bytes(second.read_bytes())
+    second.rename(second.with_name("part-00000900.parquet"))
+    visited = []
+    monkeypatch.setattr(run_copy, "_signature", lambda path: visited.append(path) or (1, 2, 3))
+    process.copy.publish(process.next_batch - 1)
+    assert [path.name for path in visited if path.is_relative_to(process.folder / "output")] == [
+        "part-00000900.parquet"
+    ]
+    assert stored_rows(process.store, tmp_path / "read") == Counter(range(ROWS))
+    process.copy.close()
+
+
+def test_objects_of_an_older_format_are_refused(tmp_path: Path) -> None:
+    store = ObjectStore("s3a://lake/older")
+    store.create("newest", encode_document({"manifest": "manifests/3", "files": {}}))
+    store.create("manifests/3", encode_document({"batch": 3, "files": {}}))
+    message = r"^s3a://lake/older contains the state of another version of Wiretide: got the format 1 of the object new"
+    for use in (
+        Process(store.uri, tmp_path, {}, Random(1)).start,
+        lambda: summarise_stored(store.uri),
+        lambda: next(verify_stored(store.uri)),
+    ):
+        with pytest.raises(FolderError, match=message):
+            use()
+
+
+def test_a_run_that_starts_during_a_verification_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_copy, "INLINE_BYTES", 100)
+    uri = "s3a://lake/verified"
+    process = Process(uri, tmp_path / "a", {}, Random(1))
+    process.start()
+    process.step()
+    process.copy.close()
+    parts = verify_stored(uri)
+    assert next(parts)[1] is None
+    other = Process(uri, tmp_path / "a", {}, Random(1))
+    other.start()
+    end_process(other)
+    with pytest.raises(FolderError, match=f"^{uri} is in use by a run, whose objects change; stop it$"):
+        list(parts)
+
+
+def test_a_verification_copies_one_file_of_results_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process, counts = Process("s3a://lake/one-by-one", tmp_path / "a", {}, Random(1)), []
+    process.start()
+    (process.folder / "run.json").write_text("{}")
+    end_process(process)
+
+    def count_files(path: Path) -> None:
+        counts.append(len(list_files(path.parent.parent)))
+
+    monkeypatch.setattr(inspection, "verify", lambda folder: [(folder / "run.json", None)])
+    monkeypatch.setattr(inspection, "verify_results", count_files)
+    assert [problem for _, problem in verify_stored(process.store.uri)] == [None] * 3
+    assert counts == [1, 1]
+
+
 @pytest.mark.parametrize("lost", ["run.json", "checkpoint/metadata", "checkpoint/offsets/0", "totals/0.json", "state"])
 def test_a_copy_that_lacks_files_is_not_stored(lost: str, tmp_path: Path) -> None:
     process = Process(f"s3a://lake/lacks-{lost}", tmp_path / "home", {}, Random(1))
@@ -358,7 +427,7 @@ def test_a_copy_that_lacks_files_is_not_stored(lost: str, tmp_path: Path) -> Non
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     with pytest.raises(FolderError, match=rf"{path}.*: missing; s3a://lake/lacks-.* still has the last complete micro"):
         process.copy.publish(0)
-    assert process.store.list("") == before
+    assert {**process.store.list(""), "lock": before["lock"]} == before
     process.copy.close()
 
 

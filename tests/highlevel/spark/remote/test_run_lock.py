@@ -3,6 +3,7 @@
 Without Spark. The clocks are fake; the store is a real server.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +67,36 @@ def test_a_lock_that_is_not_renewed_ends_and_its_owner_notices_it(store: ObjectS
     second.release()
 
 
+def test_a_lock_that_is_deleted_and_written_meanwhile_is_in_use(store: ObjectStore, tmp_path: Path) -> None:
+    first, clock = RunLock(store), FakeClock()
+    second = RunLock(store, clock, clock.wait)
+    first.take(make_file(tmp_path, "a"), print)
+
+    def delete_and_take(request: int, _: str, executed: bool) -> None:
+        if request == 2 and not executed:  # after the second run has found the lock, before it reads it
+            first._store.delete([NAME])
+        if request == 3 and not executed:  # after the second run has not found it
+            first._version = first._store.create(NAME, first._encode())
+
+    other = ObjectStore(store.uri)
+    first._store, second._store = other, store
+    hook = RequestHook(store, delete_and_take)
+    clock.on_wait = lambda waits: first._renew() if waits == 1 else None
+    with pytest.raises(FolderError, match=r"is in use by another run, process \d+ on .+; take another folder, or stop"):
+        second.take(make_file(tmp_path, "b"), print)
+    hook.remove()
+    first.release()
+
+
+@pytest.mark.parametrize("content", [b"", b"[1]", b"notes"])
+def test_an_object_of_another_program_is_no_lock(content: bytes, store: ObjectStore, tmp_path: Path) -> None:
+    store.create(NAME, content)
+    message = rf"^{re.escape(store.uri)}/lock: got \d bytes of another program, expected the lock of a run"
+    for use in (lambda: RunLock(store).take(make_file(tmp_path, "a"), print), lambda: check_unused(store)):
+        with pytest.raises(FolderError, match=message):
+            use()
+
+
 def test_a_process_that_has_locked_the_file_of_the_owner_does_not_wait(store: ObjectStore, tmp_path: Path) -> None:
     clock, file = FakeClock(), make_file(tmp_path, "a")
     RunLock(store).take(file, print)
@@ -127,7 +158,7 @@ def test_an_owner_whose_write_had_no_answer_keeps_the_lock(tmp_path: Path) -> No
             raise ConnectionClosedError(endpoint_url="http://store")
 
     hook = RequestHook(store, lose)
-    with pytest.raises(FolderError, match="no answer for 60 s"):
+    with pytest.raises(FolderError, match="no answer for 56 s"):
         lock._renew()
     hook.remove()
     assert executed_writes == ["PutObject"]
