@@ -85,11 +85,11 @@ def outlined(function: Callable[..., Any]) -> Callable[..., Any]:
     return helper(function)
 
 
-def intrinsic(build: Callable[[], Any]) -> Callable[[Any], Any]:
-    """Mark a helper that maps to a machine instruction. `build` returns its numba intrinsic."""
+def intrinsic(build: Callable[..., Any], **options: bool) -> Callable[[Any], Any]:
+    """Mark a helper that maps to a machine instruction. `build`, called with `options`, returns its numba intrinsic."""
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
-        setattr(function, BUILDER, build)
+        setattr(function, BUILDER, functools.partial(build, **options))
         return helper(function)
 
     return mark
@@ -340,8 +340,9 @@ def _describe_code(function: FunctionType) -> bytes:
     outlined = hasattr(function, IS_OUTLINED)
     name = function.__name__
     content = (name, code.co_code, code.co_consts, code.co_names, code.co_varnames, constants, outlined)
-    builder = repr(_comparable_code(getattr(function, BUILDER).__code__)) if hasattr(function, BUILDER) else ""
-    return (builder + repr(content)).encode()
+    builder = getattr(function, BUILDER, None)
+    built = "" if builder is None else repr((_comparable_code(builder.func.__code__), builder.keywords))
+    return (built + repr(content)).encode()
 
 
 def _load_with_llvm(code: bytes, symbol: str) -> int:

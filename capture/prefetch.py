@@ -12,8 +12,8 @@ from typing import Any
 from capture.native import intrinsic
 
 
-def _build() -> Any:
-    """Build the numba intrinsic: LLVM's `prefetch` of a cache line that will be written soon."""
+def _build(*, writes: bool) -> Any:
+    """Build the numba intrinsic: LLVM's `prefetch` of a cache line that will be read, or written, soon."""
     from llvmlite import ir
     from numba import types
     from numba.extending import intrinsic as numba_intrinsic
@@ -26,8 +26,8 @@ def _build() -> Any:
             signature = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
             function = builder.module.declare_intrinsic("llvm.prefetch", [byte], signature)
             builder.call(
-                function, [address, word(1), word(3), word(1)]
-            )  # for writing, into all cache levels, data cache
+                function, [address, word(int(writes)), word(3), word(1)]
+            )  # for writing or reading, into all cache levels, data cache
             return context.get_dummy_value()
 
         return types.void(array, index), generate
@@ -35,6 +35,11 @@ def _build() -> Any:
     return numba_intrinsic(prefetch)
 
 
-@intrinsic(_build)
+@intrinsic(_build, writes=True)
 def prefetch(array: Any, index: int) -> None:
     """Prefetch the cache line of `array[index]` for writing. In plain Python this has no effect."""
+
+
+@intrinsic(_build, writes=False)
+def prefetch_read(array: Any, index: int) -> None:
+    """Prefetch the cache line of `array[index]` for reading, also after its end. In plain Python this has no effect."""

@@ -57,13 +57,19 @@ def macs_from_arrow(column: pa.BinaryArray) -> Vector:
     return Vector(macs.low.view(np.int64), macs.valid)
 
 
+VERSION_OF_SIZE = {4: 4, 16: 6, 6: 0}
+"""The IP version of an address of each size in bytes; 0 for a MAC."""
+
+
 def from_arrow(column: pa.BinaryArray) -> AddressVector:
     """Convert an Arrow column of addresses. MACs have version 0, and their 48 bits in `low`."""
     starts, lengths, data = _spans(column)
+    if len(column) and lengths[0] in VERSION_OF_SIZE and (lengths == lengths[0]).all() and column.null_count == 0:
+        return _from_equal_sizes(data[starts[0] :], len(column), int(lengths[0]))
     high = np.zeros(len(column), np.uint64)
     low = np.zeros(len(column), np.uint64)
     version = np.zeros(len(column), np.int64)
-    for size, ip_version in ((4, 4), (16, 6), (6, 0)):
+    for size, ip_version in VERSION_OF_SIZE.items():
         mask = lengths == size
         version[mask] = ip_version
         if size == 16:
@@ -73,6 +79,21 @@ def from_arrow(column: pa.BinaryArray) -> AddressVector:
             low[mask] = _big_endian(data, starts[mask], size)
     valid = None if column.null_count == 0 else np.asarray(pc.is_valid(column))
     return AddressVector(version, high, low, valid)
+
+
+def _from_equal_sizes(data: npt.NDArray[np.uint8], count: int, size: int) -> AddressVector:
+    """Convert `count` addresses of `size` bytes that follow one another from the beginning of `data`."""
+    values = data[: count * size].reshape(count, size)
+    high = np.zeros(count, np.uint64)
+    if size == 4:
+        low = values.view(">u4")[:, 0].astype(np.uint64)
+    elif size == 16:
+        high, low = (values.view(">u8")[:, half].astype(np.uint64) for half in (0, 1))
+    else:
+        padded = np.zeros((count, 8), np.uint8)
+        padded[:, 2:] = values
+        low = padded.view(">u8")[:, 0].astype(np.uint64)
+    return AddressVector(np.full(count, VERSION_OF_SIZE[size], np.int64), high, low, None)
 
 
 def _spans(column: pa.BinaryArray) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:

@@ -54,6 +54,17 @@ def test_mixed_versions_and_nulls_are_read_from_any_slice() -> None:
                     assert (vector.version[place], number) == (4 if len(value) == 4 else 6, int.from_bytes(value))
 
 
+@pytest.mark.parametrize(("size", "version"), [(4, 4), (16, 6), (6, 0)])
+def test_addresses_of_one_size_are_read_from_any_slice(size: int, version: int) -> None:
+    values = [Random(size + place).randbytes(size) for place in range(20)]
+    column = pa.array(values, pa.binary())
+    for start in range(20):
+        vector = from_arrow(column.slice(start, 7))
+        numbers = [int(high) << 64 | int(low) for high, low in zip(vector.high, vector.low, strict=True)]
+        assert numbers == [int.from_bytes(value) for value in values[start : start + 7]]
+        assert (set(vector.version.tolist()), vector.valid) == ({version}, None)
+
+
 def test_no_address_at_all_is_an_empty_column() -> None:
     for column in (pa.array([], pa.binary()), to_arrow(4, np.array([], np.uint64), np.array([], np.uint64))):
         assert len(from_arrow(column).low) == 0
