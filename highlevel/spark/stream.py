@@ -95,8 +95,8 @@ class StreamRun:
     number of operator partitions, and `slots` the size of each low-level table. `speed` is in seconds of capture per
     wall second, None: as fast as possible. A micro-batch reads at most `max_blocks` blocks of `block_records` records
     of each capture, `max_bytes` bytes of each spool, and 262,144 messages of each partition of a topic. Without
-    `max_blocks` a paced micro-batch reads at most 256 blocks; others read 256 to 2,048 blocks of each capture, so that
-    they have at most a million partials for each task (`highlevel.spark.inputs.admission`). Captures are
+    `max_blocks` a paced micro-batch reads at most 256 blocks. Others read up to 2,048 blocks of each capture, as many
+    as are expected to have at most 128 MiB of partials for each task (`highlevel.spark.inputs.admission`). Captures are
     finite. A spool ends when its node closes it; the run waits for a spool that does not exist yet. A topic does not
     end. Each partition needs memory for the partials of one micro-batch and for its open windows.
     """

@@ -36,6 +36,9 @@ UNREAD = -1
 FIRST_BLOCKS = 256
 """Maximum number of blocks of an input in the first micro-batch."""
 
+FIRST_ROW_BLOCKS = 16
+"""The same if a query needs single rows, because a row can be large: a text of the payload has 1,400 bytes."""
+
 MOST_BLOCKS = 8 * FIRST_BLOCKS
 """Maximum number of blocks of an input in any micro-batch. A micro-batch is repeated if a task fails."""
 
@@ -50,32 +53,33 @@ class BatchGrowth:
     """Chooses the maximum number of blocks of an input in the next micro-batch, from the partials of earlier ones.
 
     Each micro-batch has a constant cost for processes, files and the JVM, so large ones are faster. But its tasks need
-    memory for its partials, and the number of partials of a block is only known afterwards. So the first micro-batch is
-    small. Later ones are larger if they are expected to have at most `max_partials` partials.
+    memory for its partials, and the partials of a block are only known afterwards. So the first micro-batch is small.
+    Later ones have as many blocks as are expected to have at most `max_bytes` of partials, but at least one. If the
+    partials of a block increase, one micro-batch may need more memory, in the ratio of this increase.
     """
 
-    def __init__(self, input_count: int, max_partials: int) -> None:
+    def __init__(self, input_count: int, max_bytes: int, first_blocks: int = FIRST_BLOCKS) -> None:
         """`input_count`: the number of inputs, which may all have the maximum number of blocks."""
         self.input_count = input_count
-        self.max_partials = max_partials
-        self._max_blocks = FIRST_BLOCKS
+        self.max_bytes = max_bytes
+        self._max_blocks = first_blocks
         self._sums = 0, 0
 
-    def next_blocks(self, blocks: int, partials: int) -> int:
-        """Return the maximum number of blocks of an input. `blocks` and `partials` are the sums of the run so far.
+    def next_blocks(self, blocks: int, partial_bytes: int) -> int:
+        """Return the maximum number of blocks of an input. The arguments are the sums of the run so far.
 
         The higher rate counts: that of the run, or that of the micro-batches since the last call.
 
-        >>> growth = BatchGrowth(input_count=2, max_partials=1_000_000)
-        >>> [growth.next_blocks(*sums) for sums in ((0, 0), (512, 100_000), (2_560, 500_000), (5_000, 2_900_000))]
-        [256, 1024, 2048, 508]
+        >>> growth = BatchGrowth(input_count=2, max_bytes=1_000_000)
+        >>> [growth.next_blocks(*sums) for sums in ((0, 0), (512, 100_000), (2_560, 500_000), (5_000, 9_500_000))]
+        [256, 1024, 2048, 135]
         """
-        before_blocks, before_partials = self._sums
+        before_blocks, before_bytes = self._sums
         if blocks > before_blocks:
-            rate = max(partials / blocks, (partials - before_partials) / (blocks - before_blocks))
-            affordable = self.max_partials / (rate * self.input_count) if rate else MOST_BLOCKS
-            self._max_blocks = int(max(FIRST_BLOCKS, min(affordable, GROWTH * self._max_blocks, MOST_BLOCKS)))
-            self._sums = blocks, partials
+            rate = max(partial_bytes / blocks, (partial_bytes - before_bytes) / (blocks - before_blocks))
+            affordable = self.max_bytes / (rate * self.input_count) if rate else MOST_BLOCKS
+            self._max_blocks = int(max(1, min(affordable, GROWTH * self._max_blocks, MOST_BLOCKS)))
+            self._sums = blocks, partial_bytes
         return self._max_blocks
 
 

@@ -142,6 +142,7 @@ def read_block_range(
         input_size=block_range.block_count,
         warnings=() if block_range.damage is None else (describe_damage(input_.path, block_range),),
         damages=() if block_range.damage is None else (damage_of(input_.path, block_range),),
+        partial_bytes=sum(batch.nbytes for batches in partials for batch in batches),
     )
     if measure:
         figures = []
@@ -206,7 +207,8 @@ class TaskOutput:
     None. `position` is the position after the range, and `input_size` the size of the input; they are equal at the end
     of the input. `warnings` are for the user, and `damages` for the quarantine. `sampled_ranges` contains the times of
     the sampled partials of each leaf (`spark.inputs.estimates`). In a measured run, `measured` contains the figures
-    of the leaves, and `seconds` is the time of the task.
+    of the leaves, and `seconds` is the time of the task. `partial_bytes`: the memory of its partials before they are
+    packed, for captures and tables.
     """
 
     input_number: int
@@ -221,6 +223,7 @@ class TaskOutput:
     sampled_ranges: Mapping[int, Ranges] = field(default_factory=dict)
     measured: Sequence[tuple[int, tuple[int, int, float, int]]] = ()
     seconds: float = 0.0
+    partial_bytes: int = 0
 
 
 def pack_output(assignment: InputAssignment, output: TaskOutput) -> pa.RecordBatch:
@@ -240,6 +243,7 @@ def pack_output(assignment: InputAssignment, output: TaskOutput) -> pa.RecordBat
         "damages": [[damage.path, damage.place, damage.reason, damage.link] for damage in output.damages],
         "measured": output.measured,
         "seconds": output.seconds,
+        "bytes": output.partial_bytes,
         "sampled": [[assignment.leaves[reader][0], ranges] for reader, ranges in output.sampled_ranges.items()],
     }
     rows.append((COUNTERS, COUNTERS, 0, output.sequence, BEGINNING, BEGINNING, json.dumps(counts).encode()))

@@ -38,10 +38,10 @@ from capture.lazy_dataclasses import dataclass
 from capture.open import open_mapped
 from capture.topics import Topic, TopicClient
 from highlevel.inline.engine import Input
-from highlevel.metrics import PARTIALS_RECEIVED
 from highlevel.spark.cluster.python_worker import run_task
 from highlevel.spark.inputs.admission import (
     FIRST_BLOCKS,
+    FIRST_ROW_BLOCKS,
     UNREAD,
     BatchGrowth,
     BlockSelector,
@@ -67,9 +67,9 @@ FORMAT = "wiretide_captures"
 MAX_BYTES = 32 << 20
 """Maximum bytes of the segments of one spool in a micro-batch. Their partials need about three times this memory."""
 
-MAX_PARTIALS = 1 << 20
-"""Maximum expected number of partials for each task of a micro-batch. A partial of an address pair has 13 to about 40
-bytes. A micro-batch with FIRST_BLOCKS blocks of each input may have more partials.
+MAX_PARTIAL_BYTES = 128 << 20
+"""Maximum expected bytes of partials for each task of a micro-batch. A partial of an address pair has about 50 bytes
+before it is packed. So FIRST_BLOCKS blocks for two tasks do not exceed this limit, even with a partial for each packet.
 """
 
 PACED_BLOCKS = 64
@@ -167,6 +167,7 @@ class CaptureReader(DataSourceStreamReader):
         """Create a reader. `captures`: the scanned captures, by the number of the input."""
         self.spec = spec
         self.captures = captures
+        self._read_batch = -1  # the micro-batch whose totals `growth` has received
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for pickle, without the indexes. They may be large, and tasks do not need them."""
@@ -213,13 +214,20 @@ class CaptureReader(DataSourceStreamReader):
     @cached_property
     def admission(self) -> BlockSelector:
         """Selects the next blocks of captures, and the next batches of tables."""
-        max_blocks = self.spec.max_blocks or FIRST_BLOCKS
+        if self.spec.max_blocks is None:
+            max_blocks = FIRST_BLOCKS if self.spec.speed is not None else self.growth.next_blocks(0, 0)
+        else:
+            max_blocks = self.spec.max_blocks
         return BlockSelector([self.indexes[number] for number in self.indexes], max_blocks, self.spec.speed)
 
     @cached_property
     def growth(self) -> BatchGrowth:
         """Chooses the sizes of micro-batches."""
-        return BatchGrowth(len(self.indexes), MAX_PARTIALS * self.spec.task_count)
+        assignment = self.spec.assignment
+        readers = {reader for number in self.indexes for reader in assignment.readers(number)}
+        is_reduced = all(assignment.leaf(reader).low.reduced for reader in readers)
+        first_blocks = FIRST_BLOCKS if is_reduced else FIRST_ROW_BLOCKS
+        return BatchGrowth(len(self.indexes), MAX_PARTIAL_BYTES * self.spec.task_count, first_blocks)
 
     @cached_property
     def indexes(self) -> dict[int, Index]:
@@ -253,7 +261,8 @@ class CaptureReader(DataSourceStreamReader):
         """Return the end offsets of the next micro-batch. Inputs that no query reads keep their offsets."""
         keys, now = self._keys(), time.monotonic_ns()
         start = self._add_new_inputs(start)
-        if self.spec.max_blocks is None and self.spec.speed is None and self.indexes:
+        has_blocks = any(start[keys[number]] < len(index.blocks) for number, index in self.indexes.items())
+        if self.spec.max_blocks is None and self.spec.speed is None and has_blocks:
             self.admission.max_blocks = self._choose_max_blocks()
         block_positions = self.admission.select_blocks([start[keys[number]] for number in self.indexes], now)
         spool_positions = [start[keys[number]] for number in self.spools]
@@ -274,10 +283,13 @@ class CaptureReader(DataSourceStreamReader):
     def _choose_max_blocks(self) -> int:
         """Return the maximum number of blocks of each input in the next micro-batch."""
         files = TotalsFiles(self.spec.totals)
-        totals = files.load(files.last_batch_id())
+        batch_id = files.last_batch_id()
+        if batch_id == self._read_batch:  # Spark asks every 50 ms
+            return self.admission.max_blocks
+        totals, self._read_batch = files.load(batch_id), batch_id
         input_ids = [self.spec.assignment.input_ids[number] for number in self.indexes]
         blocks = sum(totals.progress[input_id][0] for input_id in input_ids if input_id in totals.progress)
-        return self.growth.next_blocks(blocks, int(totals.samples.total(PARTIALS_RECEIVED)))
+        return self.growth.next_blocks(blocks, sum(totals.partial_bytes.get(input_id, 0) for input_id in input_ids))
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
         """Return the end offsets of all available data, for Spark's progress reports."""

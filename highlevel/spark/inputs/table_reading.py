@@ -98,9 +98,9 @@ def read_table_range(assignment: InputAssignment, table_range: TableRange) -> It
     newest = dict(table_range.newest)
     batch_count = table_range.end_batch - table_range.first_batch
     batches = itertools.islice(stream.rows(table_range.start), batch_count)
-    row_count = 0
+    row_count = bytes_ = 0
     for number, (_, rows, _) in enumerate(batches, table_range.first_batch):
-        row_count += rows.num_rows
+        row_count, bytes_ = row_count + rows.num_rows, bytes_ + rows.nbytes
         yield make_batch(make_arrivals(assignment, table_range.input_number, number, rows, newest))
     if row_count != table_range.rows:
         raise InputError(
@@ -118,6 +118,7 @@ def read_table_range(assignment: InputAssignment, table_range: TableRange) -> It
         newest_time=None if time == BEGINNING else time,
         position=table_range.end_batch,
         input_size=table_range.batch_count,
+        partial_bytes=bytes_,
     )
     yield pack_output(assignment, output)
 

@@ -42,6 +42,7 @@ class Totals:
     `samples` is that of the last micro-batch's tasks, because each task has separate tables. `offsets` is the checksum
     of the offsets of the micro-batch. `sampled_ranges` contains, for each query, the times at which a node sampled
     packets. `damages` are the newest damages of inputs, at most MAX_DAMAGES (`highlevel.spark.inputs.quarantine`).
+    `partial_bytes`: the bytes of the partials of each capture and table.
     """
 
     samples: Samples = field(default_factory=Samples)
@@ -53,6 +54,7 @@ class Totals:
     sampled_ranges: dict[str, Ranges] = field(default_factory=dict)
     query_ids: dict[str, int] = field(default_factory=dict)
     damages: list[Damage] = field(default_factory=list)
+    partial_bytes: dict[int, int] = field(default_factory=dict)
 
     @property
     def ended_inputs(self) -> frozenset[int]:
@@ -118,6 +120,7 @@ class Totals:
             if counts["newest"] is not None:
                 self.newest_times[input_id] = max(self.newest_times.get(input_id, counts["newest"]), counts["newest"])
             self.progress[input_id] = counts["done"], counts["total"]
+            self.partial_bytes[input_id] = self.partial_bytes.get(input_id, 0) + counts["bytes"]
             for query, ranges in counts["sampled"]:
                 name = assignment.plans[query].name
                 self.sampled_ranges[name] = merge_ranges(
@@ -192,6 +195,7 @@ class TotalsFiles:
             sampled_ranges=sampled_ranges,
             query_ids=stored["queries"],
             damages=[Damage(*damage) for damage in stored.get("damages", [])],  # earlier versions have none
+            partial_bytes={int(number): count for number, count in stored.get("bytes", {}).items()},
         )
 
     def save(self, batch_id: int, totals: Totals) -> None:
@@ -205,6 +209,7 @@ class TotalsFiles:
             "offsets": totals.offsets,
             "sampled": totals.sampled_ranges,
             "queries": totals.query_ids,
+            "bytes": totals.partial_bytes,
             "damages": [
                 [damage.path, damage.place, damage.reason, damage.batch, damage.link] for damage in totals.damages
             ],

@@ -27,8 +27,9 @@ from highlevel.metrics import (
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
+from highlevel.spark.inputs.admission import FIRST_ROW_BLOCKS
 from highlevel.spark.inputs.assignment import InputAssignment
-from highlevel.spark.inputs.source import MAX_PARTIALS, CaptureReader, StreamSpec, index_captures
+from highlevel.spark.inputs.source import MAX_PARTIAL_BYTES, CaptureReader, StreamSpec, index_captures
 from highlevel.spark.run_folder.totals import Totals, TotalsFiles
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.node.node import Node
@@ -177,17 +178,42 @@ def one_table(each: Input, capacity: int) -> int:
     return node.reducers[0].bytes
 
 
-def test_the_planner_reads_the_partials_of_earlier_micro_batches(tmp_path: Path) -> None:
+def test_the_planner_reads_the_bytes_of_earlier_micro_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = write_links(tmp_path, 1)[:1]
     made = StreamSpec(InputAssignment.of(PLANS[:1], inputs), 64, 1, None, None, 1, totals=tmp_path)
     reader = CaptureReader(made, index_captures(made))
-    files, offsets, counts = TotalsFiles(tmp_path), reader.initialOffset(), []
-    for batch_id, partials in enumerate([10, 8 * MAX_PARTIALS, 8 * MAX_PARTIALS]):
-        end = reader.latestOffset(offsets, reader.getDefaultReadLimit())
+    files, offsets, counts, loaded, load = TotalsFiles(tmp_path), reader.initialOffset(), [], [], TotalsFiles.load
+
+    def load_and_count(files: TotalsFiles, batch_id: int) -> Totals:
+        loaded.append(batch_id)
+        return load(files, batch_id)
+
+    monkeypatch.setattr(TotalsFiles, "load", load_and_count)
+    for batch_id, sum_ in enumerate([10, 16 * MAX_PARTIAL_BYTES, 16 * MAX_PARTIAL_BYTES, 0]):
+        for _ in range(3):
+            end = reader.latestOffset(offsets, reader.getDefaultReadLimit())
         (start_position,), (position,) = offsets.values(), end.values()
         counts.append(position - max(start_position, 0))
-        samples = Samples()
-        samples.add(PARTIALS_RECEIVED, partials, PLANS[0].name)
-        files.save(batch_id, Totals(samples, progress={0: (position, 1_800)}))
+        files.save(batch_id, Totals(progress={0: (position, 1_800)}, partial_bytes={0: sum_}))
         offsets = end
-    assert counts == [256, 1024, 256]
+    assert counts == [256, 1024, 64, 84]
+    assert loaded == [0, 1, 2]
+
+
+def test_the_first_micro_batch_is_smaller_if_a_query_needs_rows(tmp_path: Path) -> None:
+    inputs = write_links(tmp_path, 1)[:1]
+    rows = compile_query(f"SELECT ts, len FROM {inputs[0].link}", "rows")
+    made = StreamSpec(InputAssignment.of([rows], inputs), 64, 1, None, None, 1, totals=tmp_path)
+    reader = CaptureReader(made, index_captures(made))
+    assert [*reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit()).values()] == [FIRST_ROW_BLOCKS]
+
+
+def test_a_task_counts_the_bytes_of_its_partials(tmp_path: Path) -> None:
+    inputs = write_links(tmp_path, 1)[:1]
+    made = StreamSpec(InputAssignment.of([ALL], inputs, 2), 64, 100, 6, None, 2)
+    before = 0, 0
+    for _, after in steps(made, tmp_path / "state", Random(0)):
+        partials, bytes_ = sums = after.samples.total(PARTIALS_RECEIVED), after.partial_bytes[0]
+        assert 20 * (partials - before[0]) <= bytes_ - before[1] <= 100 * (partials - before[0])
+        before = sums
+    assert before[1] > 0

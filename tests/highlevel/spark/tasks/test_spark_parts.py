@@ -62,22 +62,22 @@ def test_the_input_that_lags_behind_goes_on_first() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_micro_batch_grows_only_if_the_expected_partials_are_few(seed: int) -> None:
+def test_a_micro_batch_grows_only_if_the_expected_bytes_are_few(seed: int) -> None:
     random = Random(seed)
     inputs, most = random.choice([1, 3]), random.choice([1_000, 1_000_000])
     growth = BatchGrowth(inputs, most)
-    blocks = partials = 0
+    blocks = bytes_ = 0
     sizes = [growth.next_blocks(0, 0)]
     assert sizes == [FIRST_BLOCKS]
     for _ in range(30):
         rate = random.choice([0, 0.1, 3, 50, 400])
         read = random.randint(1, inputs * sizes[-1])
-        blocks, partials = blocks + read, partials + int(rate * read)
-        sizes.append(growth.next_blocks(blocks, partials))
-        assert FIRST_BLOCKS <= sizes[-1] <= min(GROWTH * sizes[-2], MOST_BLOCKS)
-        expected = max(int(rate * read) / read, partials / blocks) * inputs * sizes[-1]
-        assert sizes[-1] == FIRST_BLOCKS or expected <= most
-        assert growth.next_blocks(blocks, partials) == sizes[-1], "no block was read since"
+        blocks, bytes_ = blocks + read, bytes_ + int(rate * read)
+        sizes.append(growth.next_blocks(blocks, bytes_))
+        assert 1 <= sizes[-1] <= min(GROWTH * sizes[-2], MOST_BLOCKS)
+        expected = max(int(rate * read) / read, bytes_ / blocks) * inputs * sizes[-1]
+        assert sizes[-1] == 1 or expected <= most
+        assert growth.next_blocks(blocks, bytes_) == sizes[-1], "no block was read since"
     assert max(sizes) > FIRST_BLOCKS or most == 1_000
 
 
