@@ -32,6 +32,7 @@ from highlevel.groups.ids import NOBODY
 from highlevel.groups.keys import Keys
 from highlevel.inline.engine import Input
 from highlevel.plan.answer_nodes import Sort
+from highlevel.plan.automaton_nodes import AcceptedRuns
 from highlevel.plan.nodes import Apply, Filter, Leaf
 from highlevel.plan.pattern_nodes import Matches
 from highlevel.plan.plan import Plan, leaves_of
@@ -54,7 +55,7 @@ class Evidence:
 
         Raises InputError for a wrong path, and for a query whose rows do not come from single packets.
         """
-        _check_plan(plans[0])
+        _check_plan(plans[0].with_final_rows())
         if path.suffix.lower() not in SUFFIXES:
             raise InputError(f"--packets-to {path}: expected a name with {' or '.join(SUFFIXES)}")
         for source in inputs:
@@ -146,7 +147,7 @@ def _check_plan(plan: Plan) -> None:
         if leaf.low.kind not in ("packets", "frames"):
             raise InputError(f"--packets-to: got a query over {leaf.low.kind}, expected packets or frames")
     for node in plan.nodes:
-        if not isinstance(node, Leaf | Apply | Filter | Matches | Sort) or (
+        if not isinstance(node, Leaf | Apply | Filter | Matches | AcceptedRuns | Sort) or (
             isinstance(node, Leaf) and node.low.reduced
         ):
             raise InputError(f"--packets-to: got a query with groups or aggregates, expected {EXPECTED}")

@@ -409,13 +409,12 @@ def extend(automata: Automata, store: Store, machine: Machine, node, count, entr
 
 
 @helper
-def begin_run(automata: Automata, store: Store, machine: Machine, entry):  # type: ignore[no-untyped-def]
-    """Append the runs that begin with the row of an entry to the list. Return 0 without room."""
-    state, nodes, row = store.state, store.nodes, entry_at(automata, entry)
-    head, tail, count = state[LIST_HEAD], state[LIST_TAIL], state[LIST_COUNT]
+def make_first_node(automata: Automata, store: Store, entry):  # type: ignore[no-untyped-def]
+    """Return the node of a run before the row of an entry, which begins the run; or NO_ROOM."""
+    nodes, row = store.nodes, entry_at(automata, entry)
     node = take_node(automata, store)
     if node == NO_ROOM:
-        return 0
+        return NO_ROOM
     at = node_at(automata, node)
     nodes[at + START] = store.entries[row + TIME]
     nodes[at + START_SEQUENCE] = store.entries[row + SEQUENCE]
@@ -425,6 +424,17 @@ def begin_run(automata: Automata, store: Store, machine: Machine, entry):  # typ
         nodes[at + NODE_WORDS + field] = automata.initial[field]
     for field in range(automata.float_fields):
         store.float_nodes[node * automata.float_fields + field] = automata.float_initial[field]
+    return node
+
+
+@helper
+def begin_run(automata: Automata, store: Store, machine: Machine, entry):  # type: ignore[no-untyped-def]
+    """Append the runs that begin with the row of an entry to the list. Return 0 without room."""
+    state = store.state
+    head, tail, count = state[LIST_HEAD], state[LIST_TAIL], state[LIST_COUNT]
+    node = make_first_node(automata, store, entry)
+    if node == NO_ROOM:
+        return 0
     begin_list(store)
     append_node(automata, store, node)
     has_room = close_group(automata, store, machine, node, entry)

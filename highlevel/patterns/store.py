@@ -13,6 +13,7 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.patterns import (
     arc_kernels,
     deadline_kernels,
+    derivation_kernels,
     forget_kernels,
     gap_kernels,
     match_kernels,
@@ -325,6 +326,32 @@ class PartialMatches:
             fields[:-1].reshape(count, automata.fields), floats[:-1].reshape(count, automata.float_fields)
         )
         return states[:-1], registers
+
+    def trace_runs(self, rows: Rows, requests: Words) -> Iterator[tuple[Results, Words]]:
+        """Yield the results of requests, and places of their rows (`derivation_kernels.trace_runs`).
+
+        `requests` has a row for each request, ordered by its number. A place has the number of its result among those
+        that are yielded with it. This instance must have no other rows, and share no runs.
+        """
+        begin, end, room = 0, len(requests), MIN_ROOM
+        first, words = self.compiled.first_deadlines, np.ascontiguousarray(requests).reshape(-1)
+        places = np.zeros((room, derivation_kernels.PLACE_WORDS), np.int64)
+        while begin < end:
+            store, machine = self._store(), self.compiled.machine
+            marks = np.zeros(len(self._nodes) + 1, np.int64)
+            seen = np.zeros(len(self.compiled.states), np.int64)
+            progress = np.zeros(derivation_kernels.PROGRESS_WORDS, np.int64)
+            begin = derivation_kernels.trace_runs(
+                self._automata, machine, store, rows, first, words, begin, end, marks, seen, progress,
+                places.reshape(-1), room,
+            )  # fmt: skip
+            if self.state[RESULT_COUNT]:
+                yield self._take_results(), places[: progress[derivation_kernels.COUNT]].copy()
+            elif begin < end and progress[derivation_kernels.IS_FULL]:
+                room *= 2
+                places = np.zeros((room, derivation_kernels.PLACE_WORDS), np.int64)
+            elif begin < end:
+                self._grow()
 
     def pass_deadlines(self, partitions: int, low: int, high: int) -> Iterator[Results]:
         """Yield the results of deadlines in `(low, high]`, if no row below `high` is missing.

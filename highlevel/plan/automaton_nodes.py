@@ -1,6 +1,7 @@
-"""Nodes of CREATE AUTOMATON: the results of an automaton over rows, and their changes.
+"""Nodes of CREATE AUTOMATON: the results of an automaton over rows, their changes, and their rows.
 
     rows ──► partitions ──► runs of an automaton, all of them ──► a result for each run that ends in a final state
+                                                              └─► the rows of these runs
 
 The row of a result has the columns `keys` of its partition, the times of its first and last row, and the fields of the
 register. The time of the last row is the deadline if the run ends with one. If rows have lifetimes, a result also has
@@ -21,6 +22,9 @@ from lowlevel.watch.watched_file import WatchedFile, Watchlist
 MATCH_UNTIL = "match_until"
 """Column of a result: the end of its lifetime, NULL if there is none."""
 
+RUN_STATE = "state of the run"
+"""Column of a row of a run: the state after the row."""
+
 
 @dataclass(frozen=True)
 class AcceptedRuns(Node):
@@ -37,6 +41,11 @@ class AcceptedRuns(Node):
     until: str | None = None
     number: str | None = None
     rules: WatchedFile | Watchlist | None = None
+
+    @property
+    def matched(self) -> tuple[str, ...]:
+        """The columns of the input that runs read. Their hash orders rows with equal times. Empty for all columns."""
+        return ()
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -69,3 +78,27 @@ class ChangingAcceptedRuns(AcceptedRuns):
     def columns(self) -> tuple[Column, ...]:
         """The columns of AcceptedRuns, `weight` and `final`."""
         return (*super().columns, *CHANGE_COLUMNS)
+
+
+@dataclass(frozen=True)
+class RowsOfRuns(AcceptedRuns):
+    """The rows of the accepted runs: of each result the rows that change the run, its first row, and its last row.
+
+    A row changes a run if the arc leads to another state, or changes the register. If a result has several derivations,
+    its rows are those of all of them. A row is returned once for each state after it. `shown` are the columns of the
+    input that are returned, `read` those that runs read. There is no file with arcs.
+    """
+
+    shown: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+
+    @property
+    def matched(self) -> tuple[str, ...]:
+        """The columns that runs read, so runs are those of AcceptedRuns over these columns."""
+        return self.read
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of AcceptedRuns, the state after the row, and the columns `shown`."""
+        by_name = {column.name: column for column in self.input.columns}
+        return (*super().columns, Column(RUN_STATE, Type.TEXT), *(by_name[name] for name in self.shown))

@@ -11,7 +11,7 @@ from highlevel.patterns.arc_table import ArcRule
 from highlevel.patterns.automaton import Arc
 from highlevel.patterns.compilation import AutomatonCompiler, keeps_run
 from highlevel.patterns.row_words import ValueNumbers
-from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
+from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns, RowsOfRuns
 from highlevel.plan.link_watermarks import link_of_arcs, link_of_partitions
 from lowlevel.expressions.tree import Literal
 from lowlevel.expressions.types import Type
@@ -75,7 +75,11 @@ def automaton_lines(node: AcceptedRuns) -> Iterator[str]:
     yield line("final", ", ".join(automaton.finals))
     if automaton.window is not None:
         yield line("within", f"{length_text(automaton.window)} after the first row of the run")
-    yield line("state", "rows that wait, and the runs that a later row can extend")
+    if isinstance(node, RowsOfRuns):
+        yield line("returns", "the rows that change a run, and its first and last row, with the result")
+        yield line("state", "rows that wait, the runs that a later row can extend, and the rows since these runs began")
+    else:
+        yield line("state", "rows that wait, and the runs that a later row can extend")
     if (link := link_of_partitions(node)) is not None:
         yield line("links", f"rows wait for the watermark of their {link} only")
     elif (link := link_of_arcs(node)) is not None:

@@ -1,6 +1,7 @@
 """AUTOMATON after a table in FROM: the accepted runs of an automaton, as a table.
 
-    FROM packets AUTOMATON (…)     Leaf of rows ► Apply ► AcceptedRuns ► Apply
+    FROM packets AUTOMATON (…)                      Leaf of rows ► Apply ► AcceptedRuns ► Apply
+    FROM packets AUTOMATON (… ALL ROWS PER MATCH …) Leaf of rows ► Apply ► RowsOfRuns ► Apply
 
 The arcs of the clause and those of ARCS FROM are bound by `queries.plans.arcs`.
 """
@@ -14,9 +15,10 @@ from dataclasses import replace
 from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
+from highlevel.patterns.arc_table import ArcRule
 from highlevel.patterns.automaton import Automaton, Field, PatternError
 from highlevel.patterns.compilation import compile_automaton
-from highlevel.plan.automaton_nodes import MATCH_UNTIL, AcceptedRuns
+from highlevel.plan.automaton_nodes import MATCH_UNTIL, RUN_STATE, AcceptedRuns, RowsOfRuns
 from highlevel.plan.nodes import Apply, Filter, TimeOutput
 from highlevel.plan.pattern_nodes import MATCH_END, MATCH_START
 from highlevel.speculation.consistency import WEIGHT
@@ -47,13 +49,16 @@ TIMES = (MATCH_START, MATCH_END, MATCH_UNTIL)
 RESERVED = (*CONTROL, WEIGHT)
 """Names of columns of changes with lifetimes."""
 
+STATE = "state"
+"""Column of a row of a run: the state after it. If another column has this name, the column is `run_state`."""
+
 ROW = "row."
 """Beginning of the names of columns of rows with a reserved name. No column of a query has such a name."""
 
 
 @dataclass(frozen=True)
 class AutomatonRelation:
-    """The accepted runs of an automaton over the rows of `inner`."""
+    """The accepted runs of an automaton over the rows of `inner`, or with `has_all_rows` the rows of these runs."""
 
     inner: Relation
     order: str
@@ -63,6 +68,7 @@ class AutomatonRelation:
     number: str | None
     rules: str | None
     """The absolute path of a file with arcs."""
+    has_all_rows: bool
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -71,9 +77,32 @@ class AutomatonRelation:
 
     @property
     def visible_names(self) -> tuple[str, ...]:
-        """The partition columns, the times, and the fields of the register."""
+        """The partition columns, the times, and the fields of the register.
+
+        With all rows also the time of the row, after the partition columns, and at the end the state after the row and
+        the other columns.
+        """
         until = () if self.until is None else (MATCH_UNTIL,)
-        return (*self.keys, MATCH_START, MATCH_END, *until, *(field.name for field in self.automaton.register))
+        of_run = (MATCH_START, MATCH_END, *until, *(field.name for field in self.automaton.register))
+        if not self.has_all_rows:
+            return (*self.keys, *of_run)
+        return tuple(dict.fromkeys((*self.keys, self.order, *of_run, self._state, *self._shown)))
+
+    @property
+    def _shown(self) -> tuple[str, ...]:
+        """The columns of the rows that ALL ROWS PER MATCH returns, without those of PARTITION BY."""
+        if not self.has_all_rows:
+            return ()
+        return tuple(name for name in self.inner.visible_names if name.lower() not in TIMES and name not in self.keys)
+
+    @property
+    def _state(self) -> str:
+        """The name of the column with the state after a row."""
+        taken = {name.lower() for name in (*self.inner.visible_names, *(each.name for each in self.automaton.register))}
+        name = STATE
+        while name in taken:
+            name = f"run_{name}"
+        return name
 
     def column(self, name: str) -> Column | None:
         """Return a column of a result."""
@@ -84,17 +113,25 @@ class AutomatonRelation:
         until = [] if self.until is None else [Column(MATCH_UNTIL, Type.TIME, nullable=True)]
         columns = [Column(MATCH_START, Type.TIME), Column(MATCH_END, Type.TIME), *until]
         columns += [field.column for field in self.automaton.register]
-        return next((column for column in columns if column.name.lower() == lower), None)
+        columns += [Column(self._state, Type.TEXT)] if self.has_all_rows else []
+        found = next((column for column in columns if column.name.lower() == lower), None)
+        return self.inner.column(name) if found is None and self.has_all_rows else found
 
     def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return the results. Conditions on partition columns select rows."""
         below = [each for each in where if names_in([each]) <= set(self.keys)]
         above = [each for each in where if each not in below]
-        fields = {field.name for field in self.automaton.register}
-        read = names_in(expression for arc in self.automaton.arcs for expression in arc.expressions) - fields
-        extra = {name for name in (self.until, self.number) if name is not None}
-        extra |= set() if self.rules is None else set(self.inner.visible_names)
-        used = {*read, *self.keys, self.order, *extra}
+        frozen = self.has_all_rows and self.rules is not None
+        automaton = self._with_rules() if frozen else self.automaton
+        fields = {field.name for field in automaton.register}
+        matched = names_in(expression for arc in automaton.arcs for expression in arc.expressions) - fields
+        matched |= {name for name in (*self.keys, self.order, self.until, self.number) if name is not None}
+        matched |= set() if self.rules is None else set(self.inner.visible_names)
+        of_run = {MATCH_START, MATCH_END, MATCH_UNTIL, self._state, *fields}
+        others = {*needed, *names_in(above)} - of_run - {*self.keys, self.order}
+        shown = tuple(dict.fromkeys((self.order, *sorted(others)))) if self.has_all_rows else ()
+        shown = tuple(name for name in shown if name not in self.keys)
+        used = {*matched, *shown}
         placed = self.inner.make_node(used, self.order, below)
         computed = self.inner.computed if isinstance(self.inner, LinkRelation) else {}
         names = {name: f"{ROW}{name}" if name.lower() in RESERVED else name for name in used}
@@ -104,22 +141,32 @@ class AutomatonRelation:
             assert column is not None, name
             outputs.append(Output(names[name], replace(column, name=placed.names[name])))
         rows = Apply(placed.node, tuple(outputs), (TimeOutput(names[self.order], placed.names[self.order]),))
-        arcs = tuple(with_names(arc, names) for arc in self.automaton.arcs)
-        automaton = replace(self.automaton, arcs=arcs)
-        runs = AcceptedRuns(
-            rows,
-            automaton,
-            tuple(names[key] for key in self.keys),
-            None if self.until is None else names[self.until],
-            None if self.number is None else names[self.number],
-            None if self.rules is None else WatchedFile(self.rules, arc_statements(automaton, self.inner)),
-        )
+        arcs = tuple(with_names(arc, names) for arc in automaton.arcs)
+        automaton = replace(automaton, arcs=arcs)
+        file = None if self.rules is None or frozen else WatchedFile(self.rules, arc_statements(automaton, self.inner))
+        keys = tuple(names[key] for key in self.keys)
+        until, number = (None if name is None else names[name] for name in (self.until, self.number))
+        common = rows, automaton, keys, until, number, file
+        runs = AcceptedRuns(*common)
+        if self.has_all_rows:
+            read = tuple(names[name] for name in sorted(matched))
+            runs = RowsOfRuns(*common, tuple(names[name] for name in shown), read)
         by_name = {column.name: column for column in runs.columns}
-        shown = [Output(name, by_name[names.get(name, name)]) for name in self.visible_names]
-        node = Apply(runs, tuple(shown), (TimeOutput(MATCH_END, MATCH_END),))
+        names[self._state] = RUN_STATE
+        visible = dict.fromkeys((*self.visible_names, *shown))
+        returned = [name for name in visible if names.get(name, name) in by_name]
+        outputs = [Output(name, by_name[names.get(name, name)]) for name in returned]
+        node = Apply(runs, tuple(outputs), (TimeOutput(MATCH_END, MATCH_END),))
         condition = conjunction(above)
         named = node if condition is None else Filter(node, condition)
-        return RelationNode(named, {name: name for name in self.visible_names})
+        return RelationNode(named, {name: name for name in returned})
+
+    def _with_rules(self) -> Automaton:
+        """Return the automaton with the arcs that its file has now."""
+        assert self.rules is not None
+        read = read_watchlist(WatchedFile(self.rules, arc_statements(self.automaton, self.inner))).rules
+        arcs = (rule.timed_arc for rule in read if isinstance(rule, ArcRule))
+        return replace(self.automaton, arcs=(*self.automaton.arcs, *arcs))
 
 
 def arc_statements(automaton: Automaton, rows: Relation) -> ArcStatements:
@@ -193,7 +240,8 @@ class _AutomatonBinder:
         if clause.rules is None:
             self._check_deadlines(automaton, order)
         rules = None if clause.rules is None else self._rules(clause.rules, automaton)
-        return AutomatonRelation(self._inner, order, keys, automaton, until, number, rules)
+        all_rows = clause.has_all_rows
+        return AutomatonRelation(self._inner, order, keys, automaton, until, number, rules, all_rows)
 
     def _contradiction(self, error: PatternError, word: tree.Word) -> QueryError:
         problem, _, expected = str(error).partition(", expected ")

@@ -29,7 +29,7 @@ from dataclasses import replace
 from highlevel.aggregation import LINK, Aggregation, Output
 from highlevel.joins.spec import JoinKind, WatermarkForm
 from highlevel.plan.answer_nodes import Fill, Over, Running, Sort
-from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
+from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns, RowsOfRuns
 from highlevel.plan.change_nodes import (
     ChangingJoin,
     ChangingRepeat,
@@ -145,7 +145,7 @@ class PlanChanges:
             return node.with_inputs(inputs)
         if isinstance(node, Snapshots):
             return self._snapshots(with_remember(node, self._consistency.remember), inputs[0])
-        if isinstance(node, AcceptedRuns):
+        if isinstance(node, AcceptedRuns) and not isinstance(node, RowsOfRuns):
             return self._accepted_runs(node, inputs[0])
         if isinstance(node, OverlapJoin):
             return self._overlaps(with_remember(node, self._consistency.remember), inputs)
@@ -349,6 +349,9 @@ class PlanChanges:
                 raise self._error("groups of the whole input over provisional results", expected)
             case Windowed(aggregation=aggregation) | TimeGroups(aggregation=aggregation):
                 self._check_aggregates(aggregation)
+            case RowsOfRuns() if any(arc.deadline is not None for arc in node.automaton.arcs):
+                expected = "no EMIT CHANGES: whether a later row precedes the time of AT is not known"
+                raise self._error("ALL ROWS PER MATCH and AT of an automaton", expected)
             case Sort() if not node.window_columns:
                 raise self._error("LIMIT over all windows", "LIMIT of each window: in the query with the groups")
             case Over() | Fill() | Running() | Sort() | Distinct():

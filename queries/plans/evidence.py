@@ -6,11 +6,13 @@
     MATCH_RECOGNIZE (… ALL ROWS PER MATCH …) WHERE port > 1024
 
 The columns that identify a packet are added to each select list. ONE ROW PER MATCH becomes ALL ROWS PER MATCH, with
-FINAL measures, so that a condition on measures is true for all rows of a match or for none.
+FINAL measures, so that a condition on measures is true for all rows of a match or for none. The fields of the register
+of an automaton always are those of the result. Queries of WITH become sub-queries. Changes become final rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from queries.text import tree
@@ -27,7 +29,11 @@ IDENTITY = (
 PREFIX = "packet "
 """Prefix of the names of these columns in sub-queries."""
 
-EXPECTED = "rows of packets with WHERE, of sub-queries with such rows, or of MATCH_RECOGNIZE over them"
+EXPECTED = (
+    "rows of packets with WHERE, of sub-queries with such rows, or of MATCH_RECOGNIZE or AUTOMATON over them; for "
+    "another answer, select its packets by hosts and times in a second query: SELECT ts FROM packets "
+    "WHERE srcIP = '10.0.0.1' AND ts >= TIMESTAMP '2024-05-01T10:00:00Z' AND ts < TIMESTAMP '2024-05-01T10:05:00Z'"
+)
 
 
 CLAUSES: dict[type, str] = {
@@ -37,9 +43,12 @@ CLAUSES: dict[type, str] = {
     tree.DistinctOn: "DISTINCT ON",
     tree.MergeRecords: "MERGE WITHIN",
     tree.ChangeLog: "CHANGES BY",
-    tree.AutomatonTable: "AUTOMATON",
 }
 """Words for tables in FROM that are refused, by class."""
+
+
+Named = Mapping[str, tree.Query]
+"""The queries of WITH by their names in lower case. They read no other queries by name."""
 
 
 def packets_of(query: tree.Query) -> tree.Query:
@@ -47,9 +56,36 @@ def packets_of(query: tree.Query) -> tree.Query:
 
     Raises QueryError for a query whose rows do not come from single packets.
     """
-    table, names = _traced(query)
+    table, names = _traced(_with_subqueries(query, {}))
     select = tuple(_item(name, names[name], name) for name in IDENTITY)
-    return replace(table, select=select, order=None)
+    clause = table.consistency
+    final = None if clause is None else replace(clause, emit=None)
+    return replace(table, select=select, order=None, consistency=final)
+
+
+def _with_subqueries(query: tree.Query, named: Named) -> tree.Query:
+    """Return a query without WITH: the queries of WITH and `named` are sub-queries of FROM."""
+    known = dict(named)
+    for word, defined in query.queries:
+        known[word.text.lower()] = _with_subqueries(defined, known)
+    tables = []
+    for item in query.tables:
+        table = _with_subqueries_in(item.table, known)
+        is_named = isinstance(item.table, tree.Stream) and table is not item.table
+        alias = item.table.word if is_named and item.alias is None else item.alias  # type: ignore[union-attr]
+        tables.append(replace(item, table=table, alias=alias))
+    return replace(query, queries=(), tables=tuple(tables))
+
+
+def _with_subqueries_in(table: tree.Table, named: Named) -> tree.Table:
+    match table:
+        case tree.Stream(word, None) if word.text.lower() in named:
+            return tree.Subquery(named[word.text.lower()])
+        case tree.Subquery(query):
+            return replace(table, query=_with_subqueries(query, named))
+        case tree.MatchRecognize(inner) | tree.AutomatonTable(inner):
+            return replace(table, table=_with_subqueries_in(inner, named))
+    return table
 
 
 def _item(name: str, source: str, alias: str) -> SelectItem:
@@ -57,32 +93,40 @@ def _item(name: str, source: str, alias: str) -> SelectItem:
     return SelectItem(Name(Word(source, start, quoted=source != name)), Word(alias, start, quoted=True))
 
 
-def _traced(query: tree.Query) -> tuple[tree.Query, dict[str, str]]:
-    """Return a query whose tables have the columns of IDENTITY, and the names of these columns."""
+def _traced(query: tree.Query, *, in_pattern: bool = False) -> tuple[tree.Query, dict[str, str]]:
+    """Return a query whose tables have the columns of IDENTITY, and the names of these columns.
+
+    `in_pattern`: a pattern or an automaton reads the rows.
+    """
     _check(query)
     (item,) = query.tables
-    table, names = _traced_table(query.sql, item.table)
+    table, names = _traced_table(query.sql, item.table, in_pattern=in_pattern)
     return replace(query, tables=(replace(item, table=table),)), names
 
 
-def _traced_table(sql: str, table: tree.Table) -> tuple[tree.Table, dict[str, str]]:
+def _traced_table(sql: str, table: tree.Table, *, in_pattern: bool) -> tuple[tree.Table, dict[str, str]]:
     """Return a table that has the columns of IDENTITY, and their names in it."""
     match table:
         case tree.Stream() | tree.Union() if tree.streams_of(table) is not None:
             return table, {name: name for name in IDENTITY}
         case tree.Subquery(query):
-            inner, names = _traced(query)
+            inner, names = _traced(query, in_pattern=in_pattern)
             if query.selects_all:
                 return replace(table, query=inner), names
             added = tuple(_item(name, names[name], PREFIX + name) for name in IDENTITY)
             inner = replace(inner, select=(*query.select, *added))
             return replace(table, query=inner), {name: PREFIX + name for name in IDENTITY}
+        case tree.MatchRecognize() | tree.AutomatonTable() if in_pattern:
+            raise _refused(sql, tree.first_word(table), "a pattern over the matches of another pattern")
         case tree.MatchRecognize():
-            rows, names = _traced_table(sql, table.table)
+            rows, names = _traced_table(sql, table.table, in_pattern=True)
             is_one = table.rows is tree.RowsPerMatch.ONE
             pattern = _without_exclusions(table.pattern) if is_one else table.pattern
             kind = tree.RowsPerMatch.WITHOUT_EMPTY
             return replace(table, table=rows, rows=kind, pattern=pattern, has_final_measures=is_one), names
+        case tree.AutomatonTable():
+            rows, names = _traced_table(sql, table.table, in_pattern=True)
+            return replace(table, table=rows, has_all_rows=True), names
     raise _refused(sql, tree.first_word(table), f"{CLAUSES.get(type(table), 'a table that changes')} in FROM")
 
 
@@ -102,7 +146,6 @@ def _check(query: tree.Query) -> None:
     windows = [query.window, query.call, *(item.window for item in query.tables)]
     clauses: dict[str, object] = {
         "JOIN": len(query.tables) > 1,
-        "WITH": query.queries,
         "a window": any(window is not None for window in windows),
         "GROUP BY": query.group_by or query.grouping_sets,
         "HAVING": query.having,
@@ -110,7 +153,6 @@ def _check(query: tree.Query) -> None:
         "SUPERGROUP": query.supergroups,
         "CLOSING WHEN": query.closing,
         "FILL": query.fill,
-        "EMIT CHANGES and CONSISTENCY": query.consistency,
         "LIMIT and OFFSET": query.order is not None and (query.order.limit is not None or query.order.offset),
     }
     for name, value in clauses.items():

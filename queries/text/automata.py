@@ -3,6 +3,7 @@
 AUTOMATON (
 [PARTITION BY columns] ORDER BY time [LIFETIME TO column] [NUMBERED BY column]
 [REGISTER name TYPE [DEFAULT constant], …]
+[ONE ROW PER MATCH | ALL ROWS PER MATCH]
 START state FINAL state, …
 [SILENT] ARC state TO state [WHEN condition] [SET name = value, …] [FROM time] [TO time] | …
 ARC state TO state AT time | …
@@ -22,7 +23,8 @@ from queries.text.row_patterns import RowPatternParser
 from queries.text.tree import AutomatonArc, AutomatonTable, Expression, RegisterField, Table, Word
 
 CLAUSES_OF_AUTOMATON = (
-    "PARTITION BY, ORDER BY, LIFETIME TO, NUMBERED BY, REGISTER, START, FINAL, ARC or SILENT ARC, ARCS FROM, WITHIN"
+    "PARTITION BY, ORDER BY, LIFETIME TO, NUMBERED BY, REGISTER, ONE ROW PER MATCH or ALL ROWS PER MATCH, START, "
+    "FINAL, ARC or SILENT ARC, ARCS FROM, WITHIN"
 )
 
 
@@ -46,6 +48,9 @@ class AutomatonParser(RowPatternParser):
         until = self._column("the column with the end of a row") if self._starts("LIFETIME", "TO") else None
         number = self._column("the column with the number of a row") if self._starts("NUMBERED", "BY") else None
         register = self._register() if self._accept("REGISTER") else ()
+        has_all_rows = self._starts("ALL", "ROWS", "PER", "MATCH")
+        if not has_all_rows:
+            self._starts("ONE", "ROW", "PER", "MATCH")
         self._clause = "START"
         if not self._accept("START"):
             raise self._unexpected(f"START and a state; the clauses are {CLAUSES_OF_AUTOMATON}")
@@ -68,7 +73,19 @@ class AutomatonParser(RowPatternParser):
         self._clause = "FROM"
         fields, states = tuple(register), tuple(finals)
         return AutomatonTable(
-            table, keyword, partition, order, until, number, fields, start, states, tuple(arcs), rules, within
+            table,
+            keyword,
+            partition,
+            order,
+            until,
+            number,
+            fields,
+            start,
+            states,
+            tuple(arcs),
+            rules,
+            within,
+            has_all_rows,
         )
 
     def _check_begins_arc(self) -> None:

@@ -571,7 +571,7 @@ class AutomatonTable:
     """`table AUTOMATON (…)`: the accepted runs of an automaton. `within` is the length of a run in ns, or None.
 
     `until`: the column with the end of a row's lifetime. `number`: the column with the number of a row. `rules`: the
-    path of a file with arcs.
+    path of a file with arcs. `has_all_rows`: ALL ROWS PER MATCH.
     """
 
     table: Table
@@ -586,6 +586,7 @@ class AutomatonTable:
     arcs: tuple[AutomatonArc, ...]
     rules: Word | None
     within: int | None
+    has_all_rows: bool = False
 
 
 Table = (

@@ -33,7 +33,7 @@ Written = tuple[int, int, int, bytes]
 
 def evidence(path: Path, sql: str, *inputs: Path, layer: str = "outer") -> list[Written]:
     """Answer a query and return the packets that are written."""
-    plans, bound = request.bind_all({"query": sql}, layer, None, inputs, None, False, with_packets=True)
+    plans, bound = request.bind_all(request.texts_of([sql], None), layer, None, inputs, None, False, with_packets=True)
     found = Evidence(path, plans, bound, layer)
     with found.answer(None, 1, None) as answer:
         list(answer.batches)
@@ -150,6 +150,82 @@ def test_the_packets_of_matches_are_those_of_all_their_rows(seed: int, tmp_path:
     assert len(of_match) > 5
 
 
+AUTOMATON = """(PARTITION BY srcIP ORDER BY ts REGISTER first INT, n INT DEFAULT 0
+    START idle FINAL closed
+    ARC idle TO open SET first = srcPort
+    ARC open TO open WHEN srcPort <> first {change}
+    ARC open TO closed WHEN srcPort = first)"""
+
+FORMS = {
+    "in FROM": "SELECT n FROM packets AUTOMATON {automaton} WHERE {where}",
+    "statement": "CREATE AUTOMATON pairs ON packets {automaton}; SELECT n FROM pairs WHERE pairs.{where}",
+    "with": "WITH p AS (SELECT * FROM packets), q AS (SELECT n, ts FROM p AUTOMATON {automaton}) "
+    "SELECT n FROM q AS r WHERE r.{where}",
+    "changes": "SELECT n FROM (SELECT ts, srcIP, srcPort FROM packets) AUTOMATON {automaton} WHERE {where} "
+    "WITH CONSISTENCY (WAIT 0, REMEMBER 1 hour) EMIT CHANGES",
+    "all rows": "SELECT n FROM (SELECT * FROM packets AUTOMATON {all_rows}) WHERE {where}",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("is_ignoring", [False, True])
+def test_the_packets_of_an_automaton_are_those_that_change_its_runs(
+    form: str, is_ignoring: bool, tmp_path: Path
+) -> None:
+    draw = random.Random(f"{form} {is_ignoring}")
+    packets = frames(draw, 60)
+    path = capture(tmp_path, draw.choice(FORMATS), packets)
+    rows: dict[bytes, list[tuple[int, bytes, int]]] = {}
+    for time, frame in sorted(packets):
+        is_ipv4 = frame[14] >> 4 == 4
+        source = frame[26:30] if is_ipv4 else frame[22:38]
+        rows.setdefault(source, []).append((time, frame, int.from_bytes(frame[34 if is_ipv4 else 54 :][:2])))
+    expected = set()
+    for of_source in rows.values():
+        for start, (_, _, port) in enumerate(of_source):
+            end = next((at for at in range(start + 1, len(of_source)) if of_source[at][2] == port), None)
+            if end is None or (not is_ignoring and end < start + 3):
+                continue
+            places = [start, end] if is_ignoring else range(start, end + 1)
+            expected |= {(time, 1, len(frame) + 7, frame) for time, frame, _ in (of_source[at] for at in places)}
+    automaton = AUTOMATON.format(change="" if is_ignoring else "SET n = n + 1")
+    all_rows = automaton.replace("START", "ALL ROWS PER MATCH START")
+    if form == "with":
+        automaton = all_rows  # the select list has `ts`
+    where = "n = 0" if is_ignoring else "n > 1"
+    sql = FORMS[form].format(automaton=automaton, all_rows=all_rows, where=where)
+    found = evidence(tmp_path / "found.pcapng", sql, path)
+    assert sorted(found) == sorted(expected)
+    assert len(found) > 5
+
+
+def test_the_packets_of_a_deadline_are_those_before_it(tmp_path: Path) -> None:
+    packets = [(T0 + at * SECOND, udp("10.0.0.1", "10.0.0.2", port, at)) for at, port in enumerate([1, 2, 3, 1, 4])]
+    path = capture(tmp_path, "pcap", packets)
+    sql = """SELECT match_end FROM packets AUTOMATON (
+        ORDER BY ts REGISTER asked TIME START idle FINAL missing
+        ARC idle TO asked WHEN srcPort = 1 SET asked = ts
+        ARC asked TO asked WHEN srcPort = 2
+        ARC asked TO seen WHEN srcPort = 3
+        ARC seen TO missing AT asked + INTERVAL '3 seconds'
+        ARC asked TO missing AT asked + INTERVAL '9 seconds')"""
+    found = evidence(tmp_path / "found.pcapng", sql, path)
+    assert [frame for *_, frame in found] == [packets[at][1] for at in (0, 2)]
+    with pytest.raises(QueryError, match=r"ALL ROWS PER MATCH and AT of an automaton.*expected no EMIT CHANGES"):
+        evidence(tmp_path / "other.pcapng", sql.replace("START", "ALL ROWS PER MATCH START") + " EMIT CHANGES", path)
+
+
+def test_the_packets_of_arcs_of_a_file(tmp_path: Path) -> None:
+    packets = [(T0 + at * SECOND, udp("10.0.0.1", f"10.0.0.{at}", 1, 2)) for at in range(1, 7)]
+    path = capture(tmp_path, "gzip", packets)
+    arcs = tmp_path / "hosts.arcs"
+    arcs.write_text("ARC idle TO seen WHEN destIP = '10.0.0.3'; ARC seen TO called WHEN destIP IN ('10.0.0.5')")
+    sql = f"""SELECT match_end FROM (SELECT ts, destIP FROM packets) AUTOMATON (
+        ORDER BY ts START idle FINAL called ARC seen TO seen ARCS FROM '{arcs}' WITHIN 1 hour) EMIT CHANGES"""
+    found = evidence(tmp_path / "found.pcap", sql, path)
+    assert [frame for *_, frame in found] == [packets[at][1] for at in (2, 4)]
+
+
 def test_frames_simple_packets_and_other_link_types_are_written(tmp_path: Path) -> None:
     frame = udp("10.0.0.1", "10.0.0.2", 1, 2, 90)
     blocks = [
@@ -187,9 +263,13 @@ REFUSED = {
     "SELECT a.len FROM packets a [RANGE 1 second] JOIN packets b [RANGE 1 second] ON a.srcIP = b.destIP": "JOIN",
     "SELECT len FROM packets UNION ALL SELECT len FROM packets": "UNION, INTERSECT or EXCEPT in FROM",
     "SELECT srcIP FROM packets DISTINCT ON (srcIP) WITHIN 1 second": "DISTINCT ON in FROM",
-    "SELECT * FROM packets AUTOMATON (ORDER BY ts START s FINAL e ARC s TO e)": "AUTOMATON in FROM",
+    "SELECT n FROM (SELECT match_end FROM packets AUTOMATON (ORDER BY ts START s FINAL e ARC s TO e)) "
+    "MATCH_RECOGNIZE (ORDER BY match_end MEASURES count(*) AS n PATTERN (A B))": "the matches of another pattern",
+    "SELECT n FROM (SELECT window_end, sum(len) AS n FROM packets [RANGE 1 second]) "
+    "MATCH_RECOGNIZE (ORDER BY window_end MEASURES count(*) AS n PATTERN (A B))": "a window",
+    "SELECT max(match_end) AS m FROM packets AUTOMATON (ORDER BY ts START s FINAL e ARC s TO e)": "groups",
     "SELECT len FROM packets EMIT CHANGES": "EMIT CHANGES",
-    "WITH p AS (SELECT len FROM packets) SELECT len FROM p": "WITH",
+    "WITH p AS (SELECT len FROM packets LIMIT 3) SELECT len FROM p": "LIMIT",
     "SELECT bytes FROM flows": "flows",
     "SELECT sum(len) OVER (ORDER BY ts) AS s FROM packets": "groups or aggregates",
 }

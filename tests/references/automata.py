@@ -109,7 +109,7 @@ def runs_by_row(
     ending: list[set[tuple[Run, int]]] = [set() for _ in ordered]
     for index, first in enumerate(ordered):
         initial = tuple(field.initial.value for field in automaton.register)
-        runs = _close(automaton, {(automaton.start, initial)}, first)
+        runs = close(automaton, {(automaton.start, initial)}, first)
         stop = END
         for end in range(index, len(ordered)):
             row = ordered[end]
@@ -121,7 +121,7 @@ def runs_by_row(
             if end > index:
                 last = ordered[end - 1].start
                 runs = {(state, register) for state, register in runs if last >= forgotten.get(state, last)}
-            runs = _close(automaton, set(_step(automaton, runs, row, is_silent=False)), row)
+            runs = close(automaton, set(step(automaton, runs, row, is_silent=False)), row)
             if not runs:
                 break
             ending[end] |= {((first.start, first.sequence, state, register), stop) for state, register in runs}
@@ -164,9 +164,10 @@ def deadline_results(
     return found
 
 
-def _step(
+def step(
     automaton: Automaton, runs: set[tuple[str, tuple[Any, ...]]], row: Row, *, is_silent: bool
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the runs to which arcs lead that consume a row, or silent arcs."""
     names = [field.name for field in automaton.register]
     for state, register in runs:
         values = dict(row.values) | dict(zip(names, register, strict=True))
@@ -186,10 +187,10 @@ def _typed(value: Any, field: Field) -> Any:
     return float(value) if field.initial.type is Type.FLOAT and value is not None else value
 
 
-def _close(automaton: Automaton, runs: set[tuple[str, tuple[Any, ...]]], row: Row) -> set[tuple[str, tuple[Any, ...]]]:
+def close(automaton: Automaton, runs: set[tuple[str, tuple[Any, ...]]], row: Row) -> set[tuple[str, tuple[Any, ...]]]:
     """Add the runs that silent arcs lead to."""
     while True:
-        added = set(_step(automaton, runs, row, is_silent=True)) - runs
+        added = set(step(automaton, runs, row, is_silent=True)) - runs
         if not added:
             return runs
         runs = runs | added

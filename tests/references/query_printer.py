@@ -133,6 +133,7 @@ def automaton_clauses(node: tree.AutomatonTable) -> str:
         for field in node.register
     ]
     parts += [f"REGISTER {', '.join(fields)}"] if fields else []
+    parts += ["ALL ROWS PER MATCH"] if node.has_all_rows else []
     parts.append(f"START {word(node.start)} FINAL {', '.join(map(word, node.finals))}")
     parts += map(arc, node.arcs)
     parts += [f"ARCS FROM '{node.rules.text}'"] if node.rules else []

@@ -72,8 +72,10 @@ class RowsAndRuns:
         (time,) = source.time_columns
         has_changes = isinstance(node, ChangingAcceptedRuns)
         self.rows = LifetimeRows(source, Lifetime(time, node.until), payload, are_changes=is_changing(source))
+        matched = [payload.field(name) for name in node.matched or payload.names]
+        self._schema = change_schema(pa.schema(matched))
         self.runs = PatternOperator(
-            change_schema(payload),
+            self._schema,
             node.automaton,
             node.keys,
             number=node.number,
@@ -82,7 +84,16 @@ class RowsAndRuns:
             only_adds=link_of_arcs(node) is not None,
             arcs_change=node.rules is not None,
         )
-        self._schema = change_schema(payload)
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows that wait, and of runs."""
+        return self.rows.num_rows + self.runs.matches.node_count
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the rows and the runs."""
+        return self.rows.nbytes + self.runs.bytes
 
     def match_before(self, time: int) -> pa.RecordBatch | None:
         """Match the waiting rows that begin before `time`. Return the changes of runs, None without such rows."""
@@ -130,7 +141,7 @@ class AcceptedRunsOperator:
         self._parts: dict[str, RowsAndRuns] = {}
         """The rows and runs of each link, or those of all links by the name UNION."""
         if self._partition_link is None:
-            self._parts[UNION] = RowsAndRuns(node, self._payload)
+            self._parts[UNION] = self._make_part()
         self._links: dict[str, int] = {}
         """The watermark of each link, if it is above that of all links."""
         self._watermark = BEGINNING
@@ -163,12 +174,12 @@ class AcceptedRunsOperator:
     @property
     def rows_held(self) -> int:
         """Number of rows that wait, and of runs."""
-        return sum(part.rows.num_rows + part.runs.matches.node_count for part in self._parts.values())
+        return sum(part.num_rows for part in self._parts.values())
 
     @property
     def bytes(self) -> int:
         """Bytes of the rows and the runs."""
-        return sum(part.rows.nbytes + part.runs.bytes for part in self._parts.values())
+        return sum(part.bytes for part in self._parts.values())
 
     @property
     def uses_links(self) -> bool:
@@ -195,7 +206,7 @@ class AcceptedRunsOperator:
         key or a field has the name of STATE, the column of the state has the name `run_state`.
         With `keeps_unfinished`, the runs of links that have ended are those before this end.
         """
-        parts = list(self._parts.values()) or [RowsAndRuns(self._node, self._payload)]
+        parts = list(self._parts.values()) or [self._make_part()]
         runs = pa.concat_tables([*self._ended, *(part.runs.open_runs() for part in parts)])
         last, states, *others = runs.columns
         results = dict(zip(runs.column_names[2:], others, strict=True))
@@ -274,10 +285,14 @@ class AcceptedRunsOperator:
         """The newest start of a row."""
         return max((part.rows.clock for part in self._parts.values()), default=BEGINNING)
 
+    def _make_part(self) -> RowsAndRuns:
+        """Return the rows and runs of all links, or of one link."""
+        return RowsAndRuns(self._node, self._payload)
+
     def _part(self, link: str) -> RowsAndRuns:
         """Return the rows and runs of a link, or of all links."""
         if link not in self._parts:
-            part = self._parts[link] = RowsAndRuns(self._node, self._payload)
+            part = self._parts[link] = self._make_part()
             if self._arcs.has_version:
                 part.runs.change_arcs([], list(self._arcs.arcs.values()))
             low = max(self._watermark, self._links.get(link, BEGINNING))
@@ -373,7 +388,7 @@ class AcceptedRunsOperator:
             if number and row["watermark"] != BEGINNING:
                 self._links[link] = row["watermark"]
             if row["has rows"]:
-                part, prefix = RowsAndRuns(self._node, self._payload), f"{number}: "
+                part, prefix = self._make_part(), f"{number}: "
                 if self._arcs.has_version:
                     part.runs.change_arcs([], list(self._arcs.arcs.values()))
                 part.restore(

@@ -17,6 +17,7 @@ import pytest
 
 import wiretide
 from highlevel.inline import table_files
+from highlevel.plan.operators import rows_of_runs
 from queries.gsql import compile_query
 from queries.query_text import query_text
 from queries.text.errors import QueryError
@@ -198,6 +199,116 @@ def test_changes_add_up_to_the_answer_in_every_order(name: str, wait: str) -> No
     assert not -total
 
 
+COUNT_ROWS = COUNT.replace("START", "ALL ROWS PER MATCH START")
+
+ALL_ROWS: dict[str, tuple[str, list[Row], list[tuple[int, int, int, str]]]] = {
+    "each result has its rows": (
+        COUNT_ROWS,
+        ticks("aaab"),
+        [
+            *((1, 4, second, "busy") for second in (1, 2, 3)),
+            (1, 4, 4, "done"),
+            *((2, 4, second, "busy") for second in (2, 3)),
+            (2, 4, 4, "done"),
+        ],
+    ),
+    "a row that changes nothing is left out": (
+        """ORDER BY ts ALL ROWS PER MATCH START s FINAL e
+        ARC s TO open WHEN kind = 'a' ARC open TO open WHEN kind = 'x' ARC open TO e WHEN kind = 'b'""",
+        ticks("axxb"),
+        [(1, 4, 1, "open"), (1, 4, 4, "e")],
+    ),
+    "the first and the last row are returned": (
+        "ORDER BY ts ALL ROWS PER MATCH START s FINAL s ARC s TO s WHEN kind = 'a'",
+        ticks("aaa"),
+        [(1, 1, 1, "s"), (1, 2, 1, "s"), (1, 2, 2, "s"), (1, 3, 1, "s"), (1, 3, 3, "s"), (2, 2, 2, "s"),
+         (2, 3, 2, "s"), (2, 3, 3, "s"), (3, 3, 3, "s")],
+    ),
+    "the rows of all derivations, once for each state": (
+        """ORDER BY ts ALL ROWS PER MATCH START s FINAL e ARC s TO x WHEN kind = 'a' ARC s TO y WHEN kind = 'a'
+        ARC x TO x WHEN kind = 'c' ARC y TO x WHEN kind = 'c' ARC x TO e WHEN kind = 'b'""",
+        ticks("acb"),
+        [(1, 3, 1, "x"), (1, 3, 1, "y"), (1, 3, 2, "x"), (1, 3, 3, "e")],
+    ),
+    "a silent arc has no row": (
+        """ORDER BY ts REGISTER n INT DEFAULT 0 ALL ROWS PER MATCH START s FINAL e
+        ARC s TO s WHEN kind = 'a' SET n = n + 1 SILENT ARC s TO e WHEN n = 2""",
+        ticks("aa"),
+        [(1, 2, 1, "s"), (1, 2, 2, "s")],
+    ),
+    "partitions and numbers": (
+        "PARTITION BY host ORDER BY ts NUMBERED BY seq ALL ROWS PER MATCH START s FINAL e ARC s TO m ARC m TO e",
+        ticks("aa a") + ticks(" bb", "b"),
+        [(1, 2, 1, "m"), (1, 2, 2, "e"), (2, 3, 2, "m"), (2, 3, 3, "e")],
+    ),
+    "the time of AT has no row": (
+        UNANSWERED.replace("START", "ALL ROWS PER MATCH START"),
+        ticks("qxx"),
+        [(1, 4, 1, "waiting")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALL_ROWS)
+def test_the_rows_of_results_are_the_hand_checked_ones(name: str) -> None:
+    clauses, rows, expected = ALL_ROWS[name]
+    shuffled = random.Random(name).sample(rows, len(rows))
+    assert answer(clauses, shuffled, select="match_start, match_end, ts, state") == sorted(expected, key=repr)
+
+
+@pytest.mark.parametrize("name", [name for name, (clauses, *_) in ALL_ROWS.items() if " AT " not in clauses])
+def test_changes_of_the_rows_of_results_add_up_in_every_order(name: str) -> None:
+    clauses, rows, expected = ALL_ROWS[name]
+    shuffled = random.Random(f"changes {name}").sample(rows, len(rows))
+    after = " WITH CONSISTENCY (WAIT 0, REMEMBER FOREVER) EMIT CHANGES"
+    total: Counter[tuple[Any, ...]] = Counter()
+    for *row, weight, _ in answer(clauses, shuffled, after, "match_start, match_end, ts, state"):
+        total[tuple(row)] += weight
+    assert +total == Counter(expected)
+    assert not -total
+
+
+def test_a_late_row_of_another_derivation_of_a_result_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_files, "BATCH_ROWS", 1)
+    clauses = """ORDER BY ts ALL ROWS PER MATCH START s FINAL e ARC s TO m WHEN kind = 'a'
+        ARC m TO m WHEN kind = 'x' ARC m TO n WHEN kind = 'x' ARC m TO e WHEN kind = 'b' ARC n TO e WHEN kind = 'b'"""
+    rows = ticks("axb")
+    changes = answer(clauses, [rows[0], rows[2], rows[1]], " EMIT CHANGES", "ts, state")
+    assert changes == [(1, "m", 1, False), (2, "n", 1, False), (3, "e", 1, False)]
+
+
+def test_the_columns_of_all_rows_are_those_of_the_result_and_of_the_row() -> None:
+    clauses = COUNT_ROWS.replace("ORDER", "PARTITION BY host ORDER", 1).replace("REGISTER", "REGISTER state STRING,")
+    sql = f"SELECT * FROM ticks AUTOMATON ({clauses}) WHERE price > 0 AND n = 2 AND run_state <> 'done'"
+    table = wiretide.query(sql, frame(ticks("aaab")), schema=SCHEMA)
+    names = "host ts match_start match_end state n run_state kind price until seq"
+    assert table.column_names == names.split()
+    assert table.select(["n", "run_state", "price"]).to_pylist() == [
+        {"n": 2, "run_state": "busy", "price": 1},
+        {"n": 2, "run_state": "busy", "price": 2},
+    ]
+
+
+def test_rows_that_no_open_run_contains_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_of_runs, "MIN_ROOM", 10)
+    monkeypatch.setattr(table_files, "BATCH_ROWS", 5)
+    kept: list[int] = []
+    forget = rows_of_runs.RowsAndTracedRuns._forget
+
+    def count(runs: rows_of_runs.RowsAndTracedRuns) -> None:
+        forget(runs)
+        kept.append(runs.num_rows)
+
+    monkeypatch.setattr(rows_of_runs.RowsAndTracedRuns, "_forget", count)
+    clauses = COUNT_ROWS.replace("ORDER", "PARTITION BY host ORDER", 1)
+    rows = [(second, host, kind, second, 9, 1) for second, kind in enumerate("xx" * 100 + "aab") for host in "ab"]
+    schema = SCHEMA.replace("banded_increasing(100)", "increasing")
+    sql = f"SELECT host, match_start, ts FROM ticks AUTOMATON ({clauses})"
+    table = wiretide.query(sql, frame(rows), schema=schema)
+    assert Counter(table["host"].to_pylist()) == {"a": 3, "b": 3}
+    assert max(kept) < 60
+
+
 def test_a_deadline_that_WITHIN_excludes_is_reported() -> None:
     """The row at 4 asks for 5, that at 20 for 22, where its run ends."""
     clauses, rows, expected = CASES["a deadline that may be in the past"]
@@ -322,6 +433,11 @@ WRONG = {
         UNANSWERED.replace("10 seconds", "3 seconds"),
         "AT 3 seconds after asked, and WITHIN 3 seconds",
     ),
+    "a part of ALL ROWS": (COUNT.replace("START", "ALL ROWS START"), "got 'ALL'"),
+    "all rows with the rules of MATCH_RECOGNIZE": (
+        COUNT_ROWS.replace("MATCH", "MATCH OMIT EMPTY MATCHES"),
+        "got 'OMIT'",
+    ),
     "a set of values of the register": (
         COUNT.replace("n >= 2", "n IN (2, 3)"),
         "line 4, column 9: IN over earlier rows",
@@ -426,9 +542,9 @@ def test_lines_of_messages_are_those_of_the_script() -> None:
         wiretide.query(sql, frame(ticks("ab")), schema=SCHEMA)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, *ALL_ROWS])
 def test_a_printed_automaton_is_read_as_the_same_plan(name: str) -> None:
-    clauses, _, _ = CASES[name]
+    clauses, *_ = (CASES | ALL_ROWS)[name]
     sql = f"SELECT * FROM ticks AUTOMATON ({clauses})"
     again = printed(parse_query(sql))
     assert printed(parse_query(again)) == again

@@ -1,0 +1,149 @@
+"""Derivations: the rows that the results of an automaton consist of, from the rows and the times of the results.
+
+    results: partition, first and last time ──► rows of this time range ──► runs again, followed backwards ──► rows
+
+The runs are computed again (`derivation_kernels`), so a run needs no memory of its rows while it is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from highlevel.operators.batch_columns import BatchColumns
+from highlevel.patterns.automaton import Automaton
+from highlevel.patterns.compilation import Words, compile_automaton
+from highlevel.patterns.derivation_kernels import PLACE_WORDS, RESULT, ROW, STATE_AFTER
+from highlevel.patterns.entry_kernels import ADDED, NO_NUMBER, PARTITION, RESULT_END, RESULT_WORDS, Rows
+from highlevel.patterns.operator import COPY_BITS
+from highlevel.patterns.row_words import RegisterColumns, RowWords, ValueNumbers
+from highlevel.patterns.store import PartialMatches, Results
+from lowlevel.expressions.hashing import hash_values
+from lowlevel.punctuation import END
+
+
+class StoredRows(NamedTuple):
+    """Rows in the order of their arrival: values, the numbers of their partitions, and their lifetimes."""
+
+    values: pa.RecordBatch
+    partitions: Words
+    starts: Words
+    stops: Words
+
+
+class Requests(NamedTuple):
+    """Different times of results. `lasts`: the time of the last row or, with `by_deadline`, the deadline."""
+
+    partitions: Words
+    firsts: Words
+    lasts: Words
+    by_deadline: bool
+
+
+class RowsOfResults(NamedTuple):
+    """Rows of results, ordered by result and row.
+
+    `requests`: for each row the request of its result. `stops`: the end of the lifetime of its result. `rows`: the
+    number of the stored row. `states`: the state after it. `registers`: the fields of the result.
+    """
+
+    requests: Words
+    stops: Words
+    rows: Words
+    states: pa.Array
+    registers: list[pa.Array]
+
+
+class Derivations:
+    """Finds the rows of results of an automaton. Keeps nothing between two calls. Not thread safe."""
+
+    def __init__(self, automaton: Automaton, *, number: str | None = None, macs: Sequence[str] = ()) -> None:
+        """Use an automaton. `number` and `macs` are those of `highlevel.patterns.operator.PatternOperator`."""
+        self._compiled = compile_automaton(automaton)
+        self._window = automaton.window
+        self._number = number
+        self._macs = macs
+
+    def trace(self, stored: StoredRows, order: Sequence[str], requests: Requests) -> RowsOfResults:
+        """Return the rows of all results with the times of requests.
+
+        `order`: the columns whose hash orders rows with equal times. All rows of the partitions in the range of times
+        are in `stored`.
+        """
+        used = np.flatnonzero(np.isin(stored.partitions, requests.partitions))
+        chosen = used[self._order(stored, used, order)]
+        partitions, starts = stored.partitions[chosen], stored.starts[chosen]
+        times = np.unique(starts)
+        # Rows are sorted by partition and time, so this key ascends.
+        keys, base = partitions * (len(times) + 1) + np.searchsorted(times, starts), len(times) + 1
+        side: Literal["left", "right"] = "left" if requests.by_deadline else "right"
+        begins = np.searchsorted(keys, requests.partitions * base + np.searchsorted(times, requests.firsts))
+        ends = np.searchsorted(keys, requests.partitions * base + np.searchsorted(times, requests.lasts, side))
+        is_deadline = np.full(len(begins), int(requests.by_deadline))
+        words = np.stack([begins, ends, requests.firsts, requests.lasts, is_deadline], axis=1)
+        numbers = ValueNumbers()
+        rows = self._rows(stored, chosen, numbers)
+        register = RegisterColumns(self._compiled, numbers)
+        runs = PartialMatches(
+            self._compiled, register.initial(), is_numbered=self._number is not None, shares_runs=False
+        )
+        found, places, count = list[Results](), [np.empty((0, PLACE_WORDS), np.int64)], 0
+        for results, of_results in runs.trace_runs(rows, words):
+            of_results[:, RESULT] += count
+            count += len(results.words)
+            found.append(results)
+            places.append(of_results)
+        place = np.concatenate(places)
+        place = place[np.lexsort((place[:, STATE_AFTER], place[:, ROW], place[:, RESULT]))]
+        of_rows = place[:, RESULT]
+        result_words = np.concatenate([np.empty((0, RESULT_WORDS + len(self._compiled.integers)), np.int64),
+                                       *(each.words for each in found)])[of_rows]  # fmt: skip
+        floats = np.concatenate([np.empty((0, len(self._compiled.floats))), *(each.floats for each in found)])[of_rows]
+        states = np.array(self._compiled.states)[place[:, STATE_AFTER]].tolist()
+        return RowsOfResults(
+            result_words[:, PARTITION],
+            result_words[:, RESULT_END],
+            chosen[place[:, ROW]],
+            pa.array(states, pa.string()),
+            register.columns(result_words[:, RESULT_WORDS:], floats),
+        )
+
+    def _order(self, stored: StoredRows, used: Words, order: Sequence[str]) -> Words:
+        """Return the order of rows: by partition, time, and their numbers or hashes, as in the operator of the runs."""
+        partitions, starts = stored.partitions[used], stored.starts[used]
+        values = stored.values.take(pa.array(used))
+        if self._number is not None:
+            ties = [values.column(self._number).fill_null(NO_NUMBER).to_numpy(zero_copy_only=False).astype(np.int64)]
+        else:
+            columns = BatchColumns(values, self._macs)
+            # Rows that are equal in the columns of `order` are ordered by all columns.
+            ties = [
+                np.asarray(hash_values([columns[name] for name in names]).data) & ~COPY_BITS
+                for names in (values.schema.names, order)
+            ]
+        return np.lexsort((*ties, starts, partitions))
+
+    def _rows(self, stored: StoredRows, chosen: Words, numbers: ValueNumbers) -> Rows:
+        """Return rows for kernels, all in partition 0. Without numbers they are numbered in their order."""
+        values = stored.values.take(pa.array(chosen))
+        words, floats = RowWords(self._compiled, numbers, self._macs).words(values)
+        starts, stops = stored.starts[chosen], stored.stops[chosen]
+        if self._window is not None:
+            stops = np.minimum(stops, np.where(starts > END - self._window, END, starts + self._window))
+        sequence = np.arange(len(chosen))
+        if self._number is not None:
+            sequence = values.column(self._number).fill_null(NO_NUMBER).to_numpy(zero_copy_only=False).astype(np.int64)
+        zeros = np.zeros(len(chosen), np.int64)
+        return Rows(
+            zeros + ADDED,
+            zeros,
+            starts,
+            stops,
+            sequence,
+            zeros,
+            np.append(words.reshape(-1), 0),
+            np.append(floats.reshape(-1), 0.0),
+        )

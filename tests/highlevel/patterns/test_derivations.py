@@ -1,0 +1,124 @@
+"""The rows of results of random automata are those of all their derivations, by the definition.
+
+Finds: a row of another derivation, start or result; a missing row where equal runs were one; a row that is ignored;
+a wrong state after a row; and results that the runs forwards do not have.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from highlevel.patterns import derivation_kernels, store
+from highlevel.patterns.automaton import Arc, Automaton, Field
+from highlevel.patterns.derivations import Derivations, Requests, StoredRows
+from lowlevel.expressions.tree import Binary, Column, Literal
+from lowlevel.expressions.types import Op, Type
+from tests.harness.plain_kernels import plain
+from tests.references.automata import (
+    Row,
+    random_automaton,
+    random_row,
+    random_waiting_automaton,
+    tie_of,
+)
+from tests.references.automaton_references import rows_of_results
+
+PARTS = 4
+
+PAYLOAD = pa.schema(
+    [("kind", pa.string()), ("size", pa.int64()), ("level", pa.float64()), ("number", pa.int64()), ("time", pa.int64())]
+)
+
+
+def compare(seed: int) -> int:
+    """Compare the rows of all results of a random automaton over rows of two partitions. Return their number."""
+    draw = random.Random(seed)
+    automaton = draw.choice([random_automaton, random_waiting_automaton])(draw)
+    if draw.random() < 0.4:
+        automaton = with_deadline(draw, automaton)
+    is_numbered = draw.random() < 0.2
+    arrived = [(draw.randrange(2), row) for row in random_rows(draw, is_numbered=is_numbered)]
+    parts: list[list[tuple[int, Row]]] = [[], []]
+    for place, (partition, row) in enumerate(arrived):
+        parts[partition].append((place, row))
+    if not is_numbered:
+        for part in parts:
+            part.sort(key=lambda each: (each[1].start, tie_of(each[1].values, PAYLOAD, each[0])))
+            part[:] = [(place, replace(row, sequence=at)) for at, (place, row) in enumerate(part)]
+    else:
+        for part in parts:
+            part.sort(key=lambda each: (each[1].start, each[1].sequence))
+    stored = StoredRows(
+        pa.RecordBatch.from_pylist([dict(row.values) for _, row in arrived], PAYLOAD),
+        np.array([partition for partition, _ in arrived], np.int64),
+        np.array([row.start for _, row in arrived], np.int64),
+        np.array([row.stop for _, row in arrived], np.int64),
+    )
+    expected: Counter[Any] = Counter()
+    requests: dict[bool, set[tuple[int, int, int]]] = {False: set(), True: set()}
+    for partition, part in enumerate(parts):
+        rows = [row for _, row in part]
+        for (first, last, *result, at), places in rows_of_results(automaton, rows, is_numbered=is_numbered).items():
+            requests[at is None].add((partition, first, last))
+            for place, state in places:
+                expected[partition, first, last, *result, at is None, part[place][0], state] += 1
+    found: Counter[Any] = Counter()
+    for by_deadline, times in requests.items():
+        table = np.array(sorted(times), np.int64).reshape(-1, 3)
+        traced = Derivations(automaton, number="number" if is_numbered else None).trace(
+            stored, PAYLOAD.names, Requests(*table.T, by_deadline)
+        )
+        registers = [column.to_pylist() for column in traced.registers]
+        for index, request in enumerate(traced.requests.tolist()):
+            register = tuple(column[index] for column in registers)
+            place, state = int(traced.rows[index]), traced.states[index].as_py()
+            found[*table[request].tolist(), int(traced.stops[index]), register, by_deadline, place, state] += 1
+    assert found == expected, f"seed {seed}: {automaton}"
+    return sum(expected.values())
+
+
+def random_rows(draw: random.Random, *, is_numbered: bool) -> list[Row]:
+    """Return rows in any order. If they are numbered, some numbers are missing; otherwise some times are equal."""
+    count = draw.randint(1, 16)
+    times = sorted(draw.sample(range(40), count) if is_numbered else draw.choices(range(15), k=count))
+    rows, number = [], 0
+    for time in times:
+        number += draw.choice([1, 1, 1, 1, 2])
+        row = random_row(draw, time, number)
+        rows.append(replace(row, values={**row.values, "number": number if is_numbered else None, "time": time}))
+    return draw.sample(rows, count)
+
+
+def with_deadline(draw: random.Random, automaton: Automaton) -> Automaton:
+    """Return an automaton that also waits for a time after a row of the run, and accepts the run then."""
+    asked = Field("asked", Literal(None, Type.TIME))
+    time = Column("time", Type.TIME)
+    arcs = [
+        replace(arc, transfer=(*arc.transfer, ("asked", time))) if not arc.is_silent and draw.random() < 0.4 else arc
+        for arc in automaton.arcs
+    ]
+    deadline = Binary(Op.ADD, asked.column, Literal(draw.choice([1, 3, 8]), Type.INT))
+    arcs.append(Arc(draw.choice(automaton.states), "over", deadline=deadline))
+    register = (*automaton.register, asked)
+    return replace(automaton, arcs=tuple(arcs), register=register, finals=(*automaton.finals, "over"))
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_rows_of_results_are_those_of_all_derivations(part: int, soak: bool) -> None:
+    """400 automata, with --soak 40,000."""
+    assert sum(compare(seed) for seed in range(part, 40_000 if soak else 400, PARTS)) > 1000
+
+
+def test_the_kernel_reads_and_writes_within_its_arrays_and_continues_without_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(derivation_kernels, "trace_runs", plain(derivation_kernels.trace_runs))
+    monkeypatch.setattr(store, "MIN_ROOM", 2)
+    assert sum(map(compare, range(40))) > 100
