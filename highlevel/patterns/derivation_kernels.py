@@ -13,7 +13,7 @@ deadline has the rows until its last arc with a row.
 from __future__ import annotations
 
 from capture.native import Integers, helper, kernel, outlined
-from highlevel.patterns.compilation import ARC_WORDS, TARGET
+from highlevel.patterns.arc_places import ARC_WORDS, TARGET
 from highlevel.patterns.deadline_kernels import deadline_of, is_written
 from highlevel.patterns.entry_kernels import (
     BEFORE,
@@ -147,7 +147,7 @@ def mark_sources(  # type: ignore[no-untyped-def]
     while node != NONE:
         at = node_at(automata, node)
         state = nodes[at + STATE]
-        first, last = automata.first_arcs[state], automata.first_arcs[state + 1]
+        first, last = automata.first_arcs[state], automata.end_arcs[state]
         for arc in range(first, last if nodes[at + RUN_END] > time else first):
             found = leads_to_mark(automata, store, machine, marks, arc, node, entry)
             if found == NO_ROOM:
