@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import socket
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -211,10 +212,21 @@ class RuleForm(ABC):
     def read(self, text: str) -> tuple[object, ...]:
         """Return the rules of a text. Raises WatchlistError for the first invalid rule."""
 
+    @abstractmethod
+    def find_warnings(self, text: str, rules: Sequence[object]) -> tuple[LineWarning, ...]:
+        """Return warnings about a valid text. `rules`: those of the text."""
+
     @property
     @abstractmethod
     def expected(self) -> str:
         """The file that is expected, for messages."""
+
+
+class LineWarning(NamedTuple):
+    """A warning about a line of a valid file. Lines are counted from 1."""
+
+    line: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +240,7 @@ class Contents:
     * `history`: the rows of a file whose rows are true for a time. Their labels are as in `ranges`.
     * `value`: the value of a setting.
     * `rules`: the rules of a file with rules.
+    * `warnings`: warnings about these rules.
     """
 
     line_count: int
@@ -237,6 +250,7 @@ class Contents:
     labels: tuple[str, ...] = ()
     value: int | float | bool = 0
     rules: tuple[object, ...] = ()
+    warnings: tuple[LineWarning, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -267,7 +281,7 @@ def read_contents(data: bytes, form: Form | Setting | RuleForm) -> Contents:
         raise WatchlistError(f"line {line}: got bytes that are not UTF-8 text") from None
     if isinstance(form, RuleForm):
         rules = form.read(text)
-        return Contents(len(rules), rules=rules)
+        return Contents(len(rules), rules=rules, warnings=form.find_warnings(text, rules))
     if form is Form.VENDORS:
         from lowlevel.watch.vendors import read_vendors  # few queries need it
 

@@ -42,6 +42,10 @@ _printed_warnings: dict[str, tuple[Identity | None, dict[str | tuple[str, type[W
 """The wrong version of each file and its registry of warnings, so that each version causes one warning in a process."""
 
 
+_printed_line_warnings: dict[tuple[str, Form | Setting | RuleForm], set[str]] = {}
+"""The warnings about the last version of a file, without their lines: they are not printed again."""
+
+
 class CheckResult(Enum):
     """The result of a check of a file."""
 
@@ -101,8 +105,15 @@ class WatchedFile:
     def noun(self) -> str:
         """The word for the file in messages."""
         if isinstance(self.form, RuleForm):
-            return "rule file"
+            return f"file of {self.form}s"
         return "setting" if isinstance(self.form, Setting) else "watchlist"
+
+    @property
+    def unchanged(self) -> str:
+        """The end of a message about a wrong version: the last version stays in use."""
+        if isinstance(self.form, RuleForm):
+            return f"the {self.form}s stay as they were"
+        return f"the {self.noun} stays as it was"
 
 
 class Watchlist:
@@ -175,7 +186,7 @@ class Watchlist:
             if is_shortage(error.__cause__):
                 self._last_identity = old.identity if old else None  # the next check reads the file
                 return CheckResult.FAILED
-            text = f"{error}; the {self._file.noun} stays as it was" if old else str(error)
+            text = f"{error}; {self._file.unchanged}" if old else str(error)
             self._warn(text, identity)
             return CheckResult.FAILED
         _printed_warnings.pop(self.path, None)
@@ -201,7 +212,22 @@ class Watchlist:
         """Make a version from the contents. The new version replaces the version in use."""
         self._version = Version(identity, contents, self._labels.ids(contents.labels), self._labels.texts)
         self._last_identity = identity
+        if not self._file.read_from:  # the process that made the copy has printed them
+            print_warnings(self._file, contents)
         return self._version
+
+
+def print_warnings(file: WatchedFile, contents: Contents) -> None:
+    """Emit the warnings about a version of a file that its last version in this process did not cause."""
+    key, texts = (file.path, file.form), {text for _, text in contents.warnings}
+    printed = _printed_line_warnings.pop(key, set())
+    for line, text in contents.warnings:
+        if text not in printed:
+            warnings.warn_explicit(f"{file.path}: line {line}: {text}", RuntimeWarning, file.path, line, registry={})
+    while len(_printed_line_warnings) >= CACHED_VERSIONS:
+        _printed_line_warnings.pop(next(iter(_printed_line_warnings)), None)
+    if texts:
+        _printed_line_warnings[key] = texts
 
 
 class Watchlists:

@@ -173,7 +173,8 @@ def watched_lines(plan: object) -> Iterator[str]:
             yield line("setting", f"{file.path}: {file.form.name} = {value}")
             continue
         if isinstance(file.form, RuleForm):
-            yield line("rules", f"{file.path}: {contents.line_count:,} {file.form}s")
+            count = contents.line_count
+            yield line("rules", f"{file.path}: {count:,} {file.form}{'s' * (count != 1)}")
             continue
         yield line("watchlist", f"{file.path}: {contents.line_count:,} lines, {contents.bytes:,} bytes in memory")
 

@@ -6,9 +6,9 @@ A name in a condition or a value is a field of the register, or else a column of
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.patterns.arc_table import ArcForm, ArcRule
@@ -17,6 +17,7 @@ from highlevel.patterns.compilation import AutomatonCompiler
 from lowlevel.expressions.tree import Column, Expression, Literal
 from lowlevel.expressions.types import Type
 from lowlevel.punctuation import BEGINNING, END
+from lowlevel.watch.contents import LineWarning
 from lowlevel.watch.errors import WatchlistError
 from lowlevel.watch.watched_file import CACHED_VERSIONS
 from queries.binding.binder import Binder, Resolve
@@ -34,7 +35,14 @@ MAX_ARCS = 20_000
 """Largest number of arcs in a file: each row is compared with their conditions."""
 
 
-_known_parts: dict[ArcStatements, dict[str, list[ArcRule]]] = {}
+class _Statement(NamedTuple):
+    """A statement of a text: its rule, and the offset of its first state in the text."""
+
+    rule: ArcRule
+    position: int
+
+
+_known_parts: dict[ArcStatements, dict[str, list[_Statement]]] = {}
 """A cache: the parts of the last version of each file with their arcs."""
 
 
@@ -156,57 +164,82 @@ class ArcStatements(ArcForm):
 
         Equal statements are one arc. Parts of the text that the last version had are not parsed again.
         """
-        parts = [part for part in _PARTS.findall(text) if not part.isspace()]
         known = _known_parts.get(self, {})
-        added = [part for part in dict.fromkeys(parts) if part not in known]
+        of_parts: dict[str, list[_Statement]] = {}
         try:
-            new = {part: self._rules(part) for part in added}
+            for part in _PARTS.findall(text):
+                if part not in of_parts and not part.isspace():
+                    of_parts[part] = known[part] if part in known else self._statements(part)
         except WatchlistError:
-            self._rules(text)  # raises the error with its line in the whole text
+            self._statements(text)  # raises the error with its line in the whole text
             raise
-        of_parts = {part: known[part] if part in known else new[part] for part in parts}
         rules = {rule.text: rule for rule in self._with_equal_names(of_parts.values())}
         if len(rules) > MAX_ARCS:
             raise WatchlistError(f"got {len(rules)} arcs in a file, expected at most {MAX_ARCS}")
-        arcs = (*self.automaton.arcs, *(rule.arc for rule in rules.values()))
-        self._warn_of_unreached(arcs, list(rules.values()))
-        try:
-            check_deadlines(arcs, self.automaton.finals)
-            AutomatonCompiler(self.automaton).compile([rule.arc for of_part in new.values() for rule in of_part])
-        except PatternError as error:
-            raise WatchlistError(str(error)) from None
+        self._check_arcs(text, {part: found for part, found in of_parts.items() if part not in known})
         _known_parts.pop(self, None)
         while len(_known_parts) >= CACHED_VERSIONS:
             _known_parts.pop(next(iter(_known_parts)), None)
         _known_parts[self] = of_parts
         return tuple(rules.values())
 
+    def _check_arcs(self, text: str, added: Mapping[str, Sequence[_Statement]]) -> None:
+        """Raise WatchlistError with its line for an arc of a part of the text that the automaton cannot have."""
+        statements = [statement for of_part in added.values() for statement in of_part]
+        try:
+            self._compile([statement.rule.arc for statement in statements])
+        except PatternError as error:
+            problem = str(error)
+            for part, of_part in added.items():
+                for rule, position in of_part:
+                    try:
+                        self._compile([rule.arc])
+                    except PatternError as error_of_arc:
+                        message, _, expected = str(error_of_arc).partition(", expected ")
+                        at = text.index(part) + position
+                        problem = _first_line(QueryError(message.removeprefix("got "), text, at, expected))
+                        raise WatchlistError(problem) from None
+            raise WatchlistError(problem) from None
+
+    def _compile(self, arcs: Sequence[Arc]) -> None:
+        """Translate arcs of the file. Raises PatternError for one that is not possible in this automaton."""
+        check_deadlines((*self.automaton.arcs, *arcs), self.automaton.finals)
+        AutomatonCompiler(self.automaton).compile(arcs)
+
+    def find_warnings(self, text: str, rules: Sequence[object]) -> tuple[LineWarning, ...]:
+        """Return a warning for each state that an arc of the text leaves, and that no run reaches."""
+        arcs = [*self.automaton.arcs, *(rule.arc for rule in rules if isinstance(rule, ArcRule))]
+        reached = reached_states(self.automaton.start, {(arc.source, arc.target) for arc in arcs})
+        if all(arc.source.lower() in reached for arc in arcs):
+            return ()
+        known, found = _known_parts.get(self, {}), dict[str, LineWarning]()
+        for part in _PARTS.finditer(text):
+            for rule, position in known.get(part.group(), ()):
+                state = rule.arc.source
+                if state.lower() not in reached and state.lower() not in found:
+                    warning = f"an arc leaves '{state}', which no run reaches; expected an arc TO {state}"
+                    line = text.count("\n", 0, part.start() + position) + 1
+                    found[state.lower()] = LineWarning(line, warning)
+        return tuple(found.values())
+
     def rules(self, statements: Sequence[str]) -> list[ArcRule]:
         """Return the rule of each statement."""
-        known = {rule.text: rule for rules in _known_parts.get(self, {}).values() for rule in rules}
+        known = {each.rule.text: each for of_part in _known_parts.get(self, {}).values() for each in of_part}
         added = [text for text in statements if text not in known]
-        known |= {rule.text: rule for rule in self._rules("\n;\n".join(added))} if added else {}
+        known |= {each.rule.text: each for each in self._statements("\n;\n".join(added))} if added else {}
         return list(self._with_equal_names([[known[text] for text in statements]]))
 
-    def _with_equal_names(self, parts: Iterable[Sequence[ArcRule]]) -> Iterator[ArcRule]:
+    def _with_equal_names(self, parts: Iterable[Sequence[_Statement]]) -> Iterator[ArcRule]:
         """Yield the rules of parts that were parsed alone. Names of states are compared without case."""
         states = {name.lower(): name for name in self.automaton.states}
-        for rules in parts:
-            for rule in rules:
+        for statements in parts:
+            for rule, _ in statements:
                 arc = rule.arc
                 source, target = (states.setdefault(name.lower(), name) for name in (arc.source, arc.target))
                 is_same = source == arc.source and target == arc.target
                 yield rule if is_same else replace(rule, arc=replace(arc, source=source, target=target))
 
-    def _warn_of_unreached(self, arcs: Sequence[Arc], rules: Sequence[ArcRule]) -> None:
-        """Warn of states in the file that no run reaches."""
-        reached = reached_states(self.automaton.start, {(arc.source, arc.target) for arc in arcs})
-        for source in dict.fromkeys(rule.arc.source for rule in rules):
-            if source.lower() not in reached:
-                text = f"an arc of a file leaves '{source}', which no run reaches; expected an arc TO {source}"
-                warnings.warn(text, RuntimeWarning, stacklevel=2)
-
-    def _rules(self, text: str) -> list[ArcRule]:
+    def _statements(self, text: str) -> list[_Statement]:
         """Parse a text. Raises WatchlistError."""
         fields = {field.name.lower(): field for field in self.automaton.register}
         columns = {column.name.lower(): column for column in self.columns}
@@ -222,7 +255,7 @@ class ArcStatements(ArcForm):
 
         binder = ArcBinder(text, fields, resolve)
         states = {name.lower(): name for name in self.automaton.states}
-        rules = []
+        statements = []
         try:
             with files_refused("is not supported in a file of arcs"):
                 for statement, arc in parse_arcs(text):
@@ -230,10 +263,16 @@ class ArcStatements(ArcForm):
                         states.setdefault(word.text.lower(), word.text)
                     bound = with_names(binder.arc(arc, states), names)
                     begin, end = (None if part is None else time for part, time in _times(arc, bound))
-                    rules.append(ArcRule(statement, replace(bound, begin=BEGINNING, end=END), begin, end))
+                    rule = ArcRule(statement, replace(bound, begin=BEGINNING, end=END), begin, end)
+                    statements.append(_Statement(rule, arc.source.start))
         except QueryError as error:
-            raise WatchlistError(str(error).partition("\n")[0]) from None  # without the excerpt
-        return rules
+            raise WatchlistError(_first_line(error)) from None
+        return statements
+
+
+def _first_line(error: QueryError) -> str:
+    """Return the position, the problem and the expected text of an error, without the excerpt and the choices."""
+    return str(error).partition("\n")[0]
 
 
 def reached_states(start: str, arcs: Iterable[tuple[str, str]]) -> set[str]:

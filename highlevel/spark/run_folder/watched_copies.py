@@ -27,7 +27,7 @@ from lowlevel.metrics import WATCHLIST_FAILED, WATCHLIST_RELOADS
 from lowlevel.node.node_watchlists import find_watched_files, replace_watched_files
 from lowlevel.watch.contents import read_contents
 from lowlevel.watch.errors import WatchlistError
-from lowlevel.watch.watched_file import Identity, WatchedFile, find_identity, read_version
+from lowlevel.watch.watched_file import Identity, WatchedFile, find_identity, print_warnings, read_version
 
 FOLDER = "watched"
 """Name of the folder of the copies in the folder of a run."""
@@ -74,7 +74,7 @@ class WatchedCopies:
         if not self._files or self._last_batch() == batch_id:
             return
         for path, files in self._files.items():
-            self._refresh(path, files[0].noun)
+            self._refresh(path, files[0])
         write_document(self._folder / "batch", {"batch": batch_id})
 
     def _last_batch(self) -> int:
@@ -83,7 +83,7 @@ class WatchedCopies:
         except FileNotFoundError:
             return -1
 
-    def _refresh(self, path: str, noun: str) -> None:
+    def _refresh(self, path: str, file: WatchedFile) -> None:
         identity = find_identity(Path(path))
         if path in self._seen and self._seen[path] == identity:
             return
@@ -96,12 +96,14 @@ class WatchedCopies:
             if is_shortage(error.__cause__):
                 del self._seen[path]  # the next micro-batch reads the file
             else:
-                self._say(f"warning: {error}; the {noun} stays as it was")
+                self._say(f"warning: {error}; {file.unchanged}")
             return
         if data != read_copy(copy):
             replace_file(copy, data)
             self.samples.add(WATCHLIST_RELOADS, 1, "", path)
-            self._say(f"{path}: the new {noun} is used from this micro-batch on")
+            self._say(f"{path}: the new {file.noun} is used from this micro-batch on")
+            for watched in self._files[path]:
+                print_warnings(watched, read_contents(data, watched.form))
 
     def _read(self, path: str) -> bytes:
         """Return the bytes of a file.

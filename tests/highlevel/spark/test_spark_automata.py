@@ -153,7 +153,7 @@ def test_files_of_arcs_change_between_micro_batches_and_before_a_restart(spark, 
         run.wait()
     run.stop()
     assert [run.samples.total(metric) for metric in (WATCHLIST_RELOADS, WATCHLIST_FAILED)] == [3, 1]
-    (problem,) = (line for line in said if "stays as it was" in line)
+    (problem,) = (line for line in said if "the arcs stay as they were" in line)
     assert problem.startswith(f"warning: {past}: line 3, column 6: ")
 
     write(past, LARGER + third)

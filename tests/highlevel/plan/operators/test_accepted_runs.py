@@ -252,7 +252,9 @@ def test_A08_without_changes_an_arc_applies_to_rows_that_wait(tmp_path: Path) ->
 def test_A08_a_wrong_file_leaves_the_arcs_as_they_were(tmp_path: Path) -> None:
     stream = Stream(HITS + CHANGES, tmp_path / "r.arcs", SEVEN)
     stream.write("ARC idle TO hit WHEN port = 7")
-    with pytest.warns(RuntimeWarning, match=r"r\.arcs: line 1, column 22: unknown column 'port'.*rule file stays"):
+    with pytest.warns(
+        RuntimeWarning, match=r"r\.arcs: line 1, column 22: unknown column 'port'.*the arcs stay as they were"
+    ):
         assert stream.add((1, 7)) == [(1, 1, 7)]
     stream.write("")
     assert stream.add((2, 7)) == []
@@ -267,6 +269,7 @@ WRONG_VERSIONS = {
     "cut in a comment": (f"{SEVEN};\n/* rules of", "line 2, column 1: "),
     "another type": (f"{SEVEN};\n{EIGHT};\nARC idle TO hit WHEN srcPort SET rule = 1", "line 3, column 22: "),
     "an unknown field": (f"{SEVEN};\n{EIGHT}, rules = 1", "line 2, column 48: "),
+    "a function of earlier rows": (f"{SEVEN};\n{EIGHT};\n\nARC idle TO hit WHEN exp(rule) > 1", "line 4, column 5: "),
     "bytes": (f"{SEVEN};\n{EIGHT};\n\0", "line 3, column 1: "),
 }
 
@@ -284,13 +287,25 @@ def test_A08_each_wrong_version_is_counted_and_reported_once_with_its_line(name:
                 assert stream.add((attempt * 10 + time, 7), (attempt * 10 + time, 8)) == [(1, attempt * 10 + time, 7)]
         (message,) = printed
         assert str(message.message).startswith(f"{stream.file}: {line}"), message
-        assert str(message.message).endswith("; the rule file stays as it was")
+        assert str(message.message).endswith("; the arcs stay as they were")
         assert stream.counts == (1, attempt - 1, attempt)
         stream.write(f"-- {attempt}\n{SEVEN}")
         assert stream.add((attempt * 10 + 5, 7)) == [(1, attempt * 10 + 5, 7)]
     stream.write(f"{SEVEN};{EIGHT}")
     assert stream.add((31, 7), (31, 8)) == [(1, 31, 7), (1, 31, 8)]
     assert stream.counts == (2, 3, 2)
+
+
+def test_A08_an_arc_from_the_target_of_a_deadline_is_refused_with_its_line(tmp_path: Path) -> None:
+    sql = HITS.replace(
+        "rule INT START idle FINAL hit",
+        """rule INT, due TIME START idle FINAL hit, missing
+        ARC idle TO waiting WHEN srcPort = 1 SET due = ts ARC waiting TO missing AT due + INTERVAL '5 seconds'""",
+    )
+    stream = Stream(sql + CHANGES, tmp_path / "r.arcs", SEVEN)
+    stream.write(f"{SEVEN};\n\nARC missing TO hit WHEN srcPort = 9")
+    with pytest.warns(RuntimeWarning, match=r"line 3, column 5: a deadline from waiting to missing; expected a final"):
+        assert stream.add((1, 7)) == [(1, 1, 7)]
 
 
 def test_A08_each_removal_of_the_file_is_counted_and_reported_once(tmp_path: Path) -> None:
@@ -304,7 +319,7 @@ def test_A08_each_removal_of_the_file_is_counted_and_reported_once(tmp_path: Pat
                 assert stream.add((attempt * 10 + time, 7)) == [(1, attempt * 10 + time, 7)]
         (message,) = printed
         problem = (
-            f"{stream.file}: cannot be read as a rule file: No such file or directory; the rule file stays as it was"
+            f"{stream.file}: cannot be read as a file of arcs: No such file or directory; the arcs stay as they were"
         )
         assert str(message.message) == problem
         assert stream.counts == (1, 0, attempt)
@@ -353,11 +368,24 @@ def test_A08_a_live_query_continues_with_its_arcs_and_its_counters_show_wrong_ve
     assert [rule for _, rule in results] == [3]
 
 
-def test_A08_a_misspelt_state_in_the_file_is_a_warning(tmp_path: Path) -> None:
+def test_A08_a_misspelt_state_in_the_file_is_one_warning_with_its_line(tmp_path: Path) -> None:
     stream = Stream(HITS + CHANGES, tmp_path / "r.arcs", SEVEN)
-    stream.write(f"{SEVEN}; ARC idel TO hit WHEN srcPort = 8")
-    with pytest.warns(RuntimeWarning, match="leaves 'idel', which no run reaches; expected an arc TO idel"):
-        assert stream.add((1, 7), (2, 8)) == [(1, 1, 7)]
+    idel = "ARC idel\n  TO hit WHEN srcPort = 8"
+    versions = (f"\n\n{idel}", f"{EIGHT};\n{idel}; {idel} SET rule = 3", f"{idel}; ARC Hot TO hit", "", idel)
+    printed = [warnings_of(stream, time, f"{SEVEN};{text}") for time, text in enumerate(versions, 1)]
+    of_state = "{0}: line {1}: an arc leaves '{2}', which no run reaches; expected an arc TO {2}".format
+    expected = [[(3, "idel")], [], [(2, "Hot")], [], [(1, "idel")]]
+    assert printed == [[of_state(stream.file, line, state) for line, state in found] for found in expected]
+
+
+def warnings_of(stream: Stream, time: int, text: str) -> list[str]:
+    """Write a version, use it, and return the warnings."""
+    stream.write(text)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("default")
+        for row in range(2):
+            assert (1, time * 10 + row, 7) in stream.add((time * 10 + row, 7))
+    return [str(each.message) for each in found]
 
 
 def test_A08_a_file_has_at_most_20000_arcs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
