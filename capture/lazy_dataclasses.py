@@ -11,12 +11,13 @@ about 240 such classes and instantiates a third of them, so they took a quarter 
 Frozen classes with slots store their hash when it is first used. Plans are trees of such values, and planning looks up
 each node many times.
 
-Only the standard parameters `frozen` and `slots` exist, and fields that are neither InitVar nor KW_ONLY. `field`,
-`fields`, `replace`, `asdict` and `is_dataclass` of the standard library work for these classes.
+Only the standard parameters `frozen` and `slots` exist, and fields that are neither InitVar nor KW_ONLY, and have no
+`hash`. `field`, `fields`, `replace`, `asdict` and `is_dataclass` of the standard library work for these classes.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import MISSING, Field, FrozenInstanceError, field, fields, is_dataclass
 from dataclasses import dataclass as standard_dataclass
 from functools import cache
@@ -37,6 +38,7 @@ else:
         """
         if cls is None:
             return lambda cls: dataclass(cls, frozen=frozen, slots=slots)
+        _check_bases(cls, frozen)
         members = _members_of(cls)
         _check_order(members)
         content = dict(vars(cls))
@@ -48,7 +50,7 @@ else:
         if "__init__" not in content:
             added["__init__"] = _LazyInit(members, frozen, slots)
         added["__dataclass_fields__"] = described = _LazyFields(members)
-        added["__dataclass_params__"] = _Standard.__dataclass_params__
+        added["__dataclass_params__"] = _PARAMETERS[frozen]
         added["__match_args__"] = tuple([member.name for member in members.values() if member.is_parameter])
         if slots:
             cls = _with_slots(cls, content | added, members, frozen)
@@ -92,8 +94,13 @@ def _members_of(cls: type) -> dict[str, _Member]:
         if isinstance(described, _LazyFields):
             members |= described.members
         elif described is not None:
-            members |= {name: _Member(name, member.type, member) for name, member in described.items()}
-    for name, annotation in vars(cls).get("__annotations__", {}).items():
+            own = [member for member in described.values() if member._field_type is _FIELD_MARK]  # not ClassVar
+            members |= {member.name: _Member(member.name, member.type, member) for member in own}
+    annotations = cls.__annotations__  # only those of the class itself
+    for name, value in vars(cls).items():
+        if isinstance(value, Field) and name not in annotations:
+            raise TypeError(f"{name!r} is a field but has no type annotation")
+    for name, annotation in annotations.items():
         if str(annotation).startswith(("ClassVar", "typing.ClassVar")):
             continue
         default = getattr(cls, name, MISSING)
@@ -105,9 +112,26 @@ def _members_of(cls: type) -> dict[str, _Member]:
                 delattr(cls, name)
             else:
                 setattr(cls, name, member.value)
-        elif type(default).__hash__ is None:
-            raise ValueError(f"mutable default {type(default)} for field {name} is not allowed: use default_factory")
+        if type(member.value).__hash__ is None:
+            raise ValueError(
+                f"mutable default {type(member.value)} for field {name} is not allowed: use default_factory"
+            )
+    for member in members.values():
+        if isinstance(member.default, Field):
+            if member.default.hash not in (None, member.default.compare):
+                raise TypeError(f"field {member.name!r}: got hash={member.default.hash}, expected no hash: use compare")
+            if member.default.kw_only is True:
+                raise TypeError(f"field {member.name!r}: got kw_only=True, expected a positional field")
     return members
+
+
+def _check_bases(cls: type, frozen: bool) -> None:
+    """Raise TypeError if only one of a class and its base is frozen, as the standard library does."""
+    for base in cls.__mro__[1:]:
+        parameters = vars(base).get("__dataclass_params__")
+        if parameters is not None and parameters.frozen != frozen:
+            is_not = ("non-frozen", "frozen")
+            raise TypeError(f"cannot inherit {is_not[frozen]} dataclass from a {is_not[not frozen]} one")
 
 
 def _check_order(members: dict[str, _Member]) -> None:
@@ -150,6 +174,12 @@ class _Standard:
 
     value: int
 
+
+_PARAMETERS = {frozen: copy(_Standard.__dataclass_params__) for frozen in (False, True)}  # type: ignore[attr-defined]
+"""The parameters that a class shows to other dataclasses, by `frozen`."""
+
+for _frozen, _parameters in _PARAMETERS.items():
+    _parameters.frozen, _parameters.init, _parameters.repr, _parameters.eq = _frozen, True, True, True
 
 _FIELD_MARK = fields(_Standard)[0]._field_type  # type: ignore[attr-defined]
 """The value by which `fields` recognises a field."""

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -180,6 +180,10 @@ class C(Base):
     [
         ("a: int = 1\n    b: int", "non-default argument 'b' follows default argument"),
         ("a: list = []", "mutable default <class 'list'> for field a is not allowed"),
+        ("a: list = field(default=[])", "mutable default <class 'list'> for field a is not allowed"),
+        ("a = field(default=1)", "'a' is a field but has no type annotation"),
+        ("a: int = field(hash=False)", "field 'a': got hash=False, expected no hash: use compare"),
+        ("a: int = field(kw_only=True)", "field 'a': got kw_only=True, expected a positional field"),
     ],
 )
 def test_wrong_fields_are_errors_when_the_class_is_made(body: str, message: str) -> None:
@@ -188,6 +192,41 @@ def test_wrong_fields_are_errors_when_the_class_is_made(body: str, message: str)
         module_with(f"@dataclass(frozen=True)\nclass C:\n    '''A class.'''\n    {body}\n", lazy_dataclasses.dataclass),
     ):
         pass
+
+
+DECORATORS = [lazy_dataclasses.dataclass, dataclasses.dataclass]
+
+
+@pytest.mark.parametrize("base", DECORATORS)
+@pytest.mark.parametrize("derived", DECORATORS)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_class_and_its_base_are_both_frozen_or_not(base: Any, derived: Any, frozen: bool) -> None:
+    @base(frozen=not frozen)
+    class Base:
+        a: int
+
+    kinds = ("non-frozen", "frozen")
+    with pytest.raises(TypeError, match=f"^cannot inherit {kinds[frozen]} dataclass from a {kinds[not frozen]} one$"):
+
+        @derived(frozen=frozen)
+        class Derived(Base):
+            b: int
+
+
+@pytest.mark.parametrize("decorator", DECORATORS)
+def test_a_class_with_a_base_of_the_standard_library(decorator: Any) -> None:
+    @dataclasses.dataclass
+    class Base:
+        kind: ClassVar[int] = 3
+        a: int = 1
+
+    @decorator
+    class Derived(Base):
+        b: int = 2
+
+    assert repr(Derived(5)).endswith("Derived(a=5, b=2)")
+    assert (Base.kind, Derived.kind, [member.name for member in dataclasses.fields(Base)]) == (3, 3, ["a"])
+    assert Derived.__dataclass_params__.eq
 
 
 @pytest.mark.parametrize("parameters", PARAMETERS)
