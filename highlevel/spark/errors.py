@@ -51,6 +51,9 @@ START_REASON = re.compile(
 """Line of a JVM log that contains the reason of its failure."""
 
 
+PY4J_CALL = "An error occurred while calling "
+"""Beginning of a report that py4j makes from a Java exception. The next line begins with a colon and the exception."""
+
 HARMLESS_LOG_LINE = re.compile(
     r"\bWARN(?:ING)?\b|\bINFO\b|^Using Spark's default log4j|^Setting (?:default|Spark) log level|^To adjust logging"
 )
@@ -138,7 +141,10 @@ def find_root_cause(report: str) -> Exception:
     if raised:
         name, text = raised[-1]
         return RunError(f"the job on Spark failed: {name.rpartition('.')[2]}: {text}")
-    first = next((line for line in report.splitlines() if line.strip()), "no reason given")
+    lines = [line for line in report.splitlines() if line.strip()]
+    if lines and lines[0].startswith(PY4J_CALL):
+        return RunError(f"the job on Spark failed: {find_start_failure(report, b'')}")
+    first = lines[0] if lines else "no reason given"
     return RunError(f"the job on Spark failed: {first.strip()}")
 
 

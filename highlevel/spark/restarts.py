@@ -1,8 +1,9 @@
 """When a run is restarted after a failure that the inputs did not cause, and after which delay.
 
-A Spark query fails if one of its Python workers is killed, or if a busy machine does not start a worker within Spark's
-limit of ten seconds. The checkpoint is exact, so the query is started again: after 1, 2, 4, 8, 16, 32 and 60 seconds,
-and once more after 60. Each finished micro-batch resets the delay, so a run of months survives any number of restarts.
+A Spark query fails if one of its Python workers, or the daemon that starts them, is killed, or if a busy machine does
+not start a worker within Spark's limit of ten seconds. The checkpoint is exact, so the query is started again: after 1,
+2, 4, 8, 16, 32 and 60 seconds, and once more after 60. Each finished micro-batch resets the delay, so a run of months
+survives any number of restarts.
 Every other failure ends the run.
 """
 
@@ -31,6 +32,8 @@ REASONS = {
         r"Python worker failed to connect back|Timed out while waiting for the Python worker"
         r"|Python daemon failed to launch worker|Failed to open socket to Python daemon"
         r"|Python worker process terminated with|EOFException occurred while reading the port number from"
+        r"|java\.io\.IOException: Stream closed"  # the daemon that starts workers was killed
+        r"|java\.io\.IOException: Cannot run program .*error=(?:11|12),"  # no memory or processes at the moment
     ),
     WORKER_END: re.compile(
         r"Python worker exited unexpectedly|java\.io\.EOFException|Connection reset|Broken pipe"

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -356,7 +356,7 @@ class StreamRun:
                 # The path has the scheme `file:`, because `spark.hadoop.fs.defaultFS` may name another file system.
                 # `Path.as_uri` is not used, because Spark does not decode %XX.
                 return writer.option("checkpointLocation", f"file:{self.folder / 'checkpoint'}").start()
-            except PySparkException as failure:
+            except (PySparkException, Py4JJavaError) as failure:
                 self._wait_for_restart(make_report(failure))
 
     def _wait_for_restart(self, report: str) -> None:

@@ -46,12 +46,14 @@ PROCESSES = {
     "JVM": "org.apache.spark.deploy.SparkSubmit",
     "planner": "python_streaming_source_runner",
     "workers": "pyspark.daemon",
+    "Python": "-m pyspark",
 }
-"""A word in the command of each process, by its name."""
+"""A word in the command of each process, by its name. `Python`: all Python processes of Spark."""
 
 MISSING_CAPTURE = "capture missing"
 FAULTS = (
-    *("driver killed", "JVM killed", "planner killed", "workers killed", "planner stopped", "workers stopped"),
+    *("driver killed", "JVM killed", "planner killed", "workers killed", "Python killed"),
+    *("planner stopped", "workers stopped"),
     MISSING_CAPTURE,
 )
 FULL_DISK = "full disk"

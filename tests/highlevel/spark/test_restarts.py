@@ -32,6 +32,25 @@ def test_delays_double_up_to_a_minute_and_nine_failures_in_a_row_end_a_run() -> 
     assert said[-1] == "warning: a Python worker did not start; Spark repeats the work in 60 s (restart 8 of 8)"
 
 
+CALL = "An error occurred while calling o98.load.\n: java.io.IOException: {}\n\tat org.apache.spark.X(Y.scala:1)"
+NO_PROGRAM = CALL.format('Cannot run program "/env/bin/python": error={}, {}')
+
+
+def test_a_daemon_that_was_killed_and_a_lack_of_memory_are_repeated() -> None:
+    restarts = Restarts(lambda line: None)
+    for failure in (CALL.format("Stream closed"), NO_PROGRAM.format(12, "Cannot allocate memory")):
+        assert restarts.next_delay(failure) == 1
+        restarts.reset_delay()
+    assert restarts.samples[SPARK_RESTARTS.name, ("worker_start",)] == 2
+
+
+def test_a_program_that_cannot_run_is_one_line() -> None:
+    restarts, report = Restarts(lambda line: None), NO_PROGRAM.format(13, "Permission denied")
+    assert restarts.next_delay(report) is None
+    reason = 'the job on Spark failed: Cannot run program "/env/bin/python": error=13, Permission denied'
+    assert str(restarts.make_final_error(report)) == reason
+
+
 def test_a_line_of_a_log_is_no_missing_module() -> None:
     report = "Python worker exited unexpectedly (crashed)\nINFO plugin: No module named 'fast_json', using json"
     assert Restarts(lambda line: None).next_delay(report) == 1
