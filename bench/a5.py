@@ -90,7 +90,8 @@ def _rates(quotes: Quotes, automaton: Automaton, runs: int) -> Rates:
     turns = [[_seconds(batches, automaton, shares_runs=shares) for shares in (False, True)] for _ in range(runs)]
     turns.sort(key=lambda turn: turn[0] / turn[1])
     plain, shared = (quotes.count / seconds for seconds in turns[runs // 2])
-    return plain, shared, *(_most_runs(quotes, automaton, shares_runs=shares) for shares in (False, True))
+    most_plain, most_shared = (_most_runs(quotes, automaton, shares_runs=shares) for shares in (False, True))
+    return plain, shared, most_plain, most_shared
 
 
 def _seconds(batches: list[pa.RecordBatch], automaton: Automaton, *, shares_runs: bool) -> float:
