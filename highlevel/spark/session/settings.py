@@ -38,6 +38,7 @@ DEFAULTS = {
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.shuffle.compress": "false",  # shuffled data are already compressed
+    "spark.cleaner.periodicGC.interval": "5min",
     "spark.driver.memory": "2g",
     "spark.driver.maxResultSize": "1g",  # a larger answer raises an error before it fills the heap
     DRIVER_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
