@@ -118,6 +118,16 @@ class Automaton:
             yield from arc.expressions
 
 
+def keeps_run(arc: Arc) -> bool:
+    """Return whether an arc leads from a state to itself and changes no field."""
+    return arc.source == arc.target and all(keeps_field(value, name) for name, value in arc.transfer)
+
+
+def keeps_field(value: Expression, name: str) -> bool:
+    """Return whether a new value of a field is its value."""
+    return isinstance(value, Column) and value.name == name
+
+
 def check_deadlines(arcs: Sequence[Arc], finals: Sequence[str]) -> None:
     """Raise PatternError for a deadline that does not end a run, and for two deadlines of a state."""
     timed = [arc for arc in arcs if arc.deadline is not None]

@@ -2,7 +2,7 @@
 
     fence    change < -0.25 AND (r2 < 1 OR r1 > 1)
              ├─────────────┤    ├───────────────┤
-             bit of the row     instructions over the register (`expression_kernels`)
+             bit of the row     instructions over the register (`kernels.expressions`)
 
 A condition that reads only the row is a bit of its first words, computed for a whole batch. Other parts that read only
 the row are words of the row. Texts and addresses are numbers of known values (`ValueNumbers`), so they can be compared
@@ -19,60 +19,37 @@ of the row with constants are found by binary search:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from capture.lazy_dataclasses import dataclass
-from highlevel.patterns import expression_kernels as code
-from highlevel.patterns.arc_places import ARC_WORDS, KEY, SPARE_ARCS, TARGET, TRANSFER, TRANSFER_END, ArcPlaces
+from highlevel.patterns.arc_places import ARC_WORDS, KEY, SPARE_ARCS, TARGET, ArcPlaces
 from highlevel.patterns.automaton import (
     Arc,
     Automaton,
-    Field,
-    PatternError,
     Transfer,
     check_arc,
     check_deadlines,
     check_silent_arcs,
+    keeps_run,
 )
-from highlevel.patterns.expression_kernels import NULL, STACK_EFFECTS, Machine
+from highlevel.patterns.compiled_automaton import (
+    ALWAYS,
+    AT_END,
+    NEVER,
+    NONE,
+    NUMBERED,
+    CompiledAutomaton,
+    Words,
+)
+from highlevel.patterns.instructions import Instructions
 from lowlevel.expressions.tree import (
     Binary,
-    Call,
-    Column,
-    Conditional,
     Expression,
-    Extreme,
-    IsNull,
     Literal,
-    Mean,
-    Membership,
-    Present,
-    ScalarCall,
-    Unary,
-    WideSum,
     columns_of,
 )
-from lowlevel.expressions.types import INTEGERS, Op, Scalar, Type
-
-Words = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-
-Place = TypeVar("Place", bound=Expression)
-Scalars = TypeVar("Scalars", bound=np.generic)
-
-BITS = 62
-"""Conditions in a word of a row."""
-
-NONE = -1
-
-NEVER, ALWAYS, AT_END = range(3)
-"""When a state is final: after any row, or after the last row of the partition only."""
-
-KEY_WORD, FIRST_ARC, LAST_ARC, PART_WORDS = range(4)
-"""Words of a part: the word of the row that must be the KEY of an arc, and its arcs `[FIRST_ARC, LAST_ARC)`."""
+from lowlevel.expressions.types import INTEGERS, Op, Type
 
 SCANNED, KEYED, SILENT, TIMED = range(4)
 """Kinds of arcs, in the order in which they are stored. TIMED arcs have a deadline."""
@@ -85,75 +62,6 @@ TRANSLATION_BYTES = 600
 
 MAX_UNUSED = 64
 """Number of unused translations from which on a compiler begins anew, if they are more than those in use."""
-
-INTEGER_OPERATIONS = {
-    Op.ADD: code.ADD_I, Op.SUB: code.SUB_I, Op.MUL: code.MUL_I, Op.DIV: code.DIV_I, Op.MOD: code.MOD_I,
-    Op.LT: code.LT_I, Op.LE: code.LE_I, Op.EQ: code.EQ_I, Op.NE: code.NE_I, Op.AND: code.AND, Op.OR: code.OR,
-}  # fmt: skip
-FLOAT_OPERATIONS = {
-    Op.ADD: code.ADD_F, Op.SUB: code.SUB_F, Op.MUL: code.MUL_F, Op.DIV: code.DIV_F,
-    Op.LT: code.LT_F, Op.LE: code.LE_F, Op.EQ: code.EQ_F, Op.NE: code.NE_F,
-}  # fmt: skip
-SWAPPED = {Op.GT: Op.LT, Op.GE: Op.LE}
-
-NUMBERED = (Type.TEXT, Type.ADDRESS, Type.BYTES)
-"""Types whose values are replaced by numbers. Equal values have equal numbers."""
-
-
-@dataclass(frozen=True)
-class CompiledAutomaton:
-    """An automaton as arrays. `integers` and `floats` are the fields of the register, fields of fences first.
-
-    * `compared`: how many of these fields decide which arcs apply, directly or through transfers.
-    * `conditions`: expressions over a row, whose values are bits. The bit `place % BITS` of the word `place // BITS` is
-      that of the condition with this place in `condition_places`.
-    * `row_integers`, `row_floats`: expressions over a row, whose values are words. Those of integers have the places
-      `integer_places` in a row of `row_words` words.
-    * `is_final`: NEVER, ALWAYS or AT_END for each state.
-    * `empty_condition`: the condition of a run without rows, or NONE.
-    * `arcs`: ARC_WORDS per arc, ordered by source; those of a state are `[first_arcs[state], end_arcs[state])`. Arcs
-      with a key follow, ordered by source and key: `parts` has PART_WORDS per part, and those of a state begin at
-      `first_parts[state]`. Silent arcs follow, from `first_silent[state]` on, and arcs with a deadline from
-      `first_deadlines[state]` on. The fence of the latter computes the deadline.
-    """
-
-    register: tuple[Field, ...]
-    states: tuple[str, ...]
-    integers: tuple[str, ...]
-    floats: tuple[str, ...]
-    compared: tuple[int, int]
-    conditions: tuple[Expression, ...]
-    condition_places: tuple[int, ...]
-    row_integers: tuple[Expression, ...]
-    integer_places: tuple[int, ...]
-    row_words: int
-    row_floats: tuple[Expression, ...]
-    arcs: Words
-    first_arcs: Words
-    end_arcs: Words
-    parts: Words
-    first_parts: Words
-    first_silent: Words
-    first_deadlines: Words
-    is_final: Words
-    empty_condition: int
-    machine: Machine
-
-    @property
-    def can_ignore(self) -> Words:
-        """1 for each state in which a run may ignore rows, 0 for the others.
-
-        An ignorable arc leads from the state to itself and changes no field. The state is not final, because each row
-        is another result. No silent arc leaves it, because the lifetime of a silent arc may contain some rows only.
-        """
-        count = len(self.states)
-        sources = np.repeat(np.arange(count), np.diff(self.first_arcs))
-        arcs = self.arcs[self.first_arcs[0] : self.first_arcs[-1]]
-        is_used = self.first_arcs[0] + np.arange(len(arcs)) < self.end_arcs[sources]
-        is_ignorable = is_used & (arcs[:, TARGET] == sources) & (arcs[:, TRANSFER] == arcs[:, TRANSFER_END])
-        can_ignore = (self.is_final == NEVER) & (np.diff(self.first_silent) == 0)
-        can_ignore &= np.bincount(sources[is_ignorable], minlength=count) > 0
-        return can_ignore.astype(np.int64)
 
 
 class _Translation(NamedTuple):
@@ -203,27 +111,13 @@ class AutomatonCompiler:
         self.floats = tuple(name for name in ordered if types[name] is Type.FLOAT)
         self.compared = (len(read.intersection(self.integers)), len(read.intersection(self.floats)))
         self._types = types
+        self._instructions = Instructions(types, self.integers, self.floats)
         self._states = {name: number for number, name in enumerate(automaton.states)}
         self._is_final: Words = np.empty(0, np.int64)
         self._is_compiled = False
         self._array_bytes = 0
         self._places: ArcPlaces | None = None
         """The arcs that `patch` changes, after the first change of the arcs of an automaton without deadlines."""
-        self._conditions: dict[Expression, int] = {}
-        self._row_integers: dict[Expression, int] = {}
-        self._row_floats: dict[Expression, int] = {}
-        """Expressions over a row, each with its place."""
-        self._row_words = 0
-        self._bits = 0
-        """The place of the next condition; a multiple of BITS if it needs another word."""
-        self._code: list[int] = []
-        self._constants: list[int] = []
-        self._float_constants: list[float] = []
-        self._depths = [0, 0]
-        self._most = [1, 1]
-        """Number of values on the two stacks, at this instruction and at most."""
-        self._machine: Machine | None = None
-        """The instructions as arrays, None if some were added."""
         self._translations: dict[_Parts, _Translation] = {}
         self._known_words: dict[_Identity, _ArcWords] = {}
         """A cache of the words of arcs by the identities of the expressions, whose hashes cost more."""
@@ -237,7 +131,7 @@ class AutomatonCompiler:
         """Constants of the types NUMBERED that are keys, each with its place in `_key_numbers`."""
         self._key_numbers: Words = np.empty(0, np.int64)
         is_always_empty = automaton.empty_fence == Literal(True, Type.BOOL)
-        self._empty_condition = NONE if is_always_empty else self._condition(automaton.empty_fence)
+        self._empty_condition = NONE if is_always_empty else self._instructions.condition(automaton.empty_fence)
 
     @property
     def bytes(self) -> int:
@@ -345,7 +239,7 @@ class AutomatonCompiler:
             numbers.setdefault(arc.target, len(numbers))
         if len(self._key_numbers) < len(self.key_literals):
             self._number_keys()
-        numbered = {word for value, word in self._row_integers.items() if value.type in NUMBERED}
+        numbered = {word for value, word in self._instructions.row_integers.items() if value.type in NUMBERED}
         added = []
         for place, arc in enumerate(arcs, len(self._table)):
             instructions, key_word, key = self._translations[arc.fence, arc.transfer, arc.deadline]
@@ -377,12 +271,12 @@ class AutomatonCompiler:
             self.integers,
             self.floats,
             self.compared,
-            tuple(self._conditions),
-            tuple(self._conditions.values()),
-            tuple(self._row_integers),
-            tuple(self._row_integers.values()),
-            self._row_words,
-            tuple(self._row_floats),
+            tuple(self._instructions.conditions),
+            tuple(self._instructions.conditions.values()),
+            tuple(self._instructions.row_integers),
+            tuple(self._instructions.row_integers.values()),
+            self._instructions.row_words,
+            tuple(self._instructions.row_floats),
             np.ascontiguousarray(words[:, 3:]) if len(words) else np.full((1, ARC_WORDS), NONE),
             first_arcs,
             first_arcs[1:].copy(),
@@ -392,7 +286,7 @@ class AutomatonCompiler:
             first_deadlines,
             self._finalities(),
             self._empty_condition,
-            self._instructions(),
+            self._instructions.machine(),
         )
         arrays = (compiled.arcs, parts, firsts, compiled.end_arcs, *compiled.machine[:3])
         self._array_bytes = sum(array.nbytes for array in arrays)
@@ -412,17 +306,6 @@ class AutomatonCompiler:
         if len(self._is_final) < len(self._states):
             self._is_final = np.array([_finality(self._automaton, name) for name in self._states], np.int64)
         return self._is_final
-
-    def _instructions(self) -> Machine:
-        if self._machine is None:
-            self._machine = Machine(
-                _not_empty(np.array(self._code, np.int64)),
-                _not_empty(np.array(self._constants, np.int64)),
-                _not_empty(np.array(self._float_constants, np.float64)),
-                np.zeros(self._most[0], np.int64),
-                np.zeros(self._most[1], np.float64),
-            )
-        return self._machine
 
     def _translate(self, arcs: Sequence[Arc]) -> None:
         """Translate the expressions of arcs that have none yet."""
@@ -444,7 +327,7 @@ class AutomatonCompiler:
         """Return the value of the row and the constant that a condition compares for equality, None for others."""
         match part:
             case Binary(Op.EQ, value, Literal() as literal) | Binary(Op.EQ, Literal() as literal, value):
-                if isinstance(value, Literal) or literal.value is None or self._reads_register(value):
+                if isinstance(value, Literal) or literal.value is None or self._instructions.reads_register(value):
                     return None
                 if value.type in NUMBERED and literal.type is value.type:
                     return value, literal
@@ -456,7 +339,7 @@ class AutomatonCompiler:
 
     def _translation(self, arc: Arc) -> _Translation:
         if arc.deadline is not None:
-            return self._deadline(arc.deadline)
+            return _Translation(self._instructions.add_deadline(arc.deadline))
         parts = _conjuncts(arc.fence)
         key_word, key = NONE, 0
         if not arc.is_silent and self._number_literals is not None:
@@ -465,166 +348,14 @@ class AutomatonCompiler:
             most = max(constants, key=constants.__getitem__, default=None)
             if most is not None and constants[most] >= MIN_KEYS:
                 value, literal = compared[most]
-                key_word = self._row_integer(value)
-                is_numbered = value.type in NUMBERED
-                key = _place(self.key_literals, literal) if is_numbered else int(literal.value)  # type: ignore[arg-type]
+                key_word = self._instructions.row_integer(value)
+                key = (
+                    self.key_literals.setdefault(literal, len(self.key_literals))
+                    if value.type in NUMBERED
+                    else int(literal.value)  # type: ignore[arg-type]
+                )
                 parts.remove(most)
-        return _Translation(self._fence_and_transfer(parts, arc.transfer), key_word, key)
-
-    def _fence_and_transfer(self, conditions: Sequence[Expression], values: Transfer) -> tuple[int, ...]:
-        of_row, of_both = list[Expression](), list[Expression]()
-        for part in conditions:
-            if part == Literal(True, Type.BOOL):
-                continue
-            (of_both if self._reads_register(part) or not any(columns_of(part)) else of_row).append(part)
-        condition = NONE if not of_row else self._condition(_join(of_row))
-        fence = self._position
-        if of_both:
-            self._add(_join(of_both), Type.BOOL)
-            self._depths = [0, 0]
-        transfer = self._position
-        # All values are computed before the first is stored, because a transfer reads the register before the arc.
-        changed = [(name, value) for name, value in values if not _is_field(value, name)]
-        for name, value in changed:
-            self._add(value, self._types[name])
-        for name, _ in reversed(changed):
-            self._store(name)
-        return condition, fence, transfer, transfer, self._position
-
-    def _deadline(self, deadline: Expression) -> _Translation:
-        begin = self._position
-        self._add(deadline)
-        self._depths = [0, 0]
-        return _Translation((NONE, begin, self._position, self._position, self._position))
-
-    def _condition(self, condition: Expression) -> int:
-        """Return the place of a condition over a row."""
-        if condition not in self._conditions:
-            if self._bits % BITS == 0:
-                self._bits = self._row_words * BITS
-                self._row_words += 1
-            self._conditions[condition] = self._bits
-            self._bits += 1
-        return self._conditions[condition]
-
-    def _row_integer(self, expression: Expression) -> int:
-        """Return the word of a row with the value of an expression."""
-        if expression not in self._row_integers:
-            self._row_integers[expression] = self._row_words
-            self._row_words += 1
-        return self._row_integers[expression]
-
-    @property
-    def _position(self) -> int:
-        return len(self._code) // 2
-
-    def _store(self, name: str) -> None:
-        if name in self.floats:
-            self._emit(code.STORE_F, self.floats.index(name))
-        else:
-            self._emit(code.STORE_I, self.integers.index(name))
-
-    def _emit(self, operation: int, operand: int = 0) -> None:
-        self._code += [operation, operand]
-        self._machine = None
-        for stack, change in enumerate(STACK_EFFECTS.get(operation, (-1, 0))):
-            self._depths[stack] += change
-            self._most[stack] = max(self._most[stack], self._depths[stack])
-
-    def _reads_register(self, expression: Expression) -> bool:
-        return any(column.name in self._types for column in columns_of(expression))
-
-    def _add(self, expression: Expression, wanted: Type | None = None) -> None:
-        """Add instructions that push a value; a FLOAT if `wanted` is FLOAT, or the expression is."""
-        is_float = expression.type is Type.FLOAT
-        if isinstance(expression, Literal) and expression.type not in NUMBERED:
-            self._constant(expression, as_float=is_float)
-        elif not self._reads_register(expression):
-            if is_float:
-                self._emit(code.ROW_F, _place(self._row_floats, expression))
-            else:
-                self._emit(code.ROW_I, self._row_integer(expression))
-        else:
-            self._operation(expression)
-        if wanted is Type.FLOAT and not is_float:
-            self._emit(code.TO_FLOAT)
-
-    def _constant(self, literal: Literal, *, as_float: bool) -> None:
-        value = literal.value
-        if as_float:
-            number = code.NULL_FLOAT if value is None else float(value)  # type: ignore[arg-type]
-            self._float_constants.append(number)
-            self._emit(code.CONSTANT_F, len(self._float_constants) - 1)
-        else:
-            self._constants.append(NULL if value is None else int(value))  # type: ignore[arg-type]
-            self._emit(code.CONSTANT_I, len(self._constants) - 1)
-
-    def _operation(self, expression: Expression) -> None:
-        match expression:
-            case Column(name=name) if name in self.floats:
-                self._emit(code.FIELD_F, self.floats.index(name))
-            case Column(name=name):
-                self._emit(code.FIELD_I, self.integers.index(name))
-            case Unary(Op.NOT, operand):
-                self._add(operand)
-                self._emit(code.NOT)
-            case Unary(Op.NEG, operand):
-                self._add(operand)
-                self._emit(code.NEG_F if operand.type is Type.FLOAT else code.NEG_I)
-            case Binary(op, left, right) if op in SWAPPED:
-                self._operation(Binary(SWAPPED[op], right, left))
-            case Binary(op, left, right):
-                self._binary(op, left, right)
-            case IsNull(operand):
-                self._add(operand)
-                self._emit(code.IS_NULL_F if operand.type is Type.FLOAT else code.IS_NULL_I)
-            case Conditional(condition, value, otherwise):
-                self._add(condition)
-                for part in (value, otherwise):
-                    self._add(part, expression.type)
-                self._emit(code.CHOOSE_F if expression.type is Type.FLOAT else code.CHOOSE_I)
-            case Extreme(left, right, largest):
-                for part in (left, right):
-                    self._add(part, expression.type)
-                if expression.type is Type.FLOAT:
-                    self._emit(code.MAX_F if largest else code.MIN_F)
-                else:
-                    self._emit(code.MAX_I if largest else code.MIN_I)
-            case WideSum(high, low, kind):
-                self._add(high)
-                self._add(low)
-                self._emit(code.WIDE_SUM_F if kind is Type.FLOAT else code.WIDE_SUM_I)
-            case Mean(total, count):
-                self._add(total, Type.FLOAT)
-                self._add(count, Type.FLOAT)
-                self._emit(code.DIV_F)
-            case ScalarCall(Scalar.ABS, operand):
-                negative = Binary(Op.LT, operand, Literal(0, Type.INT))
-                self._operation(Conditional(negative, Unary(Op.NEG, operand), operand))
-            case ScalarCall(Scalar.DOUBLE, operand):
-                self._add(operand, Type.FLOAT)
-            case Present(value, count):
-                is_positive = Binary(Op.GT, count, Literal(0, Type.INT))
-                self._operation(Conditional(is_positive, value, Literal(None, value.type)))
-            case _:
-                expected = "arithmetic, abs, comparisons, AND, OR, NOT, IS NULL, CASE; or the function of one row"
-                raise PatternError(f"got {_word_of(expression)} over earlier rows, expected {expected}")
-
-    def _binary(self, op: Op, left: Expression, right: Expression) -> None:
-        if NUMBERED_TYPES.intersection((left.type, right.type)) and op not in (Op.EQ, Op.NE):
-            raise PatternError(f"got {op} between values of type {left.type} of different rows, expected = or <>")
-        as_float = Type.FLOAT in (left.type, right.type)
-        operations = FLOAT_OPERATIONS if as_float else INTEGER_OPERATIONS
-        if op not in operations:
-            of = "FLOAT" if as_float else "integers"
-            expected = " ".join(str(each) for each in operations)
-            raise PatternError(f"got {op} of {of} over earlier rows, expected one of {expected}")
-        for part in (left, right):
-            self._add(part, Type.FLOAT if as_float else None)
-        self._emit(operations[op])
-
-
-NUMBERED_TYPES = frozenset(NUMBERED)
+        return _Translation(self._instructions.add_arc(parts, arc.transfer), key_word, key)
 
 
 def compile_automaton(automaton: Automaton) -> CompiledAutomaton:
@@ -655,42 +386,9 @@ def _fields_of_fences(automaton: Automaton) -> set[str]:
         read |= added
 
 
-def _word_of(expression: Expression) -> str:
-    """Return the word of SQL for an expression, for messages."""
-    if isinstance(expression, ScalarCall | Call):
-        return str(expression.function)
-    return "IN" if isinstance(expression, Membership) else f"a function with a value of type {expression.type}"
-
-
 def _conjuncts(expression: Expression) -> list[Expression]:
     match expression:
         case Binary(Op.AND, left, right):
             return _conjuncts(left) + _conjuncts(right)
         case _:
             return [expression]
-
-
-def keeps_run(arc: Arc) -> bool:
-    """Return whether an arc leads from a state to itself and changes no field."""
-    return arc.source == arc.target and all(_is_field(value, name) for name, value in arc.transfer)
-
-
-def _is_field(value: Expression, name: str) -> bool:
-    """Return whether a transfer keeps the value of a field."""
-    return isinstance(value, Column) and value.name == name
-
-
-def _join(parts: Sequence[Expression]) -> Expression:
-    """Return a balanced tree of AND, so that the depth of many parts is small."""
-    middle = len(parts) // 2
-    return Binary(Op.AND, _join(parts[:middle]), _join(parts[middle:])) if middle else parts[0]
-
-
-def _place(places: dict[Place, int], expression: Place) -> int:
-    """Return the place of an expression. A new expression has the next place."""
-    return places.setdefault(expression, len(places))
-
-
-def _not_empty(array: npt.NDArray[Scalars]) -> npt.NDArray[Scalars]:
-    """Return an array with at least one value, because an empty array has no address."""
-    return array if len(array) else np.zeros(1, array.dtype)

@@ -2,7 +2,7 @@
 
     results: partition, first and last time ──► rows of this time range ──► runs again, followed backwards ──► rows
 
-The runs are computed again (`derivation_kernels`), so a run needs no memory of its rows while it is open.
+The runs are computed again (`kernels.derivations`), so a run needs no memory of its rows while it is open.
 """
 
 from __future__ import annotations
@@ -15,9 +15,26 @@ import pyarrow as pa
 
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.patterns.automaton import Automaton
-from highlevel.patterns.compilation import Words, compile_automaton
-from highlevel.patterns.derivation_kernels import PLACE_WORDS, RESULT, ROW, STATE_AFTER
-from highlevel.patterns.entry_kernels import ADDED, NO_NUMBER, PARTITION, RESULT_END, RESULT_WORDS, Rows
+from highlevel.patterns.compilation import (
+    compile_automaton,
+)
+from highlevel.patterns.compiled_automaton import (
+    Words,
+)
+from highlevel.patterns.kernels.derivations import (
+    PLACE_WORDS,
+    RESULT,
+    ROW,
+    STATE_AFTER,
+)
+from highlevel.patterns.kernels.layout import (
+    ADDED,
+    NO_NUMBER,
+    PARTITION,
+    RESULT_END,
+    RESULT_WORDS,
+    Rows,
+)
 from highlevel.patterns.operator import COPY_BITS
 from highlevel.patterns.row_words import RegisterColumns, RowWords, ValueNumbers
 from highlevel.patterns.store import PartialMatches, Results

@@ -22,9 +22,22 @@ from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.patterns.arc_table import changed_times
-from highlevel.patterns.automaton import Arc, Automaton, PatternError, reachable
-from highlevel.patterns.compilation import NUMBERED, AutomatonCompiler, Floats, Words, keeps_run
-from highlevel.patterns.entry_kernels import (
+from highlevel.patterns.automaton import (
+    Arc,
+    Automaton,
+    PatternError,
+    keeps_run,
+    reachable,
+)
+from highlevel.patterns.compilation import (
+    AutomatonCompiler,
+)
+from highlevel.patterns.compiled_automaton import (
+    NUMBERED,
+    Floats,
+    Words,
+)
+from highlevel.patterns.kernels.layout import (
     ADDED,
     ENTRY_WORDS,
     MISSING,
@@ -38,7 +51,11 @@ from highlevel.patterns.entry_kernels import (
     WEIGHT,
     Rows,
 )
-from highlevel.patterns.open_run_kernels import BY_DEADLINE, BY_ROW, NO_CHANCE
+from highlevel.patterns.kernels.open_runs import (
+    BY_DEADLINE,
+    BY_ROW,
+    NO_CHANCE,
+)
 from highlevel.patterns.row_words import NOTHING_KNOWN, Known, RegisterColumns, RowWords, ValueNumbers
 from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results, Runs
 from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT, RETRACTION
@@ -189,7 +206,7 @@ class PatternOperator:
         return pa.Table.from_arrays(columns, names=["last", "state", *self._result.names])
 
     def _chances(self, now: int) -> Words:
-        """Return a value of `open_run_kernels` for each state: what may complete its runs from `now` on.
+        """Return a value of `kernels.open_runs` for each state: what may complete its runs from `now` on.
 
         An arc that keeps a run completes none, except in a final state, or before a silent arc to one.
         """
@@ -355,7 +372,7 @@ class PatternOperator:
         return [*passed, make_ctis([watermark], self._result)]
 
     def remove_unneeded(self, arc_watermarks: Sequence[int]) -> None:
-        """Remove the runs and rows that no result of a later row needs (`highlevel.patterns.gap_kernels`).
+        """Remove the runs and rows that no result of a later row needs (`kernels.gaps`).
 
         `arc_watermarks`: for each arc, no later row that satisfies its fence has a smaller time. Raises PatternError
         without `only_adds`: other arcs and the withdrawal of a row may need what no later row needs.

@@ -10,19 +10,24 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from capture.lazy_dataclasses import dataclass
-from highlevel.patterns import (
-    arc_kernels,
-    deadline_kernels,
-    derivation_kernels,
-    forget_kernels,
-    gap_kernels,
-    match_kernels,
-    open_run_kernels,
-)
-from highlevel.patterns import entry_kernels as kernels
 from highlevel.patterns.automaton import Automaton, PatternError
-from highlevel.patterns.compilation import CompiledAutomaton, Floats, Words
-from highlevel.patterns.entry_kernels import (
+from highlevel.patterns.compiled_automaton import (
+    CompiledAutomaton,
+    Floats,
+    Words,
+)
+from highlevel.patterns.kernels import (
+    arrivals,
+    changed_arcs,
+    cover,
+    deadlines,
+    derivations,
+    gaps,
+    layout,
+    matches,
+    open_runs,
+)
+from highlevel.patterns.kernels.layout import (
     ENTRIES,
     ENTRY_WORDS,
     NODE_RECORDS,
@@ -35,7 +40,10 @@ from highlevel.patterns.entry_kernels import (
     Rows,
     Store,
 )
-from highlevel.patterns.open_run_kernels import BY_DEADLINE, BY_ROW
+from highlevel.patterns.kernels.open_runs import (
+    BY_DEADLINE,
+    BY_ROW,
+)
 from highlevel.speculation.lifetimes.kernels.records import FREE_RECORD, LIVE_RECORDS, NONE, USED_RECORDS
 from lowlevel.expressions.types import Type
 from lowlevel.punctuation import END
@@ -44,7 +52,7 @@ MIN_ROOM = 4_096
 
 
 class Skip(NamedTuple):
-    """Where matching continues after a match: a rule of `match_kernels`, and the field with a sequence number or 0."""
+    """Where matching continues after a match: a rule of `kernels.matches`, and the field with its number or 0."""
 
     rule: int
     field: int
@@ -170,7 +178,7 @@ class PartialMatches:
         begin, end = 0, len(rows.kind)
         while begin < end:
             store = self._store()
-            begin = kernels.apply_rows(self._automata, self.compiled.machine, store, rows, begin, end)
+            begin = arrivals.apply_rows(self._automata, self.compiled.machine, store, rows, begin, end)
             if self.state[RESULT_COUNT]:
                 yield self._take_results()
             elif begin < end:
@@ -180,7 +188,7 @@ class PartialMatches:
     def used_states(self) -> tuple[str, ...]:
         """The states of all nodes in memory."""
         nodes = self._nodes[: self.state[NODE_RECORDS + USED_RECORDS]]
-        return tuple(self.compiled.states[number] for number in np.unique(nodes[:, kernels.STATE]))
+        return tuple(self.compiled.states[number] for number in np.unique(nodes[:, layout.STATE]))
 
     def change_automaton(self, compiled: CompiledAutomaton, initial: tuple[Words, Floats] | None = None) -> None:
         """Continue with an automaton that has the same register, and the same states and words of a row, or more.
@@ -229,12 +237,12 @@ class PartialMatches:
     def renumber_states(self, numbers: Words) -> None:
         """Give each state of a node the number at its place in `numbers`."""
         self._forget_list_states()
-        states = self._nodes[: self.state[NODE_RECORDS + USED_RECORDS], kernels.STATE]
+        states = self._nodes[: self.state[NODE_RECORDS + USED_RECORDS], layout.STATE]
         states[:] = numbers[states]
 
     def _forget_list_states(self) -> None:
         """Let the kernels find the states of all lists again."""
-        self._entries[: self.state[ENTRIES + USED_RECORDS], kernels.LIST_STATES] = 1 << kernels.LAST_BIT
+        self._entries[: self.state[ENTRIES + USED_RECORDS], layout.LIST_STATES] = 1 << layout.LAST_BIT
 
     def row_words(self) -> tuple[Words, Floats]:
         """Return the words of all stored rows, as arrays that can be written to."""
@@ -249,7 +257,7 @@ class PartialMatches:
         begin, end = 0, min(partitions, len(self._partitions))
         while begin < end:
             store, machine = self._store(), self.compiled.machine
-            begin = arc_kernels.renew_entries(self._automata, machine, store, begin, end, since, until)
+            begin = changed_arcs.renew_entries(self._automata, machine, store, begin, end, since, until)
             if self.state[RESULT_COUNT]:
                 yield self._take_results()
             elif begin < end:
@@ -262,7 +270,7 @@ class PartialMatches:
         begin, end = 0, len(rows.kind)
         while begin < end:
             store = self._store()
-            begin = match_kernels.match_rows(
+            begin = matches.match_rows(
                 self._automata, self.compiled.machine, store, rows, begin, end, skip.rule, skip.field
             )
             if self.state[RESULT_COUNT]:
@@ -275,7 +283,7 @@ class PartialMatches:
         begin, end = 0, min(partitions, len(self._partitions))
         while begin < end:
             store = self._store()
-            begin = match_kernels.end_runs(self._automata, store, begin, end, watermark, skip.rule, skip.field)
+            begin = matches.end_runs(self._automata, store, begin, end, watermark, skip.rule, skip.field)
             if self.state[RESULT_COUNT]:
                 yield self._take_results()
             elif begin < end:
@@ -284,7 +292,7 @@ class PartialMatches:
     def earliest_candidate(self, partitions: int) -> int:
         """Return the time of the earliest last row of a match that may still be replaced, or END."""
         known = min(partitions, len(self._partitions))
-        return int(match_kernels.earliest_candidate(self._automata, self._store(), known))
+        return int(matches.earliest_candidate(self._automata, self._store(), known))
 
     def first_starts(self, partitions: int) -> tuple[Words, int]:
         """Return the sequence number of each partition's earliest first row of a run or match, and the earliest time.
@@ -293,11 +301,11 @@ class PartialMatches:
         """
         sequence_numbers = np.full(max(partitions, 1), END)
         known = min(partitions, len(self._partitions))
-        earliest = int(match_kernels.first_starts(self._automata, self._store(), known, sequence_numbers))
+        earliest = int(matches.first_starts(self._automata, self._store(), known, sequence_numbers))
         return sequence_numbers[:partitions], earliest
 
     def trace(self, rows: Rows, bounds: Words, finalities: Words) -> tuple[Words, Results]:
-        """Return the state after each row of matches, and the registers (`match_kernels.trace_matches`).
+        """Return the state after each row of matches, and the registers (`kernels.matches.trace_matches`).
 
         This instance must have no other rows. `words` of the results contains only the integer fields.
         """
@@ -307,7 +315,7 @@ class PartialMatches:
         floats = np.zeros(count * automata.float_fields + 1, np.float64)
         begin, end = 0, len(finalities)
         while begin < end:
-            begin = match_kernels.trace_matches(
+            begin = matches.trace_matches(
                 automata,
                 self.compiled.machine,
                 self._store(),
@@ -328,28 +336,28 @@ class PartialMatches:
         return states[:-1], registers
 
     def trace_runs(self, rows: Rows, requests: Words) -> Iterator[tuple[Results, Words]]:
-        """Yield the results of requests, and places of their rows (`derivation_kernels.trace_runs`).
+        """Yield the results of requests, and places of their rows (`kernels.derivations.trace_runs`).
 
         `requests` has a row for each request, ordered by its number. A place has the number of its result among those
         that are yielded with it. This instance must have no other rows, and share no runs.
         """
         begin, end, room = 0, len(requests), MIN_ROOM
         first, words = self.compiled.first_deadlines, np.ascontiguousarray(requests).reshape(-1)
-        places = np.zeros((room, derivation_kernels.PLACE_WORDS), np.int64)
+        places = np.zeros((room, derivations.PLACE_WORDS), np.int64)
         while begin < end:
             store, machine = self._store(), self.compiled.machine
             marks = np.zeros(len(self._nodes) + 1, np.int64)
             seen = np.zeros(len(self.compiled.states), np.int64)
-            progress = np.zeros(derivation_kernels.PROGRESS_WORDS, np.int64)
-            begin = derivation_kernels.trace_runs(
+            progress = np.zeros(derivations.PROGRESS_WORDS, np.int64)
+            begin = derivations.trace_runs(
                 self._automata, machine, store, rows, first, words, begin, end, marks, seen, progress,
                 places.reshape(-1), room,
             )  # fmt: skip
             if self.state[RESULT_COUNT]:
-                yield self._take_results(), places[: progress[derivation_kernels.COUNT]].copy()
-            elif begin < end and progress[derivation_kernels.IS_FULL]:
+                yield self._take_results(), places[: progress[derivations.COUNT]].copy()
+            elif begin < end and progress[derivations.IS_FULL]:
                 room *= 2
-                places = np.zeros((room, derivation_kernels.PLACE_WORDS), np.int64)
+                places = np.zeros((room, derivations.PLACE_WORDS), np.int64)
             elif begin < end:
                 self._grow()
 
@@ -362,9 +370,7 @@ class PartialMatches:
         begin, end = 0, min(partitions, len(self._partitions)) if first[-1] > first[0] else 0
         while begin < end:
             store, machine = self._store(), self.compiled.machine
-            begin = deadline_kernels.pass_deadlines(
-                self._automata, machine, store, first, outside, begin, end, low, high
-            )
+            begin = deadlines.pass_deadlines(self._automata, machine, store, first, outside, begin, end, low, high)
             if self.state[RESULT_COUNT]:
                 yield self._take_results()
         self.deadlines_outside += int(outside[0])
@@ -380,9 +386,7 @@ class PartialMatches:
             self.compiled.machine,
         )
         return int(
-            forget_kernels.forget_entries(
-                self._automata, machine, self._store(), first, known, watermark, int(arcs_change)
-            )
+            cover.forget_entries(self._automata, machine, self._store(), first, known, watermark, int(arcs_change))
         )
 
     def remove_unneeded(self, partitions: int, automaton: Automaton, arc_watermarks: Words) -> int:
@@ -391,10 +395,10 @@ class PartialMatches:
         `arc_watermarks`: for each arc of the automaton, no later row that satisfies its fence has a smaller time.
         """
         known, names = min(partitions, len(self._partitions)), self.compiled.states
-        states = gap_kernels.states_of(automaton, names)
-        watermarks = np.append(arc_watermarks, END)[gap_kernels.order_of_arcs(automaton.arcs, names)]
+        states = gaps.states_of(automaton, names)
+        watermarks = np.append(arc_watermarks, END)[gaps.order_of_arcs(automaton.arcs, names)]
         scratch = np.zeros(self.entry_count + 1, np.int64), np.zeros(states.number, np.int64)
-        return int(gap_kernels.remove_unneeded(self._automata, self._store(), states, watermarks, *scratch, known))
+        return int(gaps.remove_unneeded(self._automata, self._store(), states, watermarks, *scratch, known))
 
     def renumber(self, kept: Words) -> None:
         """Give the partitions `kept` the numbers 0, 1, 2, …; the others have no entries."""
@@ -408,7 +412,7 @@ class PartialMatches:
     def used_partitions(self, partitions: int) -> Words:
         """Return the partitions with entries or candidates."""
         words = self._partitions[:partitions]
-        return np.flatnonzero((words[:, kernels.FIRST] != NONE) | (words[:, kernels.CANDIDATES] != NONE))
+        return np.flatnonzero((words[:, layout.FIRST] != NONE) | (words[:, layout.CANDIDATES] != NONE))
 
     def compact_if_sparse(self) -> None:
         """Return the memory of freed records, if they are many."""
@@ -424,8 +428,8 @@ class PartialMatches:
 
         The cost is that of the records that were freed since the last call, and of those in use.
         """
-        entries = self._records_in_use(self._entries, ENTRIES, kernels.AFTER)
-        nodes = self._records_in_use(self._nodes, NODE_RECORDS, kernels.NEXT_NODE)
+        entries = self._records_in_use(self._entries, ENTRIES, layout.AFTER)
+        nodes = self._records_in_use(self._nodes, NODE_RECORDS, layout.NEXT_NODE)
         new_entries = self._new_numbers(entries, ENTRIES)
         new_nodes = self._new_numbers(nodes, NODE_RECORDS)
         entry_room, node_room = (max(MIN_ROOM, 2 * len(kept)) for kept in (entries, nodes))
@@ -437,13 +441,13 @@ class PartialMatches:
         self._float_results = np.zeros((node_room, self._float_results.shape[1]), np.float64)
         stored_entries, stored_nodes = self._entries[: len(entries)], self._nodes[: len(nodes)]
         for links, numbers in (
-            (stored_entries[:, kernels.BEFORE], new_entries),
-            (stored_entries[:, kernels.AFTER], new_entries),
-            (stored_entries[:, kernels.NODES], new_nodes),
-            (stored_nodes[:, kernels.NEXT_NODE], new_nodes),
-            (self._partitions[:, kernels.FIRST], new_entries),
-            (self._partitions[:, kernels.LAST], new_entries),
-            (self._partitions[:, kernels.CANDIDATES], new_nodes),
+            (stored_entries[:, layout.BEFORE], new_entries),
+            (stored_entries[:, layout.AFTER], new_entries),
+            (stored_entries[:, layout.NODES], new_nodes),
+            (stored_nodes[:, layout.NEXT_NODE], new_nodes),
+            (self._partitions[:, layout.FIRST], new_entries),
+            (self._partitions[:, layout.LAST], new_entries),
+            (self._partitions[:, layout.CANDIDATES], new_nodes),
         ):
             links[:] = numbers[links]
         for records, kept in ((ENTRIES, entries), (NODE_RECORDS, nodes)):
@@ -502,7 +506,7 @@ class PartialMatches:
     def stored_rows(self) -> Words:
         """Return the numbers of the values of all rows in memory, as an array that can be written to."""
         used = self._entries[: self.state[ENTRIES + USED_RECORDS]]
-        return used[:, kernels.ROW]
+        return used[:, layout.ROW]
 
     def numbers_of(self, kind: Type) -> list[Words]:
         """Return the numbers of values of a type in rows, registers and the initial register, as writable arrays."""
@@ -524,44 +528,44 @@ class PartialMatches:
         places = [
             (partition, entry, node)
             for partition in range(min(partitions, len(self._partitions)))
-            for entry in self._chain(self._entries, int(self._partitions[partition, kernels.FIRST]), kernels.AFTER)
-            for node in self._chain(self._nodes, int(self._entries[entry, kernels.NODES]), kernels.NEXT_NODE)
+            for entry in self._chain(self._entries, int(self._partitions[partition, layout.FIRST]), layout.AFTER)
+            for node in self._chain(self._nodes, int(self._entries[entry, layout.NODES]), layout.NEXT_NODE)
         ]
         found = np.array(places, np.int64).reshape(-1, 3).T
-        is_true = self._nodes[found[2], kernels.RUN_END] > self._entries[found[1], kernels.TIME]
+        is_true = self._nodes[found[2], layout.RUN_END] > self._entries[found[1], layout.TIME]
         return self.runs_of(NodePlaces(*found[:, is_true]))
 
     def runs_of(self, places: NodePlaces) -> Runs:
         """Return the runs of nodes."""
-        words, lasts = self._nodes[places.nodes], self._entries[places.entries, kernels.TIME]
-        states = np.array(self.compiled.states)[words[:, kernels.STATE]].tolist()
+        words, lasts = self._nodes[places.nodes], self._entries[places.entries, layout.TIME]
+        states = np.array(self.compiled.states)[words[:, layout.STATE]].tolist()
         floats = self._float_nodes[places.nodes]
-        return Runs(places.partitions, words[:, kernels.START], lasts, states, words[:, NODE_WORDS:], floats)
+        return Runs(places.partitions, words[:, layout.START], lasts, states, words[:, NODE_WORDS:], floats)
 
     def open_runs(self, partitions: int, chances: Words, newest: int, watermark: int) -> NodePlaces:
-        """Return the nodes of open runs (`open_run_kernels`, which defines `chances`, a value for each state)."""
+        """Return the nodes of open runs (`kernels.open_runs`, which defines `chances`, a value for each state)."""
         count, _ = self._find_open_runs(partitions, chances, newest, np.zeros((1, 3), np.int64))
         places = np.zeros((count + 1, 3), np.int64)
         self._find_open_runs(partitions, chances, newest, places)
         is_open = np.zeros(count + 1, np.int64)
         if (chances == BY_DEADLINE).any():
             first, machine = self.compiled.first_deadlines, self.compiled.machine
-            open_run_kernels.check_deadlines(
+            open_runs.check_deadlines(
                 self._automata, machine, self._store(), first, places.reshape(-1), is_open, count, watermark
             )
-        states = self._nodes[places[:count, 2], kernels.STATE]
+        states = self._nodes[places[:count, 2], layout.STATE]
         return NodePlaces(*places[:count][(chances[states] == BY_ROW) | (is_open[:count] > 0)].T)
 
     def count_open_runs(self, partitions: int, chances: Words, newest: int, watermark: int) -> tuple[int, int]:
         """Return the number of open runs, and the time of their earliest first row; END without one."""
         if not (chances == BY_DEADLINE).any():
             return self._find_open_runs(partitions, chances, newest, np.zeros((1, 3), np.int64))
-        starts = self._nodes[self.open_runs(partitions, chances, newest, watermark).nodes, kernels.START]
+        starts = self._nodes[self.open_runs(partitions, chances, newest, watermark).nodes, layout.START]
         return len(starts), int(starts.min()) if len(starts) else END
 
     def _find_open_runs(self, partitions: int, chances: Words, newest: int, places: Words) -> tuple[int, int]:
         known, room, earliest = min(partitions, len(self._partitions)), len(places) - 1, np.full(1, END)
-        count = open_run_kernels.find_open_runs(
+        count = open_runs.find_open_runs(
             self._automata, self._store(), chances, earliest, places.reshape(-1), known, newest, room
         )
         return int(count), int(earliest[0])

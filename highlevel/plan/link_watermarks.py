@@ -8,14 +8,16 @@ column `link` of a leaf:
 
 * PARTITION BY contains the link. Then the rows of a link wait for its own watermark.
 * Conditions of arcs name links, and results are changed (EMIT CHANGES). Then runs and rows are removed as soon as no
-  later row of any link needs them (`highlevel.patterns.gap_kernels`).
+  later row of any link needs them (`highlevel.patterns.kernels.gaps`).
 """
 
 from __future__ import annotations
 
 from highlevel.aggregation import LINK
 from highlevel.patterns.arc_links import links_of
-from highlevel.patterns.gap_kernels import MOST_STATES
+from highlevel.patterns.kernels.gaps import (
+    MOST_STATES,
+)
 from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
 from highlevel.plan.change_nodes import is_changing
 from highlevel.plan.nodes import PANE, Apply, Filter, Leaf, Node

@@ -102,8 +102,8 @@ def runs_by_row(
 ) -> list[tuple[Row, set[tuple[Run, int]]]]:
     """Return the rows in their order, each with the runs that end with it: start, state, register, and end.
 
-    With `is_numbered`, a run continues only with the next number. `forgotten`: states with a time. A run whose state
-    after an earlier row is this one does not continue.
+    With `is_numbered`, a run continues only with the next number. `forgotten`: states with a time. A run that has this
+    state after a row before the time does not continue with a row from the time on.
     """
     ordered = sorted(rows, key=lambda row: (row.start, row.sequence))
     ending: list[set[tuple[Run, int]]] = [set() for _ in ordered]
@@ -119,8 +119,8 @@ def runs_by_row(
             if row.start >= stop:
                 break
             if end > index:
-                last = ordered[end - 1].start
-                runs = {(state, register) for state, register in runs if last >= forgotten.get(state, last)}
+                last, times = ordered[end - 1].start, {state: forgotten.get(state, END) for state, _ in runs}
+                runs = {(state, register) for state, register in runs if not last < times[state] <= row.start}
             runs = close(automaton, set(step(automaton, runs, row, is_silent=False)), row)
             if not runs:
                 break

@@ -16,8 +16,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from capture.arrow_compute import array_of
-from highlevel.patterns.compilation import ALWAYS, AT_END, NONE, CompiledAutomaton, Words
-from highlevel.patterns.entry_kernels import PARTITION, RESULT_FIRST, RESULT_LAST, Rows
+from highlevel.patterns.compiled_automaton import (
+    ALWAYS,
+    AT_END,
+    NONE,
+    CompiledAutomaton,
+    Words,
+)
+from highlevel.patterns.kernels.layout import (
+    PARTITION,
+    RESULT_FIRST,
+    RESULT_LAST,
+    Rows,
+)
 from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results
 
 PARTITION_COLUMN, IS_MATCHED = "partition", "matched"

@@ -12,8 +12,15 @@ from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
 from highlevel.operators.batch_columns import BatchColumns
-from highlevel.patterns.compilation import NONE, NUMBERED, Words, compile_automaton
-from highlevel.patterns.entry_kernels import (
+from highlevel.patterns.compilation import (
+    compile_automaton,
+)
+from highlevel.patterns.compiled_automaton import (
+    NONE,
+    NUMBERED,
+    Words,
+)
+from highlevel.patterns.kernels.layout import (
     ADDED,
     PARTITION,
     RESULT_END,
@@ -22,7 +29,11 @@ from highlevel.patterns.entry_kernels import (
     WEIGHT,
     Rows,
 )
-from highlevel.patterns.match_kernels import NEXT_ROW, PAST_LAST_ROW, TO_FIELD
+from highlevel.patterns.kernels.matches import (
+    NEXT_ROW,
+    PAST_LAST_ROW,
+    TO_FIELD,
+)
 from highlevel.patterns.row_words import RegisterColumns, RowWords, ValueNumbers
 from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results, Skip
 from highlevel.plan.operators.counters import PartialMatchCounts

@@ -15,9 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.patterns import derivation_kernels, store
+from highlevel.patterns import store
 from highlevel.patterns.automaton import Arc, Automaton, Field
 from highlevel.patterns.derivations import Derivations, Requests, StoredRows
+from highlevel.patterns.kernels import derivations
 from lowlevel.expressions.tree import Binary, Column, Literal
 from lowlevel.expressions.types import Op, Type
 from tests.harness.plain_kernels import plain
@@ -119,6 +120,6 @@ def test_rows_of_results_are_those_of_all_derivations(part: int, soak: bool) -> 
 def test_the_kernel_reads_and_writes_within_its_arrays_and_continues_without_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(derivation_kernels, "trace_runs", plain(derivation_kernels.trace_runs))
+    monkeypatch.setattr(derivations, "trace_runs", plain(derivations.trace_runs))
     monkeypatch.setattr(store, "MIN_ROOM", 2)
     assert sum(map(compare, range(40))) > 100

@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from highlevel.patterns import gap_kernels
 from highlevel.patterns.arc_links import arc_watermark, links_of
 from highlevel.patterns.automaton import Arc, Automaton, Field, PatternError
+from highlevel.patterns.kernels import gaps
 from highlevel.patterns.operator import PatternOperator
 from highlevel.speculation.lifetimes.model import change_schema, weighted
 from lowlevel.expressions.tree import Binary, Column, Expression, InList, Literal
@@ -236,7 +236,7 @@ def test_A13_the_runs_that_stay_are_those_of_the_search_over_states_and_gaps(par
 
 
 def test_the_kernel_reads_and_writes_within_its_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gap_kernels, "remove_unneeded", plain(gap_kernels.remove_unneeded))
+    monkeypatch.setattr(gaps, "remove_unneeded", plain(gaps.remove_unneeded))
     for seed in range(20):
         stream = Stream(seed, shares_runs=seed % 2 == 0)
         for _ in range(3):

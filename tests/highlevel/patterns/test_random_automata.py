@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from highlevel.patterns import arc_kernels, compilation, entry_kernels, forget_kernels
+from highlevel.patterns import compilation
 from highlevel.patterns.automaton import Arc, Automaton, Field
+from highlevel.patterns.kernels import arrivals, changed_arcs, cover
 from highlevel.patterns.operator import PatternOperator
 from highlevel.speculation.lifetimes.model import change_schema, weighted
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, transform
@@ -104,7 +105,7 @@ class Comparison:
             arc = random_arc(draw, states, self.automaton.register)
             begin = draw.choice([BEGINNING, now, draw.randint(0, 40)])
             arcs.append(replace(arc, begin=begin, end=draw.choice([END, max(begin, 0) + draw.randint(1, 20)])))
-        self._add(self.operator.change_arcs(*changed_arcs(self.arcs, arcs)))
+        self._add(self.operator.change_arcs(*difference_of(self.arcs, arcs)))
         before = [replace(arc, end=min(arc.end, self.watermark)) for arc in self.automaton.arcs if self._is_older(arc)]
         after = [replace(arc, begin=max(arc.begin, self.watermark)) for arc in arcs if arc.end > self.watermark]
         self.arcs = tuple(arcs)
@@ -244,7 +245,7 @@ class Comparison:
         return False
 
 
-def changed_arcs(old: Sequence[Arc], new: Sequence[Arc]) -> tuple[list[Arc], list[Arc]]:
+def difference_of(old: Sequence[Arc], new: Sequence[Arc]) -> tuple[list[Arc], list[Arc]]:
     """Return the arcs of `old` that `new` does not have, and the opposite."""
     before, after = set(map(id, old)), set(map(id, new))
     return [arc for arc in old if id(arc) not in after], [arc for arc in new if id(arc) not in before]
@@ -265,9 +266,9 @@ def _unite(entries: list[tuple[int, Counter[Any]]]) -> list[tuple[int, Counter[A
 
 def test_kernels_read_and_write_within_their_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "MIN_KEYS", 1)
-    monkeypatch.setattr(entry_kernels, "apply_rows", plain(entry_kernels.apply_rows))
-    monkeypatch.setattr(forget_kernels, "forget_entries", plain(forget_kernels.forget_entries))
-    monkeypatch.setattr(arc_kernels, "renew_entries", plain(arc_kernels.renew_entries))
+    monkeypatch.setattr(arrivals, "apply_rows", plain(arrivals.apply_rows))
+    monkeypatch.setattr(cover, "forget_entries", plain(cover.forget_entries))
+    monkeypatch.setattr(changed_arcs, "renew_entries", plain(changed_arcs.renew_entries))
     for seed in range(20):
         comparison = Comparison(seed, changes_arcs=seed % 4 == 0)
         for _ in range(3):
@@ -390,7 +391,7 @@ def test_A17_a_change_of_arcs_gives_the_results_of_a_restart_that_reads_all_rows
         operator = PatternOperator(CHANGES, automaton)
         names = [field.name for field in automaton.register]
         total = totals(operator.process(rows), names)
-        removed, _ = changed_arcs(automaton.arcs, kept)
+        removed, _ = difference_of(automaton.arcs, kept)
         total.update(totals(operator.change_arcs(removed, added), names))
         restarted = replace(automaton, arcs=(*kept, *added), other_states=automaton.finals)
         assert +total == totals(PatternOperator(CHANGES, restarted).process(rows), names), f"seed {seed}"

@@ -16,8 +16,18 @@ import pytest
 
 from highlevel.patterns.arc_places import ARC_WORDS
 from highlevel.patterns.automaton import Arc, Automaton, Field, PatternError
-from highlevel.patterns.compilation import compile_automaton
-from highlevel.patterns.entry_kernels import CREATED, NEXT_NODE, NODES, PROPAGATED, REMOVED, STATE, TIME
+from highlevel.patterns.compilation import (
+    compile_automaton,
+)
+from highlevel.patterns.kernels.layout import (
+    CREATED,
+    NEXT_NODE,
+    NODES,
+    PROPAGATED,
+    REMOVED,
+    STATE,
+    TIME,
+)
 from highlevel.patterns.operator import PatternOperator
 from highlevel.speculation.lifetimes.model import canonical_history, change_schema, concat
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, Unary

@@ -18,8 +18,9 @@ import pytest
 from scapy.all import IP, TCP, Ether, Raw, wrpcap
 
 import wiretide
-from highlevel.patterns import match_kernels, store
+from highlevel.patterns import store
 from highlevel.patterns.automaton import PatternError
+from highlevel.patterns.kernels import matches as match_kernels
 from queries.explain.plan import explain
 from queries.gsql import compile_query
 from queries.text.errors import QueryError

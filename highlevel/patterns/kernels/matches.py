@@ -15,8 +15,25 @@ kept. Without fields in DEFINE there are at most as many runs per start as the p
 from __future__ import annotations
 
 from capture.native import helper, kernel
-from highlevel.patterns.compilation import ALWAYS, AT_END
-from highlevel.patterns.entry_kernels import (
+from highlevel.patterns.compiled_automaton import (
+    ALWAYS,
+    AT_END,
+)
+from highlevel.patterns.kernels.arrivals import (
+    add_entry,
+    remove_entry,
+)
+from highlevel.patterns.kernels.expressions import (
+    NULL,
+    Machine,
+)
+from highlevel.patterns.kernels.extensions import (
+    apply_arc,
+    begin_run,
+    extend,
+    is_true,
+)
+from highlevel.patterns.kernels.layout import (
     CANDIDATES,
     ENTRIES,
     ENTRY_WORDS,
@@ -47,20 +64,17 @@ from highlevel.patterns.entry_kernels import (
     Automata,
     Rows,
     Store,
-    add_entry,
-    append_node,
-    apply_arc,
-    begin_list,
-    begin_run,
     entry_at,
-    extend,
-    free_list,
-    is_true,
     node_at,
-    remove_entry,
+)
+from highlevel.patterns.kernels.nodes import (
+    append_node,
+    begin_list,
+    free_list,
+)
+from highlevel.patterns.kernels.results import (
     write_result,
 )
-from highlevel.patterns.expression_kernels import NULL, Machine
 from highlevel.speculation.lifetimes.kernels.records import (
     FREE_RECORD,
     LIVE_RECORDS,
@@ -85,7 +99,7 @@ If there is no such row, or it is the first row of the match, matching continues
 """
 
 SELECT = 5
-"""The phase in which the matches after a row are written. The others are those of `entry_kernels`."""
+"""The phase in which the matches after a row are written. The others are those of `layout`."""
 
 
 @helper

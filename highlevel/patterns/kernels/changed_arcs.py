@@ -12,7 +12,10 @@ difference of the two lists of an entry is the change of its results.
 from __future__ import annotations
 
 from capture.native import kernel
-from highlevel.patterns.entry_kernels import (
+from highlevel.patterns.kernels.expressions import (
+    Machine,
+)
+from highlevel.patterns.kernels.layout import (
     AFTER,
     BEFORE,
     CURSOR,
@@ -28,9 +31,10 @@ from highlevel.patterns.entry_kernels import (
     Automata,
     Store,
     entry_at,
+)
+from highlevel.patterns.kernels.lists import (
     renew_entry,
 )
-from highlevel.patterns.expression_kernels import Machine
 from highlevel.speculation.lifetimes.kernels.records import NONE
 from lowlevel.punctuation import END
 

@@ -11,7 +11,13 @@ from __future__ import annotations
 
 from capture.native import Integers, helper, kernel
 from highlevel.patterns.arc_places import ARC_WORDS, FENCE, FENCE_END
-from highlevel.patterns.entry_kernels import (
+from highlevel.patterns.kernels.expressions import (
+    NULL,
+    Machine,
+    are_equal_floats,
+    run,
+)
+from highlevel.patterns.kernels.layout import (
     AFTER,
     FIRST,
     NEXT_NODE,
@@ -31,9 +37,10 @@ from highlevel.patterns.entry_kernels import (
     Store,
     entry_at,
     node_at,
+)
+from highlevel.patterns.kernels.results import (
     write_result,
 )
-from highlevel.patterns.expression_kernels import NULL, Machine, are_equal_floats, run
 from highlevel.speculation.lifetimes.kernels.records import LIVE_RECORDS, NONE
 
 

@@ -38,8 +38,17 @@ import numpy as np
 from capture.native import Integer, Integers, helper, kernel
 from highlevel.patterns.arc_places import ARC_WORDS, BEGIN, END_TIME, TARGET
 from highlevel.patterns.automaton import Arc, Automaton, reachable
-from highlevel.patterns.compilation import NONE, Words
-from highlevel.patterns.entry_kernels import (
+from highlevel.patterns.compiled_automaton import (
+    NONE,
+    Words,
+)
+from highlevel.patterns.kernels.arrivals import (
+    remove_entry,
+)
+from highlevel.patterns.kernels.extensions import (
+    fits_row,
+)
+from highlevel.patterns.kernels.layout import (
     AFTER,
     BEFORE,
     FIRST,
@@ -61,9 +70,7 @@ from highlevel.patterns.entry_kernels import (
     Automata,
     Store,
     entry_at,
-    fits_row,
     node_at,
-    remove_entry,
 )
 from highlevel.speculation.lifetimes.kernels.records import free_record
 from lowlevel.punctuation import BEGINNING, END

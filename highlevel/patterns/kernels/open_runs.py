@@ -8,8 +8,14 @@ An open run ends with the newest row of its partition, and its lifetime has not 
 from __future__ import annotations
 
 from capture.native import Integers, kernel
-from highlevel.patterns.deadline_kernels import deadline_of
-from highlevel.patterns.entry_kernels import (
+from highlevel.patterns.kernels.deadlines import (
+    deadline_of,
+)
+from highlevel.patterns.kernels.expressions import (
+    NULL,
+    Machine,
+)
+from highlevel.patterns.kernels.layout import (
     LAST,
     NEXT_NODE,
     NODES,
@@ -23,7 +29,6 @@ from highlevel.patterns.entry_kernels import (
     entry_at,
     node_at,
 )
-from highlevel.patterns.expression_kernels import NULL, Machine
 from highlevel.speculation.lifetimes.kernels.records import NONE
 
 NO_CHANCE, BY_ROW, BY_DEADLINE = range(3)

@@ -18,9 +18,23 @@ from __future__ import annotations
 
 from capture.native import Integers, helper, kernel
 from highlevel.patterns.arc_places import ARC_WORDS, BEGIN, END_TIME
-from highlevel.patterns.compilation import ALWAYS, FIRST_ARC, LAST_ARC, PART_WORDS
-from highlevel.patterns.deadline_kernels import deadline_of
-from highlevel.patterns.entry_kernels import (
+from highlevel.patterns.compiled_automaton import (
+    ALWAYS,
+    FIRST_ARC,
+    LAST_ARC,
+    PART_WORDS,
+)
+from highlevel.patterns.kernels.arrivals import (
+    remove_entry,
+)
+from highlevel.patterns.kernels.deadlines import (
+    deadline_of,
+)
+from highlevel.patterns.kernels.expressions import (
+    NULL,
+    Machine,
+)
+from highlevel.patterns.kernels.layout import (
     AFTER,
     DROPPED,
     ENTRY_WORDS,
@@ -37,11 +51,11 @@ from highlevel.patterns.entry_kernels import (
     TIME,
     Automata,
     Store,
-    free_list,
     node_at,
-    remove_entry,
 )
-from highlevel.patterns.expression_kernels import NULL, Machine
+from highlevel.patterns.kernels.nodes import (
+    free_list,
+)
 from highlevel.speculation.lifetimes.kernels.records import NONE
 from lowlevel.punctuation import END
 

@@ -14,8 +14,27 @@ from __future__ import annotations
 
 from capture.native import Integers, helper, kernel, outlined
 from highlevel.patterns.arc_places import ARC_WORDS, TARGET
-from highlevel.patterns.deadline_kernels import deadline_of, is_written
-from highlevel.patterns.entry_kernels import (
+from highlevel.patterns.kernels.arrivals import (
+    add_entry,
+)
+from highlevel.patterns.kernels.deadlines import (
+    deadline_of,
+    is_written,
+)
+from highlevel.patterns.kernels.expressions import (
+    NULL,
+    Machine,
+)
+from highlevel.patterns.kernels.extensions import (
+    apply_arc,
+    are_neighbours,
+    close_group,
+    make_first_node,
+)
+from highlevel.patterns.kernels.ignored_rows import (
+    is_ignorable,
+)
+from highlevel.patterns.kernels.layout import (
     BEFORE,
     ENTRIES,
     FIRST,
@@ -37,23 +56,22 @@ from highlevel.patterns.entry_kernels import (
     Automata,
     Rows,
     Store,
-    add_entry,
-    append_node,
-    apply_arc,
-    are_neighbours,
-    begin_list,
-    close_group,
     entry_at,
+    node_at,
+)
+from highlevel.patterns.kernels.lists import (
+    make_list,
+)
+from highlevel.patterns.kernels.nodes import (
+    append_node,
+    begin_list,
     free_list,
     have_equal_registers,
-    is_ignorable,
+)
+from highlevel.patterns.kernels.results import (
     is_result,
-    make_first_node,
-    make_list,
-    node_at,
     write_result,
 )
-from highlevel.patterns.expression_kernels import NULL, Machine
 from highlevel.speculation.lifetimes.kernels.records import (
     FREE_RECORD,
     LIVE_RECORDS,

@@ -1,0 +1,173 @@
+"""Helpers of kernels that find the runs which ignore a row (Chandramouli et al., 2010, §5.3 and Appendix D).
+
+A row is **ignored** by a run if only arcs apply that lead from its state to this state and change no field: ignorable
+arcs. The run is the same after the row. So the list of the row ends with the same nodes as the list before, from the
+first start on after which all runs ignore the row: the lists share these nodes (REFERENCES). A row that begins no run
+and that all runs ignore has the list of the row before, without any copy. The paper stores a run once, as an anchor,
+and the interval of its ignored rows in an interval tree. Here a list is the answer to the query of that tree, so no
+tree is necessary. Final runs are never shared: each row is another result.
+"""
+
+from __future__ import annotations
+
+from capture.native import (
+    helper,
+    outlined,
+)
+from highlevel.patterns.arc_places import (
+    ARC_WORDS,
+    FENCE,
+    FENCE_END,
+    KEY,
+    TARGET,
+    TRANSFER,
+    TRANSFER_END,
+)
+from highlevel.patterns.compiled_automaton import (
+    KEY_WORD,
+    LAST_ARC,
+    PART_WORDS,
+)
+from highlevel.patterns.kernels.expressions import (
+    NULL,
+    Machine,
+)
+from highlevel.patterns.kernels.extensions import (
+    applies,
+    find_key,
+    fits_row,
+)
+from highlevel.patterns.kernels.layout import (
+    ENTRY_WORDS,
+    KEPT,
+    KEPT_COUNT,
+    KEPT_END,
+    KEPT_STATES,
+    LAST_BIT,
+    LIFETIME_END,
+    NEXT_NODE,
+    RUN_END,
+    START,
+    START_SEQUENCE,
+    STATE,
+    TIME,
+    Automata,
+    Store,
+    entry_at,
+    node_at,
+)
+from highlevel.speculation.lifetimes.kernels.records import (
+    NONE,
+)
+
+
+@helper
+def is_ignorable(automata: Automata, arc, state):  # type: ignore[no-untyped-def]
+    """Return whether an arc of a state leaves a run as it is."""
+    at, arcs = arc * ARC_WORDS, automata.arcs
+    return arcs[at + TARGET] == state and arcs[at + TRANSFER] == arcs[at + TRANSFER_END]
+
+
+@outlined
+def leaves_by_key(automata: Automata, store: Store, machine: Machine, state, node, entry):  # type: ignore[no-untyped-def]
+    """Return whether an arc with a key, which is not ignorable, applies to a node and the row of an entry.
+
+    If `node` is NONE: whether such an arc may apply to a node in this state, because the row fits.
+    """
+    row = entry_at(automata, entry) + ENTRY_WORDS
+    for part in range(automata.first_parts[state], automata.first_parts[state + 1]):
+        key = store.entries[row + automata.parts[part * PART_WORDS + KEY_WORD]]
+        arc, last = find_key(automata, part, key), automata.parts[part * PART_WORDS + LAST_ARC]
+        while key != NULL and arc < last and automata.arcs[arc * ARC_WORDS + KEY] == key:
+            if is_ignorable(automata, arc, state) == 0:
+                if node == NONE:
+                    if fits_row(automata, store, arc, entry):
+                        return 1
+                elif applies(automata, store, machine, arc, node, entry):
+                    return 1
+            arc += 1
+    return 0
+
+
+@outlined
+def ignores(automata: Automata, store: Store, machine: Machine, node, entry):  # type: ignore[no-untyped-def]
+    """Return whether a run ignores the row of an entry. A run whose rows have ended ignores each row."""
+    at, row = node_at(automata, node), entry_at(automata, entry)
+    state, stop = store.nodes[at + STATE], store.nodes[at + RUN_END]
+    if stop <= store.entries[row + TIME]:
+        return 1
+    if automata.can_ignore[state] == 0 or store.entries[row + LIFETIME_END] < stop:
+        return 0
+    first, last, is_kept = automata.first_arcs[state], automata.end_arcs[state], 0
+    for arc in range(first, last):
+        if is_ignorable(automata, arc, state) and applies(automata, store, machine, arc, node, entry):
+            is_kept = 1
+            break
+    if is_kept:
+        for arc in range(first, last):
+            if not is_ignorable(automata, arc, state) and applies(automata, store, machine, arc, node, entry):
+                return 0
+        if leaves_by_key(automata, store, machine, state, node, entry):
+            return 0
+    return is_kept
+
+
+@helper
+def all_ignore(automata: Automata, store: Store, machine: Machine, states, stop, entry):  # type: ignore[no-untyped-def]
+    """Return 1 if all runs in some states, whose rows end until `stop`, ignore the row of an entry.
+
+    0 if some may not ignore it. `states` has a bit for each state. No register is read, so the cost does not depend on
+    the number of runs.
+    """
+    if states >> LAST_BIT or store.entries[entry_at(automata, entry) + LIFETIME_END] < stop:
+        return 0
+    state = 0
+    while states:
+        if states & 1:
+            is_kept = 0
+            for arc in range(automata.first_arcs[state], automata.end_arcs[state]):
+                if fits_row(automata, store, arc, entry):
+                    if not is_ignorable(automata, arc, state):
+                        return 0
+                    if automata.arcs[arc * ARC_WORDS + FENCE] == automata.arcs[arc * ARC_WORDS + FENCE_END]:
+                        is_kept = 1
+            if is_kept == 0 or automata.can_ignore[state] == 0:
+                return 0
+            if leaves_by_key(automata, store, machine, state, NONE, entry):
+                return 0
+        states >>= 1
+        state += 1
+    return 1
+
+
+@outlined
+def keep_nodes(automata: Automata, store: Store, machine: Machine, node, entry):  # type: ignore[no-untyped-def]
+    """Set KEPT to the nodes of the list `node` from which on all runs ignore the row of an entry.
+
+    Return the number of nodes before them. Nodes of one start are not separated.
+    """
+    state, nodes, time = store.state, store.nodes, store.entries[entry_at(automata, entry) + TIME]
+    start, start_sequence, count = 0, 0, 0
+    state[KEPT] = NONE
+    while node != NONE:
+        at = node_at(automata, node)
+        is_first = count == 0 or nodes[at + START] != start or nodes[at + START_SEQUENCE] != start_sequence
+        start, start_sequence = nodes[at + START], nodes[at + START_SEQUENCE]
+        if ignores(automata, store, machine, node, entry) == 0:
+            state[KEPT] = NONE
+        elif is_first and state[KEPT] == NONE:
+            state[KEPT], state[KEPT_COUNT] = node, count
+            state[KEPT_STATES], state[KEPT_END] = 0, time
+        if state[KEPT] != NONE and nodes[at + RUN_END] > time:
+            state[KEPT_STATES] |= 1 << min(nodes[at + STATE], LAST_BIT)
+            state[KEPT_END] = max(state[KEPT_END], nodes[at + RUN_END])
+        node = nodes[at + NEXT_NODE]
+        count += 1
+    if state[KEPT] == NONE:
+        state[KEPT_COUNT] = 0
+        return count
+    before = state[KEPT_COUNT]
+    state[KEPT_COUNT] = count - before
+    if state[KEPT_STATES] == 0:  # the rows of all these runs have ended
+        state[KEPT], state[KEPT_COUNT] = NONE, 0
+    return before
