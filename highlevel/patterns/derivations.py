@@ -35,9 +35,10 @@ from highlevel.patterns.kernels.layout import (
     RESULT_WORDS,
     Rows,
 )
+from highlevel.patterns.memory import Results
 from highlevel.patterns.operator import COPY_BITS
 from highlevel.patterns.row_words import RegisterColumns, RowWords, ValueNumbers
-from highlevel.patterns.store import PartialMatches, Results
+from highlevel.patterns.store import PartialMatches
 from lowlevel.expressions.hashing import hash_values
 from lowlevel.punctuation import END
 

@@ -56,8 +56,10 @@ from highlevel.patterns.kernels.open_runs import (
     BY_ROW,
     NO_CHANCE,
 )
+from highlevel.patterns.listed_runs import Runs, all_runs, count_open_runs, open_runs, runs_of
+from highlevel.patterns.memory import MIN_ROOM, Results
 from highlevel.patterns.row_words import NOTHING_KNOWN, Known, RegisterColumns, RowWords, ValueNumbers
-from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results, Runs
+from highlevel.patterns.store import PartialMatches
 from highlevel.speculation.lifetimes.kernels.endpoints import CTI, INSERT, RETRACTION
 from highlevel.speculation.lifetimes.model import (
     change_schema,
@@ -180,20 +182,20 @@ class PatternOperator:
 
         They are ordered by partition, last row and first row. Columns of results may have the names of the first two.
         """
-        return self._list_runs(self.matches.runs(self._count))
+        return self._list_runs(all_runs(self.matches, self._count))
 
     def open_runs(self) -> pa.Table:
         """Return the runs that a later row or a deadline may complete: the columns of `partial_matches`.
 
         They end with the newest row of their partition.
         """
-        places = self.matches.open_runs(self._count, self._chances(self._clock), self._clock, self._watermark)
-        return self._list_runs(self.matches.runs_of(places))
+        places = open_runs(self.matches, self._count, self._chances(self._clock), self._clock, self._watermark)
+        return self._list_runs(runs_of(self.matches, places))
 
     @property
     def open_run_counts(self) -> tuple[int, int]:
         """The number of open runs, and the time of their earliest first row; END without one."""
-        return self.matches.count_open_runs(self._count, self._chances(self._clock), self._clock, self._watermark)
+        return count_open_runs(self.matches, self._count, self._chances(self._clock), self._clock, self._watermark)
 
     @property
     def _clock(self) -> int:
@@ -281,7 +283,7 @@ class PatternOperator:
 
     def _write_words(self, known: Known) -> None:
         """Write the words of all rows in memory. Without retractions no arc reads these rows again."""
-        numbers = self.matches.stored_rows()
+        numbers = self.matches.memory.stored_rows()
         if self._has_retractions and len(numbers):
             columns = self._values.columns(numbers) if len(self._payload) else []
             arrays = [column.cast(field.type) for column, field in zip(columns, self._payload, strict=True)]
@@ -390,13 +392,13 @@ class PatternOperator:
     def _return_memory(self, used: int) -> None:
         """Return the memory of removed runs and rows, if they are many. `used` partitions have rows."""
         count = self._count
-        self.matches.compact_if_sparse()
+        self.matches.memory.compact_if_sparse()
         if count > 2 * used + MIN_ROOM:
-            kept = self.matches.used_partitions(count)
+            kept = self.matches.memory.used_partitions(count)
             self._partitions = self._partitions.only(kept)
-            self.matches.renumber(kept)
+            self.matches.memory.renumber(kept)
         if self._values.count > 2 * self.matches.entry_count + MIN_ROOM:
-            stored = self.matches.stored_rows()
+            stored = self.matches.memory.stored_rows()
             kept, numbers = np.unique(stored, return_inverse=True)
             self._values = self._values.only(kept)
             stored[:] = numbers
@@ -415,7 +417,7 @@ class PatternOperator:
         """Return the state as Arrow tables. The words of rows are computed again from their values."""
         numbers = {"watermark": self._watermark, "arrivals": self._arrivals, "newest": self._newest}
         state = pa.table({name: [number] for name, number in numbers.items()})
-        runs = self.matches.snapshot(self._count)
+        runs = self.matches.memory.snapshot(self._count)
         runs["entries"] = runs["entries"].select(range(1 + ENTRY_WORDS))
         runs["float_rows"] = runs["float_rows"].select([0])
         return {
@@ -441,7 +443,9 @@ class PatternOperator:
         names = tables[STATES]["name"].to_pylist()
         compiled = self._compiler.compile(list(self._arcs.values()), names)
         self._renumber()
-        self.matches.restore({name.removeprefix(RUNS): each for name, each in tables.items() if name.startswith(RUNS)})
+        self.matches.memory.restore(
+            {name.removeprefix(RUNS): each for name, each in tables.items() if name.startswith(RUNS)}
+        )
         numbers = {name: number for number, name in enumerate(compiled.states)}
         self.matches.renumber_states(np.array([numbers[name] for name in names], np.int64))
         self._write_words(NOTHING_KNOWN)

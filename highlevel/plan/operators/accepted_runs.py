@@ -27,8 +27,8 @@ from capture.arrow_compute import array_of
 from highlevel.operators.meld import UNION
 from highlevel.patterns.arc_links import arc_watermark
 from highlevel.patterns.arc_table import ARCS, ArcForm, ArcRule, ArcTable
+from highlevel.patterns.memory import MIN_ROOM
 from highlevel.patterns.operator import PatternOperator
-from highlevel.patterns.store import MIN_ROOM
 from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
 from highlevel.plan.change_nodes import is_changing
 from highlevel.plan.lifetime_nodes import Lifetime

@@ -29,7 +29,8 @@ from highlevel.patterns.kernels.layout import (
     RESULT_LAST,
     Rows,
 )
-from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results
+from highlevel.patterns.memory import MIN_ROOM, Results
+from highlevel.patterns.store import PartialMatches
 
 PARTITION_COLUMN, IS_MATCHED = "partition", "matched"
 """Columns of a snapshot: the number of a row's partition, and True if a match contained the row."""

@@ -34,8 +34,10 @@ from highlevel.patterns.kernels.matches import (
     PAST_LAST_ROW,
     TO_FIELD,
 )
+from highlevel.patterns.listed_runs import all_runs
+from highlevel.patterns.memory import MIN_ROOM, Results
 from highlevel.patterns.row_words import RegisterColumns, RowWords, ValueNumbers
-from highlevel.patterns.store import MIN_ROOM, PartialMatches, Results, Skip
+from highlevel.patterns.store import PartialMatches, Skip
 from highlevel.plan.operators.counters import PartialMatchCounts
 from highlevel.plan.operators.matched_rows import KeptRows
 from highlevel.plan.operators.neighbour_rows import NeighbourRows
@@ -133,7 +135,7 @@ class MatchesOperator:
         The columns are the keys, the times of the first and the last row, the variable of the last row, and the fields
         of the register.
         """
-        runs = self._matches.runs(self._partition_count)
+        runs = all_runs(self._matches, self._partition_count)
         keys = self._partitions.columns(runs.partitions) if self.node.keys else []
         columns = dict(zip(self.node.keys, keys, strict=True))
         columns |= {MATCH_START: array_of(np.ascontiguousarray(runs.starts)), MATCH_END: array_of(runs.lasts)}
@@ -303,12 +305,12 @@ class MatchesOperator:
     def _forget(self) -> None:
         """Forget freed records, partitions without runs, and values that no run has, if they are many."""
         matches, count = self._matches, self._partition_count
-        matches.compact_if_sparse()
+        matches.memory.compact_if_sparse()
         if self.node.keys and not self._remembers:
-            kept = matches.used_partitions(count)
+            kept = matches.memory.used_partitions(count)
             if count > 2 * len(kept) + MIN_ROOM:
                 self._partitions = self._partitions.only(kept)
-                matches.renumber(kept)
+                matches.memory.renumber(kept)
                 if self._kept is not None:
                     self._kept.renumber(kept)
         if self._numbers.count > 2 * (matches.entry_count + matches.node_count) + MIN_ROOM:
@@ -322,7 +324,7 @@ class MatchesOperator:
 
     def forget_partitions(self, is_forgotten: npt.NDArray[np.bool_]) -> None:
         """Forget the runs of some of the known partitions."""
-        self._matches.forget_partitions(np.flatnonzero(is_forgotten))
+        self._matches.memory.forget_partitions(np.flatnonzero(is_forgotten))
         self._neighbours.forget_partitions(is_forgotten)
 
     def snapshot(self) -> dict[str, pa.Table]:
@@ -338,7 +340,7 @@ class MatchesOperator:
             NEIGHBOURS: self._neighbours.snapshot(),
             **({} if self._kept is None else {KEPT: self._kept.snapshot()}),
             **{f"{VALUES}{kind}": self._numbers.known(kind) for kind in NUMBERED},
-            **{f"{RUNS}{name}": table for name, table in self._matches.snapshot(self._partition_count).items()},
+            **{f"{RUNS}{name}": table for name, table in self._matches.memory.snapshot(self._partition_count).items()},
         }
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
@@ -358,6 +360,6 @@ class MatchesOperator:
             self._kept.restore(tables[KEPT])
         for kind in NUMBERED:
             self._numbers.load(kind, tables[f"{VALUES}{kind}"])
-        self._matches.restore(
+        self._matches.memory.restore(
             {name.removeprefix(RUNS): table for name, table in tables.items() if name.startswith(RUNS)}
         )

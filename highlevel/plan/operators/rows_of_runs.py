@@ -13,7 +13,7 @@ from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
 from highlevel.patterns.derivations import Derivations, Requests, StoredRows
-from highlevel.patterns.store import MIN_ROOM
+from highlevel.patterns.memory import MIN_ROOM
 from highlevel.plan.automaton_nodes import RUN_STATE, RowsOfRuns
 from highlevel.plan.nodes import macs_of
 from highlevel.plan.operators.accepted_runs import AcceptedRunsOperator, RowsAndRuns

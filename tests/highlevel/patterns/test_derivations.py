@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.patterns import store
+from highlevel.patterns import memory, store
 from highlevel.patterns.automaton import Arc, Automaton, Field
 from highlevel.patterns.derivations import Derivations, Requests, StoredRows
 from highlevel.patterns.kernels import derivations
@@ -121,5 +121,6 @@ def test_the_kernel_reads_and_writes_within_its_arrays_and_continues_without_roo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(derivations, "trace_runs", plain(derivations.trace_runs))
-    monkeypatch.setattr(store, "MIN_ROOM", 2)
+    for module in (memory, store):
+        monkeypatch.setattr(module, "MIN_ROOM", 2)
     assert sum(map(compare, range(40))) > 100

@@ -117,10 +117,10 @@ class Comparison:
     def _restart(self) -> None:
         """Load the partial matches from a snapshot, which contains the records in use only."""
         matches = self.operator.matches
-        tables = matches.snapshot(len(PARTITIONS))
+        tables = matches.memory.snapshot(len(PARTITIONS))
         assert tables["entries"].num_rows == matches.entry_count
         assert tables["nodes"].num_rows == matches.node_count
-        matches.restore(tables)
+        matches.memory.restore(tables)
         if self.changes_arcs:
             automaton = replace(self.automaton, arcs=self.arcs, other_states=self.automaton.finals)
             restored = PatternOperator(CHANGES, automaton, by=["part"])

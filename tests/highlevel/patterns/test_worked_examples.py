@@ -118,7 +118,7 @@ class Stream:
 
     def intervals(self) -> list[tuple[str, int, int]]:
         """Return each stored run: its state, the row that made it (the anchor), and the last row that it ignores."""
-        tables = self.operator.matches.snapshot(1)
+        tables = self.operator.matches.memory.snapshot(1)
         entries, nodes = ({int(name): tables[kind][name].to_pylist() for name in tables[kind].column_names[1:]}
             for kind in ("entries", "nodes"))  # fmt: skip
         found: dict[int, list[int]] = {}

@@ -18,7 +18,7 @@ import pytest
 from scapy.all import IP, TCP, Ether, Raw, wrpcap
 
 import wiretide
-from highlevel.patterns import store
+from highlevel.patterns import memory
 from highlevel.patterns.automaton import PatternError
 from highlevel.patterns.kernels import matches as match_kernels
 from queries.explain.plan import explain
@@ -563,7 +563,7 @@ def test_nested_quantifiers_cost_as_much_as_simple_ones() -> None:
 
 
 def test_too_many_runs_are_an_error_and_not_a_missing_match(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "MAX_NODES", 4_096)
+    monkeypatch.setattr(memory, "MAX_NODES", 4_096)
     rows = [(place, "x", "a", place) for place in range(4_000)]
     with pytest.raises(PatternError, match="got more than 4096 partial matches, expected fewer: a shorter window"):
         matches("ORDER BY ts PATTERN (A O* B) DEFINE B AS price = 3999", table=frame(rows))
