@@ -2,7 +2,9 @@
 
 The output depends only on the planned offsets, and on the state and the counters after the previous micro-batch. So a
 micro-batch that is repeated after any interruption writes the same files. The counters are written last. So if the file
-of counters exists, all other files of the micro-batch are complete.
+of counters exists, all other files of the micro-batch are complete. Then a repetition runs no job, and returns what is
+in the files. So alerts and sinks, which read a micro-batch after its counters are written, always have the same rows,
+even if an input such as a topic has lost its data in the meantime.
 """
 
 from __future__ import annotations
@@ -16,14 +18,15 @@ from pyspark.sql import DataFrame
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.plan.measurement import Measurement, sum_measurements
-from highlevel.results.row_limit import RowLimit
+from highlevel.results.row_limit import RowLimit, select_rows
+from highlevel.results.stored_files import newest_files, query_folder
 from highlevel.spark.inputs.assignment import InputAssignment
 from highlevel.spark.inputs.decompressed_inputs import Say
 from highlevel.spark.inputs.quarantine import keep_damages
 from highlevel.spark.inputs.reading import COUNTERS
 from highlevel.spark.inputs.topic_reading import find_newest_times
 from highlevel.spark.run_folder.checkpoint import offsets_checksum
-from highlevel.spark.run_folder.result_files import write_results
+from highlevel.spark.run_folder.result_files import parts_of_batch, tables_of_batch, write_results
 from highlevel.spark.run_folder.staged_results import (
     ResultWriter,
     commit_files,
@@ -111,8 +114,11 @@ class BatchProcessor:
     def process(self, rows: DataFrame, batch_id: int, *, is_repeated: bool) -> BatchResults:
         """Process the rows of one micro-batch, and write its files.
 
-        `is_repeated`: an earlier attempt may already have written files of this micro-batch.
+        `is_repeated`: an earlier attempt may already have written files of this micro-batch. If it has written all of
+        them, they are read.
         """
+        if is_repeated and not self.measure and self._totals_files.has(batch_id):
+            return self._read_results(batch_id)
         totals = self._totals_files.load(batch_id - 1)
         totals.rename_queries(self.assignment.query_names)
         final_until = {
@@ -131,6 +137,28 @@ class BatchProcessor:
         self._totals_files.save(batch_id, totals)
         pa.default_memory_pool().release_unused()  # otherwise the driver keeps the memory of its largest micro-batch
         return BatchResults(tables, rests, files, totals, figures)
+
+    def _read_results(self, batch_id: int) -> BatchResults:
+        """Return the results of a micro-batch whose files are complete."""
+        totals = self._totals_files.load(batch_id)
+        totals.rename_queries(self.assignment.query_names)
+        output = self.folder / "output"
+        tables: dict[str, pa.Table] = {}
+        rests: dict[str, pa.Table] = {}
+        files: dict[str, list[Path]] = {}
+        for plan in self.assignment.plans:
+            own = newest_files(query_folder(output, plan.name), until=batch_id)
+            files[plan.name] = [path for path, _, _ in parts_of_batch(own, batch_id)]
+            limit = self.row_limits.get(plan.name)
+            selected = [
+                (rows, None) if limit is None else select_rows(rows, limit)
+                for rows in tables_of_batch(output, plan, batch_id)
+            ]
+            tables[plan.name] = pa.concat_tables([plan.schema.empty_table(), *(rows for rows, _ in selected)])
+            others = [rest for _, rest in selected if rest is not None]
+            if others:
+                rests[plan.name] = pa.concat_tables(others)
+        return BatchResults(tables, rests, files, totals, None)
 
     def _add_levels(self, rows: DataFrame, writer: ResultWriter, totals: Totals) -> DataFrame:
         """Return the job: for each level of the plans, partition the rows and run the operators of the level.

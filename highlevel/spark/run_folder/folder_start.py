@@ -107,6 +107,7 @@ def _change_folder(
     if not (changes or is_divided or stored.settings != identity.settings):
         return
     # This is done before run.json is written, so that after an interruption the next start repeats it.
+    TotalsFiles(folder / "totals").remove(next_batch)  # the files of an earlier attempt are not those of these queries
     if changes:
         yield from _set_results_aside(folder / "output", assignment, changes, next_batch)
     write_identity(folder, identity)

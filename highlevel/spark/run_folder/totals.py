@@ -168,6 +168,14 @@ class TotalsFiles:
         """Return the newest batch ID with totals, or -1."""
         return max((int(path.stem) for path in self.folder.glob("*.json")), default=-1)
 
+    def has(self, batch_id: int) -> bool:
+        """Return whether there are totals after a micro-batch."""
+        return (self.folder / f"{batch_id}.json").exists()
+
+    def remove(self, batch_id: int) -> None:
+        """Remove the totals after a micro-batch, which will be repeated with other queries."""
+        (self.folder / f"{batch_id}.json").unlink(missing_ok=True)
+
     def load(self, batch_id: int) -> Totals:
         """Return the totals after micro-batch `batch_id`. Before the first micro-batch they are empty.
 
