@@ -114,7 +114,7 @@ def test_a_run_continues_without_its_python_processes_and_ends_with_one_line_wit
     pipeline(tmp_path)
     with run(tmp_path) as process:
         until(process, lambda: last(tmp_path) >= 0)
-        for words in ("python_streaming_source_runner", "pyspark.daemon"):
+        for words in ("python_streaming_source_runner", "create_data_source"):
             for each in descendants(process.pid, words):
                 with suppress(ProcessLookupError):
                     os.kill(each, signal.SIGKILL)
