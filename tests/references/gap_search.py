@@ -59,7 +59,10 @@ class GapSearch:
         return [self.needed_runs[row] for row in kept]
 
     def _is_needed(self, row: int) -> bool:
-        return bool(self.entries[row].runs) or row + 1 in self.needed_rows
+        """Return whether a row has needed runs, is on a way, or had runs over which a later list has a run."""
+        entry = self.entries[row]
+        has_run_over = any(start <= entry.time for runs in self.needed_runs[row + 1 :] for start, *_ in runs)
+        return bool(self.needed_runs[row] or (entry.runs and has_run_over) or row + 1 in self.needed_rows)
 
     def _may_join(self, left: int, right: int) -> bool:
         """Return whether two or more later rows between two times may be a run that ends in a final state."""

@@ -17,7 +17,9 @@ The pairs from which a final state can be reached are found from the last gap to
 reach from the first to the last. States are bits of a word.
 
 Nodes that are not needed are removed. FREED_START of their entry keeps the smallest of their starts: a later row must
-still withdraw the results of runs over its place, although the lists of the entries between stay equal. Final nodes
+still remove the runs over its place from the lists after it, although the lists of the entries between stay equal. If
+no later list has a run that began until the time of the entry, there is no such run, and FREED_START is reset. Final
+nodes
 stay, because their results may be withdrawn, and nodes with a deadline. If runs may ignore rows, lists share their
 nodes, which need little memory, and all nodes stay.
 
@@ -194,18 +196,24 @@ def may_join(automata: Automata, states: States, watermarks, left, right):  # ty
 
 
 @helper
-def free_nodes(automata: Automata, store: Store, states: States, uses, entry):  # type: ignore[no-untyped-def]
-    """Free the nodes of an entry that are not needed. Return the states of the others.
+def find_uses(automata: Automata, states: States, watermarks, targets, left, right, uses):  # type: ignore[no-untyped-def]
+    """Set `uses`: for each state the earliest time between two times of a later row that leads to `targets`, or END."""
+    for state in range(states.number):
+        uses[state] = END
+        for arc in range(automata.first_arcs[state], automata.end_arcs[state]):
+            if (targets >> automata.arcs[arc * ARC_WORDS + TARGET]) & 1:
+                uses[state] = min(uses[state], earliest_use(automata, watermarks, arc, left, right))
 
-    `uses`: for each state the earliest time of a later row that leads to a final state, or END.
-    """
+
+@helper
+def free_nodes(automata: Automata, store: Store, states: States, uses, entry):  # type: ignore[no-untyped-def]
+    """Free the nodes of an entry that are not needed (`find_uses`)."""
     nodes, entries, at = store.nodes, store.entries, entry_at(automata, entry)
-    before, node, remaining = NONE, entries[at + NODES], 0
+    before, node = NONE, entries[at + NODES]
     while node != NONE:
         of_node = node_at(automata, node)
         following, state = nodes[of_node + NEXT_NODE], nodes[of_node + STATE]
         if (states.kept >> state) & 1 or uses[state] < nodes[of_node + RUN_END]:
-            remaining |= 1 << state
             before = node
         else:
             entries[at + FREED_START] = min(entries[at + FREED_START], nodes[of_node + START])
@@ -216,7 +224,32 @@ def free_nodes(automata: Automata, store: Store, states: States, uses, entry):  
                 nodes[node_at(automata, before) + NEXT_NODE] = following
             free_record(nodes, store.state, NODE_RECORDS, NODE_WORDS + automata.fields, NEXT_NODE, node)
         node = following
-    return remaining
+
+
+@helper
+def earliest_start(automata: Automata, store: Store, entry):  # type: ignore[no-untyped-def]
+    """Return the earliest first row of the runs in the list of an entry, or END. If lists share nodes, any time."""
+    node, earliest = store.entries[entry_at(automata, entry) + NODES], END
+    if automata.is_ignoring:
+        return BEGINNING
+    while node != NONE:
+        earliest = store.nodes[node_at(automata, node) + START]  # a list descends by start
+        node = store.nodes[node_at(automata, node) + NEXT_NODE]
+    return earliest
+
+
+@helper
+def states_of_list(automata: Automata, store: Store, states: States, entry):  # type: ignore[no-untyped-def]
+    """Return the states of the runs in the list of an entry, or more."""
+    at, found = entry_at(automata, entry), 0
+    node = store.entries[at + NODES]
+    if automata.is_ignoring and node != NONE:
+        listed = store.entries[at + LIST_STATES]
+        return states.every if (listed >> LAST_BIT) & 1 else listed  # not known, as after a restart
+    while node != NONE:
+        found |= 1 << store.nodes[node_at(automata, node) + STATE]
+        node = store.nodes[node_at(automata, node) + NEXT_NODE]
+    return found
 
 
 @kernel("i64(Automata, Store, States, i64*, i64*, i64*, i64)")
@@ -238,13 +271,20 @@ def remove_unneeded(  # type: ignore[no-untyped-def]
             continue
         used += 1
         # gaps[index]: the states in the gap after an entry from which a final state can be reached.
-        entry, following = store.partitions[partition * PARTITION_WORDS + LAST], NONE
+        # earliest: the earliest first row of the runs that end with later entries.
+        entry, following, earliest = store.partitions[partition * PARTITION_WORDS + LAST], NONE, END
         for index in range(count - 1, -1, -1):
             at, targets, right = entry_at(automata, entry), states.kept, END
             if following != NONE:
                 right = entries[entry_at(automata, following) + TIME]
                 targets |= leading(automata, store, states, following, gaps[index + 1])
             gaps[index] = with_sources(automata, states, watermarks, targets, entries[at + TIME], right)
+            if automata.is_ignoring == 0:
+                find_uses(automata, states, watermarks, gaps[index], entries[at + TIME], right, uses)
+                free_nodes(automata, store, states, uses, entry)
+            if earliest > entries[at + TIME]:
+                entries[at + FREED_START] = END
+            earliest = min(earliest, earliest_start(automata, store, entry))
             entry, following = entries[at + BEFORE], entry
         # reached: the states that runs with a later row can have before the next row.
         entry, unneeded = following, 0
@@ -254,16 +294,7 @@ def remove_unneeded(  # type: ignore[no-untyped-def]
             at, before = entry_at(automata, entry), entries[entry_at(automata, entry) + BEFORE]
             left, following = entries[at + TIME], entries[at + AFTER]
             right = END if following == NONE else entries[entry_at(automata, following) + TIME]
-            for state in range(states.number):
-                uses[state] = END
-                for arc in range(automata.first_arcs[state], automata.end_arcs[state]):
-                    if (gaps[index] >> automata.arcs[arc * ARC_WORDS + TARGET]) & 1:
-                        uses[state] = min(uses[state], earliest_use(automata, watermarks, arc, left, right))
-            remaining = 0 if entries[at + NODES] == NONE else entries[at + LIST_STATES]
-            if (remaining >> LAST_BIT) & 1:  # not known, as after a restart
-                remaining = states.every
-            if automata.is_ignoring == 0:
-                remaining = free_nodes(automata, store, states, uses, entry)
+            remaining = states_of_list(automata, store, states, entry)
             has_runs = entries[at + NODES] != NONE or entries[at + FREED_START] != END
             if leading(automata, store, states, entry, gaps[index]) & reached:
                 reached = following_states(automata, store, states, entry, reached) & gaps[index]
