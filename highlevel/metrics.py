@@ -144,6 +144,13 @@ DEADLINES_OUTSIDE = Metric(
     ("query",),
     "Runs of an automaton whose time after AT is at or after the end of WITHIN, so the arc did not apply.",
 )
+SKIP_ERRORS = Metric(
+    "wiretide_skip_errors_total",
+    "counter",
+    ("query",),
+    "Matches after which AFTER MATCH SKIP TO could not be obeyed: the variable has no row in the match, or its row is"
+    " the first one. The next match began at the row after the first.",
+)
 WINDOWS_OPEN = Metric("wiretide_windows_open", "gauge", ("query",), "Windows that hold groups and are not final yet.")
 STATE_BYTES = Metric(
     "wiretide_state_bytes", "gauge", ("query",), "Bytes of state: open windows, and rows and keys of other operators."
@@ -359,7 +366,7 @@ FILL_METRICS = (FILL_ROWS_LEFT_OUT, FILL_GROUPS_FORGOTTEN)
 CLOSING_METRICS = (UNCLOSED_GROUPS_ENDED,)
 """Metrics of queries with CLOSING WHEN, on every engine."""
 
-PATTERN_METRICS = (PARTIAL_MATCHES, OLDEST_PARTIAL_MATCH)
+PATTERN_METRICS = (PARTIAL_MATCHES, OLDEST_PARTIAL_MATCH, SKIP_ERRORS)
 """Metrics of queries with MATCH_RECOGNIZE, on every engine."""
 
 AUTOMATON_METRICS = (RUNS_REMOVED_EARLY, ROWS_REMOVED_EARLY, DEADLINES_OUTSIDE)

@@ -24,6 +24,7 @@ from highlevel.metrics import (
     PARTIALS_BEYOND_CAP,
     ROWS_BEYOND_CAP,
     ROWS_FORGOTTEN,
+    SKIP_ERRORS,
     SUMS_OVERFLOWED,
     UNCLOSED_GROUPS_ENDED,
 )
@@ -96,6 +97,12 @@ def run_warnings(samples: Samples, readings: Sequence[Reading], remedy: str | No
         yield (
             f"DISTINCT ON or MERGE has forgotten {count(forgotten, 'row')} before WITHIN had passed, because it stores "
             "at most 1,048,576: later copies count as rows, and later records as other flows. Use a shorter WITHIN"
+        )
+    if errors := int(samples.total(SKIP_ERRORS)):
+        matches = "1 match" if errors == 1 else f"{errors:,} matches"
+        yield (
+            f"AFTER MATCH SKIP TO did not apply to {matches}: the variable has no row after the first row of the match,"
+            " so the next match began at the row after it. Use SKIP TO NEXT ROW, or a variable that has such a row"
         )
     if outside := int(samples.total(DEADLINES_OUTSIDE)):
         yield (

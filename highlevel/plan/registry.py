@@ -46,6 +46,7 @@ from highlevel.plan.operators.apply import ApplyOperator, ByOutputs
 from highlevel.plan.operators.counters import (
     Count,
     count_accepted_runs,
+    count_changing_results,
     count_copies,
     count_fill,
     count_flows,
@@ -303,7 +304,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     ChangingInstantRanks: Entry(_make_changing_instant_ranks, ByRankPartition(), count_lifetimes),
     OverlapJoin: Entry(_make_overlap_join, ByOverlapKeys(), count_overlaps),
     ChangingOverlapJoin: Entry(_make_changing_overlap_join, ByOverlapKeys(), count_overlaps),
-    ChangingResults: Entry(_make_changing_results, InOnePartition(), count_sums),
+    ChangingResults: Entry(_make_changing_results, InOnePartition(), count_changing_results),
     ChangingJoin: Entry(_make_changing_join, ByJoinKeys(), count_join),
     ChangingUnion: Entry(_make_changing_union, SameRows()),
     ChangingRepeat: Entry(_make_changing_repeat, SameRows()),

@@ -15,19 +15,21 @@ PATTERNS = (
         "The hosts that are scanned, then get a large packet, and then connect to the scanner.",
         """\
 SELECT attacker, victim, probes, bytes, port, match_start, match_end
-FROM (SELECT ts, srcIP, destIP, destPort, len, flag, pair(srcIP, destIP) AS hosts
-      FROM packets WHERE protocol = 6)
+FROM (SELECT ts, ts/60 AS minute, srcIP, destIP, destPort, len, flag, pair(srcIP, destIP) AS hosts
+      FROM packets WHERE protocol = 6 AND srcIP <> destIP AND (flag = SYN OR len >= $bytes))
 MATCH_RECOGNIZE (
     PARTITION BY hosts ORDER BY ts
-    MEASURES S.srcIP AS attacker, S.destIP AS victim, count(S.*) AS probes,
+    MEASURES F.srcIP AS attacker, F.destIP AS victim, count(P.*) AS probes,
              E.len AS bytes, C.destPort AS port
-    PATTERN (((S R*){$probes,}) O*? E O*? C) WITHIN $within
-    DEFINE S AS flag = SYN AND srcIP = first(S.srcIP),
-           R AS srcIP = S.destIP,
-           E AS len >= $bytes AND srcIP = S.srcIP,
-           C AS flag = SYN AND srcIP = S.destIP)""",
+    PATTERN (F S{$probes,} O*? E O*? C) WITHIN $within
+    SUBSET P = (F, S)
+    DEFINE F AS flag = SYN
+                AND (prev(minute) IS NULL OR prev(minute) <> minute OR prev(srcIP) <> srcIP),
+           S AS flag = SYN AND srcIP = F.srcIP,
+           E AS len >= $bytes AND srcIP = F.srcIP,
+           C AS flag = SYN AND srcIP = F.destIP)""",
         (
-            Parameter("probes", ParameterType.INTEGER, 5, "smallest number of requests of the scan", 1, 1000),
+            Parameter("probes", ParameterType.INTEGER, 4, "smallest number of requests after the first one", 0, 1000),
             Parameter("bytes", ParameterType.INTEGER, 1000, "smallest length of the large packet", 1),
             WITHIN,
         ),

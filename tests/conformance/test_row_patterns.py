@@ -30,6 +30,8 @@ from tests.conftest import Rounds
 from tests.references.operator_contract import through_ipc
 from tests.references.row_pattern_definition import answer
 
+pytestmark = pytest.mark.filterwarnings("ignore:AFTER MATCH SKIP TO did not apply:RuntimeWarning")
+
 CASES = read_pattern_cases()
 PAGES = sorted({case.page for case in CASES})
 MAX_DEFINED_ROWS = 20

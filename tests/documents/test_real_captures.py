@@ -19,7 +19,7 @@ ROWS = ROW.findall(PAGE.read_text("utf-8"))
 
 
 def test_the_table_has_rows() -> None:
-    assert len(ROWS) == 8
+    assert len(ROWS) == 9
 
 
 @pytest.mark.parametrize("name", [row[0] for row in ROWS])
@@ -35,3 +35,9 @@ def test_a_row_is_the_answer_over_its_capture(
     assert len(answer) == int(rows)
     shown = [value for key, value in answer[0].items() if not isinstance(value, datetime) and key != "final"]
     assert first == ", ".join(f"{value:.3g}" if isinstance(value, float) else str(value) for value in shown)
+
+
+@pytest.mark.parametrize("capture", ["hostile/resp_1_benchmark.pcap", "pcap/synscan.pcap"])
+def test_many_requests_without_a_call_back(capture: str, captures: Path) -> None:
+    """Connections of a host to itself over the loopback interface, and a scan of 1,000 ports."""
+    assert wiretide.query("@call-backs", captures / capture).num_rows == 0

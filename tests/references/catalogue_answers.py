@@ -597,10 +597,9 @@ def call_backs(rows: list[Row]) -> Answer:
     def probes(match: list[Row]) -> int:
         attacker, count = match[0]["srcIP"], 0
         for row in match:
-            if row["srcIP"] == attacker:
-                if not is_syn(row):
-                    break
-                count += 1
+            if row["srcIP"] != attacker or not is_syn(row):
+                break
+            count += 1
         return count
 
     def large(match: list[Row]) -> int | None:
@@ -610,14 +609,20 @@ def call_backs(rows: list[Row]) -> Answer:
 
     def end(group: list[Row]) -> int:
         exploit = large(group)
-        if not is_syn(group[0]) or probes(group) < 5 or exploit is None:
+        if not group[0]["begins"] or probes(group) < 5 or exploit is None:
             return 0
         after = range(exploit + 1, len(group))
         return next((at + 1 for at in after if is_syn(group[at]) and group[at]["srcIP"] == group[0]["destIP"]), 0)
 
+    def begins(row: Row, before: Row) -> bool:
+        return before["srcIP"] != row["srcIP"] or before["ts"] // (60 * NS) != row["ts"] // (60 * NS)
+
     answer = []
-    for _, group in partitions((row for row in rows if row["protocol"] == 6), lambda row: tuple(sorted(ends(row)))):
-        for match in found_in(group, end):
+    own = [row for row in rows if row["protocol"] == 6 and row["srcIP"] != row["destIP"]]
+    own = [row for row in own if is_syn(row) or row["len"] >= 1000]
+    for _, group in partitions(own, lambda row: tuple(sorted(ends(row)))):
+        marked = [row | {"begins": at == 0 or begins(row, group[at - 1])} for at, row in enumerate(group)]
+        for match in found_in(marked, end):
             exploit = match[large(match) or 0]
             hosts = (match[0]["srcIP"], match[0]["destIP"])
             answer.append((*hosts, probes(match), exploit["len"], match[-1]["destPort"], *bounds(match)))

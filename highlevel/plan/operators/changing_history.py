@@ -119,6 +119,11 @@ class ChangingHistoryOperator:
         return int(getattr(self._body, "overflowed_sums", 0))
 
     @property
+    def skip_errors(self) -> int:
+        """Final matches of the body without a row to which AFTER MATCH SKIP TO can go."""
+        return int(getattr(self._body, "skip_errors", 0))
+
+    @property
     def rows_held(self) -> int:
         """Number of stored rows."""
         return self._rows.num_rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from capture.metrics import Samples
 from capture.units import SECOND
@@ -30,6 +30,7 @@ from highlevel.metrics import (
     ROWS_FORGOTTEN,
     ROWS_REMOVED_EARLY,
     RUNS_REMOVED_EARLY,
+    SKIP_ERRORS,
     STATE_BYTES,
     SUMS_OVERFLOWED,
     UNCLOSED_GROUPS_ENDED,
@@ -91,7 +92,17 @@ class SumCounters(StoreCounters, Protocol):
         ...
 
 
-class MatchCounters(SumCounters, Protocol):
+@runtime_checkable
+class SkipCounters(Protocol):
+    """The counters of an operator with AFTER MATCH SKIP TO."""
+
+    @property
+    def skip_errors(self) -> int:
+        """Matches without a row to which AFTER MATCH SKIP TO can go."""
+        ...
+
+
+class MatchCounters(SumCounters, SkipCounters, Protocol):
     """The counters of an operator that matches a row pattern."""
 
     @property
@@ -263,6 +274,14 @@ def count_matches(samples: Samples, operator: MatchCounters, query: str, name: s
     """Add the counters of an operator that matches a row pattern."""
     count_sums(samples, operator, query, name)
     _count_partial_matches(samples, operator.partial_matches, query)
+    samples.add(SKIP_ERRORS, operator.skip_errors, query)
+
+
+def count_changing_results(samples: Samples, operator: SumCounters, query: str, name: str | None) -> None:
+    """Add the counters of an operator that computes a node again."""
+    count_sums(samples, operator, query, name)
+    if isinstance(operator, SkipCounters) and operator.skip_errors:
+        samples.add(SKIP_ERRORS, operator.skip_errors, query)
 
 
 def count_accepted_runs(samples: Samples, operator: AcceptedRunCounters, query: str, name: str | None) -> None:

@@ -20,10 +20,13 @@ from highlevel.patterns.compiled_automaton import (
     NUMBERED,
     Words,
 )
+from highlevel.patterns.kernels.expressions import NULL
 from highlevel.patterns.kernels.layout import (
     ADDED,
     PARTITION,
     RESULT_END,
+    RESULT_FIRST,
+    RESULT_LAST,
     RESULT_START,
     RESULT_WORDS,
     WEIGHT,
@@ -112,6 +115,8 @@ class MatchesOperator:
         self.results = 0
         self.overflowed_sums = 0
         """Sums in matches that are NULL, because they exceed 64 bits."""
+        self.skip_errors = 0
+        """Matches without a row, after the first, to which AFTER MATCH SKIP TO can go. Empty matches are none."""
 
     @property
     def late(self) -> int:
@@ -251,9 +256,17 @@ class MatchesOperator:
 
     def _batches(self, results: Results) -> Iterator[pa.RecordBatch]:
         """Yield the rows of matches, if any are shown."""
+        self._count_skip_errors(results.words)
         batch = self._of_matches(results) if self._kept is None else self._rows_of_matches(self._kept, results)
         if batch.num_rows:
             yield batch
+
+    def _count_skip_errors(self, words: Words) -> None:
+        """Count the matches after which matching continues at the row after the first, against the rule."""
+        if self._skip.rule == TO_FIELD:
+            targets, firsts = words[:, RESULT_WORDS + self._skip.field], words[:, RESULT_FIRST]
+            has_rows = words[:, RESULT_LAST] >= firsts
+            self.skip_errors += int(np.count_nonzero(has_rows & ((targets == NULL) | (targets <= firsts))))
 
     def _of_matches(self, results: Results) -> pa.RecordBatch:
         words = results.words

@@ -323,6 +323,10 @@ CASES: dict[str, tuple[str, str, list[tuple[Any, ...]]]] = {
 }
 
 
+SKIP_ERRORS = "ignore:AFTER MATCH SKIP TO did not apply:RuntimeWarning"
+"""Such matches are allowed, and a test of its own compares the warning."""
+
+
 def _case(name: str) -> tuple[str, str, list[tuple[Any, ...]]]:
     clauses, select, expected = CASES[name]
     return _in_full(clauses), select, expected
@@ -334,12 +338,35 @@ def _in_full(clauses: str) -> str:
     return clauses
 
 
+@pytest.mark.filterwarnings(SKIP_ERRORS)
 @pytest.mark.parametrize("name", CASES)
 def test_a_case_has_the_rows_of_sql_2016(name: str) -> None:
     clauses, select, expected = _case(name)
     assert matches(clauses, select) == sorted(expected, key=repr)
 
 
+SKIPS = {
+    "a variable without a row in 4 of 5 matches": ("TO X PATTERN (A (X | B)) DEFINE X AS kind = 'x'", "aaxaab", 4),
+    "the first row of each match": ("TO FIRST A PATTERN (A B) DEFINE B AS kind = 'b'", "abab", 2),
+    "the last row of A may be the first row": ("TO LAST A PATTERN (A+ B) DEFINE A AS kind = 'a'", "aabab", 2),
+    "empty matches continue at the next row": ("TO A PATTERN (A*) DEFINE A AS kind = 'x'", "aaa", 0),
+    "another rule": ("TO NEXT ROW PATTERN (A B) DEFINE B AS kind = 'b'", "abab", 0),
+}
+
+
+@pytest.mark.parametrize("name", SKIPS)
+@pytest.mark.parametrize("after", ["", " EMIT CHANGES"])
+def test_skips_that_cannot_be_obeyed_are_counted_and_reported_once(name: str, after: str) -> None:
+    clauses, kinds, expected = SKIPS[name]
+    table = frame([(time, "a", kind, 0) for time, kind in enumerate(kinds, 1)])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        matches(f"ORDER BY ts MEASURES count(*) AS n AFTER MATCH SKIP {clauses}", table=table, after=after)
+    counted = "1 match:" if expected == 1 else f"{expected} matches:"
+    assert [counted in str(each.message) for each in caught] == [True] * (expected > 0)
+
+
+@pytest.mark.filterwarnings(SKIP_ERRORS)
 @pytest.mark.parametrize("name", CASES)
 def test_a_case_has_the_same_rows_in_every_order_of_arrival(name: str) -> None:
     """Reversed, and shuffled. The watermark waits for all rows."""
