@@ -596,6 +596,7 @@ def test_too_many_runs_are_an_error_and_not_a_missing_match(monkeypatch: pytest.
         matches("ORDER BY ts PATTERN (A O* B) DEFINE B AS price = 3999", table=frame(rows))
 
 
+@pytest.mark.filterwarnings(SKIP_ERRORS)
 def test_kernels_read_and_write_within_their_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("match_rows", "end_runs", "earliest_candidate"):
         monkeypatch.setattr(match_kernels, name, plain(getattr(match_kernels, name)))
