@@ -1,8 +1,9 @@
 """Spark batch against plain Spark SQL over the same rows, and the cost of more groups and more queries.
 
 Plain Spark SQL reads the columns of the question from a Parquet file, in a JVM with Spark's settings. The batch engine
-reads the capture. Both have two cores, answer once before the measurement, and take turns. A job of Spark without rows
-takes a constant time, which is most of the answer for 5 M packets. So the capture has 20 M packets.
+reads the capture. Both have two cores, answer once before the measurement, and take turns. Both answers must have the
+same groups, packets and bytes. A job of Spark without rows takes a constant time, which is most of the answer for 5 M
+packets. So the capture is that of the bench `spark`, with 50 M packets.
 
 The cost of more groups and queries is the processor time of all processes, because it hardly depends on other users of
 the machine. A ratio of 1 means that the cost grows as fast as the number of groups or queries.
@@ -24,6 +25,7 @@ import pyarrow.parquet as pq
 import wiretide
 from bench.figure import figure, quotient
 from bench.others import family_time, time_with_others
+from bench.plain_spark import sums_of
 from bench.query_text import MIXED, PAIRS
 from bench.report import Report
 from bench.setting import Setting
@@ -48,7 +50,7 @@ def run(setting: Setting) -> Report:
 
 
 def _plain(report: Report, spark: SparkSession, setting: Setting) -> None:
-    packets = setting.packets(20 * MILLION)
+    packets = setting.packets(50 * MILLION)
     path = cached(address_pairs(packets), setting.data)
     rows = _parquet_of(path)
     for file in (path, rows):
@@ -58,9 +60,10 @@ def _plain(report: Report, spark: SparkSession, setting: Setting) -> None:
         for turn in range(setting.runs(5) + 1):
             tables: list[pa.Table] = []
             taken = time_with_others(lambda tables=tables: tables.extend(run_queries(spark, path, [PAIRS])))  # type: ignore[misc]
-            seconds, counted = next(answers)
-            if not pc.sum(tables[0]["packets"]).as_py() == counted == packets:
-                raise RuntimeError(f"got answers with {counted:,} packets, expected {packets:,}")
+            seconds, sums = next(answers)
+            own = sums_of(tables[0])
+            if own != sums or own[1] != packets:
+                raise RuntimeError(f"got {own} and {sums} groups, packets and bytes, expected {packets:,} packets")
             if turn:  # the first one warms the workers
                 ours.append(taken.seconds)
                 plain.append(seconds)
@@ -86,8 +89,8 @@ def _parquet_of(path: Path) -> Path:
 
 
 @contextmanager
-def _plain_spark(rows: Path) -> Iterator[Iterator[tuple[float, int]]]:
-    """Start plain Spark. Yields an iterator: each request of an element computes an answer; seconds and packets."""
+def _plain_spark(rows: Path) -> Iterator[Iterator[tuple[float, list[int]]]]:
+    """Start plain Spark. Yields an iterator: each request of an element computes an answer; seconds and `sums_of`."""
     command = [sys.executable, "-m", "bench.plain_spark", str(rows)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -96,12 +99,12 @@ def _plain_spark(rows: Path) -> Iterator[Iterator[tuple[float, int]]]:
         assert requests is not None
         assert lines is not None
 
-        def answers() -> Iterator[tuple[float, int]]:
+        def answers() -> Iterator[tuple[float, list[int]]]:
             while True:
                 requests.write("\n")
                 requests.flush()
-                seconds, counted = lines.readline().split()
-                yield float(seconds), int(counted)
+                seconds, *sums = lines.readline().split()
+                yield float(seconds), [int(value) for value in sums]
 
         yield answers()
         requests.close()
