@@ -3,35 +3,60 @@
     window w contains every t with  origin + (w+1)*slide - range <= t < origin + (w+1)*slide,  w >= 0
 
 Panes divide RANGE and SLIDE, so a pane is completely inside or outside a window, and its start determines which. All
-partials have arrived before the first result. So they are sorted by pane, and the partials of a window are consecutive.
-This operator is a second implementation of windows, to compare results. It shares no code with `highlevel.sliding`.
+partials have arrived before the first result. So they are divided into sections of equal panes, sorted by pane, and the
+sections of a window are consecutive. This operator is a second implementation of windows, to compare results. It shares
+no code with `highlevel.sliding`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from capture.arrow_compute import array_of
+from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import BOUNDS, Aggregation
 from highlevel.groups.merging import list_merge_rules
 from highlevel.groups.table import merge_batches
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.kind import SlidingWindow
-from lowlevel.integer_ranges import Ranges, count, unite
+from lowlevel.integer_ranges import Ranges, unite
 from lowlevel.punctuation import END, Item, Punctuation
+
+SECTION_ROWS = 256
+"""Minimum mean number of rows of the sections of unsorted partials. With smaller sections, the partials are sorted."""
 
 MERGE_ROWS = 65_536
 """Largest number of partials of small windows that are merged in one call. The fixed cost of a call is the cost of some
 thousands of rows.
 """
 
+Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
+
 Run = list[tuple[int, int, int]]
-"""Windows that are merged in one call. Each is (window ID, first, end): the positions of its partials in order of
-time.
-"""
+"""Windows that are merged in one call. Each is (window ID, first, end): its sections (`Sections`)."""
+
+
+@dataclass(frozen=True)
+class Sections:
+    """Consecutive partials of one pane, in the order of panes: their `panes`, and their positions `[starts, ends)`."""
+
+    panes: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+
+    def count_rows(self, first: int, end: int) -> int:
+        """Return the number of partials of the sections `[first, end)`."""
+        return int((self.ends[first:end] - self.starts[first:end]).sum())
+
+    def slices(self, partials: pa.Table, first: int, end: int) -> list[pa.Table]:
+        """Return the partials of the sections `[first, end)`. They are not copied."""
+        bounds = zip(self.starts[first:end].tolist(), self.ends[first:end].tolist(), strict=True)
+        return [partials.slice(start, after - start) for start, after in bounds]
 
 
 class FiniteWindows:
@@ -79,21 +104,24 @@ class FiniteWindows:
 
     def _results(self, partials: pa.Table) -> Iterator[pa.RecordBatch]:
         aggregation, window = self._aggregation, self._window
-        panes = partials.column("pane").to_numpy()
-        order = np.argsort(panes, kind="stable")
-        times = aggregation.low.origin + panes[order] * aggregation.low.pane
+        partials, sections = divide_by_pane(partials)
+        times = aggregation.low.origin + sections.panes * aggregation.low.pane
         windows = list(windows_of(window, times))
-        self.outside += len(times) - count(unite((first, end) for _, first, end in windows))
+        covered = unite((first, end) for _, first, end in windows)
+        self.outside += partials.num_rows - sum(sections.count_rows(first, end) for first, end in covered)
         self._closed = unite([*self._closed, *((wid, wid + 1) for wid, _, _ in windows)])
         subs = aggregation.low.subaggregates
-        merge, groups = list_merge_rules(subs), [*BOUNDS, *aggregation.merge_columns]
-        names = [*groups, *(sub.name for sub in subs)]
-        for run in group_into_runs(iter(windows)):
-            positions = np.concatenate([order[first:end] for _, first, end in run])
-            ends = np.concatenate([np.full(end - first, window.end(wid), np.int64) for wid, first, end in run])
-            of_run = partials.take(pa.array(positions)).append_column(WINDOW_END, pa.array(ends))
-            of_run = of_run.append_column(WINDOW_START, pa.array(ends - window.range)).select(names)
-            yield merge_batches(of_run.to_batches(), groups, merge)
+        merge, groups = list_merge_rules(subs), [*aggregation.merge_columns]
+        partials = partials.select([*groups, *(sub.name for sub in subs)])
+        for run in group_into_runs(iter(windows), sections):
+            parts = [pa.concat_tables(sections.slices(partials, first, end)) for _, first, end in run]
+            ends = [window.end(wid) for wid, _, _ in run]
+            if len(run) == 1:
+                yield _with_bounds(merge_batches(parts[0].to_batches(), groups, merge), ends[0], window.range)
+                continue
+            end_of_row = np.repeat(ends, [part.num_rows for part in parts])
+            table = _with_bounds(pa.concat_tables(parts), end_of_row, window.range)
+            yield merge_batches(table.to_batches(), [*BOUNDS, *groups], merge)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return no tables."""
@@ -101,6 +129,35 @@ class FiniteWindows:
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Do nothing, because there is no state."""
+
+
+def divide_by_pane(partials: pa.Table) -> tuple[pa.Table, Sections]:
+    """Return partials, at least one, and their sections. The partials are sorted by pane if the sections are small.
+
+    The low level returns the partials of a closed pane together, so sections are usually large.
+    """
+    sections = _find_sections(partials)
+    if len(sections.panes) * SECTION_ROWS > partials.num_rows:
+        order = np.argsort(partials.column("pane").to_numpy(), kind="stable")
+        partials = partials.take(pa.array(order))
+        sections = _find_sections(partials)
+    order = np.argsort(sections.panes, kind="stable")
+    return partials, Sections(sections.panes[order], sections.starts[order], sections.ends[order])
+
+
+def _find_sections(partials: pa.Table) -> Sections:
+    """Return the sections in the order of their positions."""
+    panes = partials.column("pane").to_numpy()
+    bounds = np.concatenate([[0], np.flatnonzero(np.diff(panes)) + 1, [len(panes)]])
+    return Sections(panes[bounds[:-1]], bounds[:-1], bounds[1:])
+
+
+def _with_bounds(rows: Rows, ends: int | npt.NDArray[np.int64], window_range: int) -> Rows:
+    """Return rows with the bounds of their windows as first columns. `ends`: one end for all rows, or that of each."""
+    end_of_row: npt.NDArray[np.int64] = np.broadcast_to(np.asarray(ends, np.int64), rows.num_rows)
+    columns = [array_of(end_of_row - window_range), array_of(end_of_row.copy()), *rows.columns]
+    schema = pa.schema([*(pa.field(name, pa.int64()) for name in (WINDOW_START, WINDOW_END)), *rows.schema])
+    return rows.from_arrays(columns, schema=schema)
 
 
 def windows_of(window: SlidingWindow, times: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
@@ -126,15 +183,16 @@ def _windows_containing(window: SlidingWindow, time: int, least: int) -> Iterato
         wid += 1
 
 
-def group_into_runs(windows: Iterator[tuple[int, int, int]]) -> Iterator[Run]:
+def group_into_runs(windows: Iterator[tuple[int, int, int]], sections: Sections) -> Iterator[Run]:
     """Group small windows into runs of at most MERGE_ROWS partials. A larger window is a separate run."""
     run: Run = []
     rows = 0
     for wid, first, end in windows:
-        if run and rows + end - first > MERGE_ROWS:
+        window_rows = sections.count_rows(first, end)
+        if run and rows + window_rows > MERGE_ROWS:
             yield run
             run, rows = [], 0
         run.append((wid, first, end))
-        rows += end - first
+        rows += window_rows
     if run:
         yield run
