@@ -12,7 +12,7 @@ from capture.arrow_compute import array_of
 from capture.lazy_dataclasses import dataclass
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 
-MAX_ROWS = 16_384
+MAX_ROWS = 8_192
 """Maximum number of rows of a query that a task sends to the driver in a micro-batch, if the driver needs no more."""
 
 WINDOW_ROWS = 100
