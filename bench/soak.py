@@ -2,7 +2,8 @@
 
     three feeders ──► named pipes ──► wiretide capture ──► spools ──► wiretide run
 
-The node flushes tables at once, because gradual policies delay watermarks (`lowlevel.table.flushing`).
+The node flushes tables at once, because gradual policies delay watermarks (`lowlevel.table.flushing`). Its tables are
+small, so that all their pages are soon in use: with 256 MiB this takes hours, and looks like growth.
 
 A feeder writes packets in real time, with silences and bursts (`bench.link_feeder`). A window closes when all links
 have sent a packet after it, or are declared silent. Latency is the time from this moment to the line that the run
@@ -69,6 +70,7 @@ port = 0
 [page]
 enabled = false
 [node]
+memory = "64 MiB"
 flush = "at_once"
 disorder = 0
 segment_time = "200ms"
