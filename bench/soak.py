@@ -70,7 +70,7 @@ port = 0
 [page]
 enabled = false
 [node]
-memory = "64 MiB"
+memory = "96 MiB"
 flush = "at_once"
 disorder = 0
 segment_time = "200ms"
@@ -247,16 +247,22 @@ def play(
         begin = time.monotonic()
         while pipeline.poll() is None:
             time.sleep(SAMPLE_SECONDS)
+            if node.poll():  # the run would wait for it
+                raise RuntimeError(f"got status {node.returncode} of the node, expected 0: {last_lines(folder)}")
             elapsed = time.monotonic() - begin
             if elapsed < seconds:
                 samples.add_memory(elapsed, pipeline.pid, node.pid)
             samples.add_backlog(elapsed, exports.address)
         reader.join()
         if pipeline.returncode or node.wait():
-            reasons = (folder / "errors").read_text(errors="replace").splitlines()[-3:]
-            raise RuntimeError(f"got status {pipeline.returncode} of the run, expected 0: {'; '.join(reasons)}")
+            raise RuntimeError(f"got status {pipeline.returncode} of the run, expected 0: {last_lines(folder)}")
         feeds = [FeedReport(**json.loads(feeder.communicate()[0])) for feeder in feeders]
     return exports, samples, feeds
+
+
+def last_lines(folder: Path) -> str:
+    """Return the last three lines of the errors of all processes."""
+    return "; ".join((folder / "errors").read_text(errors="replace").splitlines()[-3:])
 
 
 def measure_inline(folder: Path, rate: int, seconds: int) -> list[float]:
