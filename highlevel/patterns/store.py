@@ -66,13 +66,13 @@ class PartialMatches:
         self._is_preferred = is_preferred
         self._shares_runs = shares_runs and not is_preferred
         self._is_numbered = is_numbered
-        self._use(compiled, initial)
+        self._use(compiled, *_with_addresses(initial))
         self.memory = RunMemory(self.automata)
         self.deadlines_outside = 0
         """Deadlines that have not applied, because the lifetime of the run ended before."""
 
-    def _use(self, compiled: CompiledAutomaton, initial: tuple[Words, Floats]) -> None:
-        """Make the tables of an automaton for kernels."""
+    def _use(self, compiled: CompiledAutomaton, initial: Words, float_initial: Floats) -> None:
+        """Make the tables of an automaton for kernels. `initial` and `float_initial` have an address."""
         self.compiled = compiled
         compared = compiled.compared if self._is_preferred else (len(compiled.integers), len(compiled.floats))
         can_ignore = compiled.can_ignore & int(self._shares_runs)
@@ -84,8 +84,8 @@ class PartialMatches:
             compiled.first_parts,
             compiled.first_silent,
             compiled.is_final,
-            np.append(initial[0], 0),
-            np.append(initial[1], 0.0),
+            initial,
+            float_initial,
             len(compiled.integers),
             len(compiled.floats),
             compiled.row_words,
@@ -141,28 +141,14 @@ class PartialMatches:
 
         `initial`: the words of the register before the first row, if they are others.
         """
-        old, self.compiled = self.automata, compiled
+        old = self.automata
+        first = (old.initial, old.float_initial) if initial is None else _with_addresses(initial)
+        self._use(compiled, *first)
         words, floats = compiled.row_words - old.row_words, len(compiled.row_floats) - old.float_row_words
-        can_ignore = compiled.can_ignore & int(self._shares_runs)
-        self.automata = old._replace(
-            arcs=compiled.arcs.reshape(-1),
-            first_arcs=compiled.first_arcs,
-            end_arcs=compiled.end_arcs,
-            parts=compiled.parts,
-            first_parts=compiled.first_parts,
-            first_silent=compiled.first_silent,
-            is_final=compiled.is_final,
-            row_words=compiled.row_words,
-            float_row_words=len(compiled.row_floats),
-            can_ignore=can_ignore,
-            is_ignoring=int(can_ignore.any()),
-        )
+        can_ignore = self.automata.can_ignore
         is_same = np.array_equal(can_ignore[: len(old.can_ignore)], old.can_ignore)
         if not is_same or self.automata.is_ignoring != old.is_ignoring:
             self._forget_list_states()
-        if initial is not None:
-            first_words, first_floats = np.append(initial[0], 0), np.append(initial[1], 0.0)
-            self.automata = self.automata._replace(initial=first_words, float_initial=first_floats)
         if words or floats:
             self.memory.entries = np.pad(self.memory.entries, ((0, 0), (0, words)))
             self.memory.float_rows = np.pad(self.memory.float_rows, ((0, 0), (0, floats)))
@@ -173,7 +159,7 @@ class PartialMatches:
         The words of stored rows are zero.
         """
         old = self.compiled
-        self._use(compiled, initial)
+        self._use(compiled, *_with_addresses(initial))
         entries = np.zeros((len(self.memory.entries), ENTRY_WORDS + compiled.row_words), np.int64)
         entries[:, :ENTRY_WORDS] = self.memory.entries[:, :ENTRY_WORDS]
         self.memory.entries, self.memory.float_rows = entries, np.zeros((len(entries), len(compiled.row_floats)))
@@ -359,3 +345,8 @@ class PartialMatches:
             *(self.automata.initial[index : index + 1] for index in fields),
             *(entries[:, ENTRY_WORDS + place] for place in words),
         ]
+
+
+def _with_addresses(initial: tuple[Words, Floats]) -> tuple[Words, Floats]:
+    """Return the words of a register with one more each, because an empty array has no address."""
+    return np.append(initial[0], 0), np.append(initial[1], 0.0)
