@@ -39,6 +39,9 @@ EVERY = (10, 100, 1000)
 BLOCK = 50
 """Calls of an operator before the other one takes its turn."""
 
+CALLS = 500
+"""Smallest number of calls in a repetition."""
+
 RESTARTS = 100
 """Largest number of restarts in a repetition."""
 
@@ -96,15 +99,15 @@ def measure(count: int, runs: int) -> tuple[dict[int, Times], dict[int, Memory]]
     """Return the times of the repetition with the median quotient, and the memory, by the quotes between changes."""
     times, memory = {}, {}
     for every in EVERY:
-        first = steps()
-        batches, arcs = list(cut(count, every)), list(arc_changes(first, count, every))
+        first, quotes = steps(), max(count, CALLS * every)
+        batches, arcs = list(cut(quotes, every)), list(arc_changes(first, quotes, every))
         memory[every] = memory_of(batches, first, arcs)  # also loads the kernels
         gc.collect()
         gc.freeze()  # a collection would otherwise search the prepared arcs
         found = []
         for _ in range(runs):
             static, changed = match_in_turn(batches, first, arcs)
-            found.append(Times(static / count, changed / count, restart(batches, first, every, arcs)))
+            found.append(Times(static / quotes, changed / quotes, restart(batches, first, every, arcs)))
         found.sort(key=lambda each: each.static / each.changed)
         times[every] = found[len(found) // 2]
     return times, memory
