@@ -84,7 +84,9 @@ def _parquet_of(path: Path) -> Path:
     rows = path.with_suffix(".parquet")
     if not rows.exists():
         table = wiretide.query("SELECT ts, srcIP, destIP, len FROM packets", path)
-        pq.write_table(table.set_column(0, "ts", pc.cast(table["ts"], "int64")), rows)
+        incomplete = rows.with_suffix(".incomplete")
+        pq.write_table(table.set_column(0, "ts", pc.cast(table["ts"], "int64")), incomplete)
+        incomplete.replace(rows)
     return rows
 
 
