@@ -32,10 +32,10 @@ Rows = TypeVar("Rows")
 class Answer(Generic[Rows]):
     """The answer of one query, or of several in one pass.
 
-    * `batches`: results, as soon as they are final: batches, for several queries pairs (number of the query, batch).
+    * `batches`: the results, as soon as they are final. For several queries: pairs (number of the query, batch).
     * `samples`, `readings`: counters, complete after the last batch.
-    * `run`: the run of the inline engine; None with Spark. `remedy`: the setting that prevents late rows, by default
-      the allowed disorder.
+    * `run`: the run of the inline engine; None with Spark. `remedy`: the setting that prevents late rows, which
+      warnings name; None: the allowed disorder.
     """
 
     batches: Iterator[Rows]
@@ -46,7 +46,7 @@ class Answer(Generic[Rows]):
 
     @property
     def live(self) -> bool:
-        """True if the query reads live inputs. Such a query ends when the inputs end or the user stops it."""
+        """True if an input is live. The query then ends when the inputs end or the user stops it."""
         return self.run is not None and self.run.live
 
     @property
@@ -55,7 +55,7 @@ class Answer(Generic[Rows]):
         return self.run is not None and not self.run.live
 
     def pairs_text(self) -> str:
-        """Return a text with the number of row pairs that the joins have found so far; empty if there are no pairs."""
+        """Return a text with the number of row pairs that the joins have found so far; an empty text for 0."""
         pairs = 0 if self.run is None else self.run.pairs
         return f"{pairs:,} pairs joined" if pairs else ""
 
@@ -86,7 +86,7 @@ class Answer(Generic[Rows]):
     def warnings(self) -> list[str]:
         """Return warnings about data that is missing from the answer.
 
-        Raises InputError if no record could be read, because all of them have unsupported link types.
+        Raises InputError if all records have unsupported link types.
         """
         samples, readings = self.samples(), self.readings()
         error = describe_unsupported(samples, readings)
@@ -103,7 +103,7 @@ StartAll = Callable[[], contextlib.AbstractContextManager[Answer[tuple[int, pa.R
 
 
 def check_engine(on: str, threads: int | None, slack: Slack | None, lull: IdleRule | None, follow: bool) -> None:
-    """Raise ValueError for an option of the inline engine with another engine `on`."""
+    """Raise ValueError if `on` is another engine and an option of the inline engine is given."""
     if on != INLINE and (threads is not None or slack is not None or lull is not None or follow):
         raise ValueError(f"threads, slack, lull and follow need the engine {INLINE}; got the engine {on}")
 
@@ -123,9 +123,8 @@ def answer(
     """Open the inputs and start the query. Raises InputError for an input that cannot be read.
 
     `on`: the engine. `slots`: slots of each low-level table. `slack`: allowed disorder.
-    `spark_settings`: settings of Spark that the user gave, for other engines than inline. `frames`: for them, the
-    DataFrames of inputs by link.
-    Raises ValueError if `threads`, `slack`, `lull` or a followed input is given and the engine is not inline.
+    For Spark: `spark_settings`: the settings that the user gave. `frames`: the DataFrames of inputs by link. Raises
+    ValueError if `threads`, `slack`, `lull` or a followed input is given and the engine is not inline.
     """
     with answer_all([plan], inputs, slots, threads, slack, lull, on, spark_settings, frames) as all_:
         yield Answer((batch for _, batch in all_.batches), all_.samples, all_.readings, all_.run, all_.remedy)
@@ -137,8 +136,8 @@ def _remedy(plans: Sequence[Plan]) -> str | None:
     return "a longer REMEMBER" if states_disorder else None
 
 
-def _by_window(rows: pa.Table) -> pa.Table:
-    """Return rows in the order of their windows; rows of one window keep their order. Spark divides windows."""
+def _sort_by_window(rows: pa.Table) -> pa.Table:
+    """Return rows sorted by their windows, because Spark divides windows. Rows of one window keep their order."""
     order = np.lexsort([rows.column(name).to_numpy() for name in (WINDOW_START, WINDOW_END)])
     return rows.take(pa.array(order)).combine_chunks()
 
@@ -174,6 +173,6 @@ def answer_all(
         batches = (
             (number, rows)
             for number, (plan, table) in enumerate(answers)
-            for rows in (_by_window(table) if plan.windowed else table).to_batches()
+            for rows in (_sort_by_window(table) if plan.windowed else table).to_batches()
         )
         yield Answer(batches, lambda: batch.samples, lambda: batch.readings, remedy=_remedy(plans))

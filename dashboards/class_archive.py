@@ -1,6 +1,7 @@
 """Make the archive of Spark's classes that `highlevel.spark.session.class_archive` describes.
 
-A session answers one query in a batch and one as a stream. At its end the JVM writes the classes that it has loaded.
+A Spark session answers the query as a batch and as a stream. At the end of the session the JVM writes the classes that
+it has loaded.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ NO_INPUT = "no input: write at least one input before the query, or bind a name 
 
 
 QUERY = re.compile(r"@[\w-]+$|\s*(?:SELECT|WITH|DEFINE|PARAM|MERGE)\b.*\s", re.IGNORECASE | re.DOTALL)
-"""Recognises the words before the last word that are queries: @NAME, or a text that begins like a query."""
+"""A word that is a query: @NAME, or a text that begins with a keyword of a query. The last word is always a query."""
 
 
 def parse_bindings(pairs: list[str]) -> dict[str, list[str]]:
@@ -31,7 +31,7 @@ def parse_bindings(pairs: list[str]) -> dict[str, list[str]]:
 def parse_params(pairs: list[str]) -> dict[str, object]:
     """Parse NAME=VALUE pairs. Return the values of parameters.
 
-    Raises UsageError for other text and for equal names.
+    Raises UsageError for other text and for a name that is given twice.
     """
     values: dict[str, object] = {}
     for pair in pairs:
@@ -101,5 +101,5 @@ def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def exists(path: str) -> bool:
-    """Return True if the path exists. A query may be too long for a path; Path.exists would raise an error."""
+    """Return True if the path exists. Unlike Path.exists, return False for a text that is too long for a path."""
     return os.path.exists(path)  # noqa: PTH110

@@ -35,7 +35,7 @@ class Parameter:
         max: int | None = None,  # noqa: A002
         show_default: bool = True,
     ) -> None:
-        """`names`: the names of an option. The default is the name of the function's parameter."""
+        """`names`: the names of an option; if empty, `--` and the name of the parameter."""
         self.names = names
         self.settings: dict[str, Any] = {
             "help": help,
@@ -55,25 +55,25 @@ class Argument(Parameter):
 
 
 @dataclass(frozen=True)
-class _Values:
+class _AcceptedValues:
     """The values that a parameter of a function accepts."""
 
     name: str
     type: type
-    repeated: bool
+    is_list: bool
     settings: dict[str, Any]
 
     @staticmethod
-    def of(name: str, annotated: Any) -> _Values:
+    def from_annotation(name: str, annotated: Any) -> _AcceptedValues:
         """Read the annotation of the parameter `name`: `T`, `T | None`, or `list[T]`, with an Option or Argument."""
         declared, parameter = get_args(annotated)
         if isinstance(declared, UnionType):
             declared = get_args(declared)[0]
         repeated = get_origin(declared) is list
-        return _Values(name, get_args(declared)[0] if repeated else declared, repeated, parameter.settings)
+        return _AcceptedValues(name, get_args(declared)[0] if repeated else declared, repeated, parameter.settings)
 
     def parse(self, word: str) -> Any:
-        """Return the value of a word. Raises ValueError if typer would not accept it."""
+        """Convert a word to a value. Raises ValueError if typer would not accept the word."""
         value = self.type(word)
         least, most = self.settings["min"], self.settings["max"]
         if (least is not None and value < least) or (most is not None and value > most):
@@ -85,19 +85,19 @@ class _Values:
 
 
 def parse_plain(command: Callable[..., None], words: Sequence[str]) -> dict[str, Any] | None:
-    """Return the arguments of a command for the words after its name; None if typer must parse the words.
+    """Parse the words after the name of a command to its arguments. Return None if typer must parse the words.
 
     Plain words are values of arguments, flags, `--name VALUE` and `-n VALUE`, where no value begins with `-`. typer
-    parses all other forms (`--name=VALUE`, `-nVALUE`, `--`), `--help`, and wrong words, of which it prints the error.
+    parses all other forms (`--name=VALUE`, `-nVALUE`, `--`), `--help`, and wrong words, for which it prints an error.
     """
     arguments: dict[str, Any] = {}
     required: set[str] = set()
-    options: dict[str, _Values] = {}
-    positions: list[_Values] = []
+    options: dict[str, _AcceptedValues] = {}
+    positions: list[_AcceptedValues] = []
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
         if get_origin(parameter.annotation) is not Annotated:  # the context of typer
             return None
-        values = _Values.of(name, parameter.annotation)
+        values = _AcceptedValues.from_annotation(name, parameter.annotation)
         declared = parameter.annotation.__metadata__[0]
         if isinstance(declared, Argument):
             positions.append(values)
@@ -112,13 +112,13 @@ def parse_plain(command: Callable[..., None], words: Sequence[str]) -> dict[str,
     try:
         for word in remaining:
             if not word.startswith("-"):
-                values = positions[0] if positions[0].repeated else positions.pop(0)
+                values = positions[0] if positions[0].is_list else positions.pop(0)
                 value = values.parse(word)
             elif (values := options[word]).type is bool:
                 value = True
             else:
                 value = values.parse(_plain_value(next(remaining, "-")))
-            given[values.name] = [*given.get(values.name, ()), value] if values.repeated else value
+            given[values.name] = [*given.get(values.name, ()), value] if values.is_list else value
     except (KeyError, IndexError, ValueError):
         return None
     return arguments | given if required <= given.keys() else None

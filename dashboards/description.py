@@ -50,7 +50,7 @@ class LinkLateness:
 def describe_columns(plan: Plan) -> str:
     """Return a table with a line for each column of the answer."""
     rows = [[column.name, str(column.type)] for column in plan.root.columns]
-    return align_table(["column", "type"], rows, texts=("column", "type"))
+    return align_table(["column", "type"], rows, text_columns=("column", "type"))
 
 
 def counting_plans(plan: Plan) -> list[Plan]:
@@ -107,7 +107,7 @@ def describe_lateness(links: Sequence[LinkLateness], *, complete: bool) -> str:
     header = ["link", "kind", "rows", "late", *(f"{100 * share:g} %" for share in SHARES)]
     total = sum(link.rows for link in links)
     part = f"{'All' if complete else 'The first'} {total:,} rows: the smallest WAIT for a share of the late rows."
-    return f"{part}\n\n{align_table(header, rows, texts=header[:2])}"
+    return f"{part}\n\n{align_table(header, rows, text_columns=header[:2])}"
 
 
 def suggestion(links: Sequence[LinkLateness]) -> str:

@@ -30,11 +30,12 @@ if TYPE_CHECKING:  # needs the extra `spark`
     from highlevel.spark.stream import StreamRun
 
 OnResults = Callable[[dict[str, pa.Table]], None]
-"""Called after each micro-batch with its final rows, by query. After a crash the last rows may come again."""
+"""Called after each micro-batch with its final rows, by query. After a crash the rows of the last micro-batch may be
+passed again."""
 
 
 class FrameRun:
-    """A run of queries over streaming DataFrames. `stop` ends it; a later run continues in its folder.
+    """A run of queries over streaming DataFrames. After `stop`, a later run with the same folder continues it.
 
     As a context manager it stops at the end.
     """
@@ -78,7 +79,7 @@ def start_frames(
     partitions: int | None,
     on_results: OnResults | None,
 ) -> FrameRun:
-    """Check everything, and start the run. The arguments and errors are those of `wiretide.stream`."""
+    """Check the arguments, and start the run. The arguments and errors are those of `wiretide.stream`."""
     from highlevel.spark.inputs.frame_reading import check_frame, check_plan, frame_input
     from highlevel.spark.session.session import use_this_python
     from highlevel.spark.stream import StreamRun
@@ -141,7 +142,7 @@ def _check_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def _check_names(names: Iterable[str]) -> None:
-    """Raise ValueError for a name that has no folder of results, and for names that are equal in lower case.
+    """Raise ValueError for a name that cannot be a folder of results, and for names that are equal in lower case.
 
     FROM may contain the names of queries and of DataFrames.
     """
@@ -150,12 +151,17 @@ def _check_names(names: Iterable[str]) -> None:
         if not has_folder_name(name):
             raise ValueError(f"queries and frames: got the name {name!r}, expected for example 'users'")
         if name.lower() in seen:
-            raise ValueError(f"queries and frames: got the name {name} twice, in any case; expected different names")
+            raise ValueError(
+                f"queries and frames: got the name {name} twice (case is ignored); expected different names"
+            )
         seen.add(name.lower())
 
 
 def _compile(queries: Mapping[str, str], streams: Mapping[str, FileStream]) -> list[Plan]:
-    """Compile queries, which may read each other. Raises InputError for a query that reads something else."""
+    """Compile queries.
+
+    A query may read DataFrames and other queries; InputError is raised if it reads anything else.
+    """
     named = {name: NamedQuery(query_text(text)) for name, text in queries.items()}
     tables = {
         name: ReadableQuery(stream.columns, stream.times, stream.node, Plan(stream.name, "", stream.node(None)))

@@ -1,4 +1,4 @@
-"""Select the kernels that a run does not use, so that the first run on a machine does not compile them."""
+"""Determine the kernels that a run does not use, so that the first run on a machine does not compile them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KERNELS_BY_FORMAT = {
 
 
 class IdleKernels:
-    """A predicate that returns whether a run will not use a kernel. It is made before the run reads its input.
+    """A predicate over kernels: True if a run will not use the kernel. Created before the run reads its input.
 
     The format of a live input is not known yet. Except for interfaces, a classic pcap is assumed. If this is wrong, the
     missing kernel is compiled at its first call.

@@ -84,14 +84,14 @@ class Options:
 
 @dataclass(frozen=True)
 class Captures:
-    """Captures and live inputs: `files` for every name in FROM, or `streams`, the files of each name."""
+    """Captures and live inputs: `files` are read for every name in FROM. `streams` are files by name in FROM."""
 
     files: Sequence[str | os.PathLike[str]]
     streams: Mapping[str, Iterable[str]]
     options: Options
 
     def check(self) -> None:
-        """Raise InputError for an input that is missing or no capture. Live inputs are not opened."""
+        """Raise InputError for an input that is missing or is not a capture. Live inputs are not opened."""
         inputs = request.bind_inputs(self.files, self.streams, self.options.follow)
         check_streams([], inputs)
         for source in inputs:
@@ -116,9 +116,9 @@ class Captures:
         return plan, self._make_start(plan, inputs)
 
     def bind_all(self, texts: Mapping[str, str]) -> tuple[list[tuple[Plan, StartRun]], StartAll | None]:
-        """Compile queries as `bind` does, and return how to run all in one pass.
+        """Compile queries as `bind` does. Also return a function that runs all of them in one pass.
 
-        Raises InputError for inputs that are no files.
+        Raises InputError for an input that is not a file.
         """
         options = self.options
         plans, inputs = request.bind_all(
@@ -254,8 +254,8 @@ class Result:
     def explain(self, analyze: bool = False) -> str:
         """Explain the plan of the query, as `wiretide.explain`.
 
-        With `analyze` run the query over its files, and add measured figures of each node. Raises ValueError for
-        tables and for inputs that are no files.
+        With `analyze` run the query over its files, and add measured figures of each node. Raises ValueError for tables
+        and for inputs that are not files.
         """
         if not analyze:
             return explain(self._plan)
@@ -265,7 +265,7 @@ class Result:
         return analysis.text()
 
     def keep(self, table: pa.Table) -> None:
-        """Use a table of all rows that another run has computed."""
+        """Store the table of all rows that another run has computed, so that `arrow` does not run the query."""
         self._table = table
 
     def arrow(self) -> pa.Table:
@@ -276,7 +276,7 @@ class Result:
         return self._table
 
     def partial_matches(self) -> pa.Table:
-        """Run the query, and return the runs of its pattern that the end of the input ends, the oldest first.
+        """Run the query, and return the partial matches of its pattern at the end of the input, the oldest first.
 
         The columns are those of PARTITION BY, `match_start`, `match_end`, the `variable` of the last row or the `state`
         of the automaton, and the fields that the pattern keeps. Raises InputError for a query without MATCH_RECOGNIZE
@@ -304,7 +304,7 @@ class Result:
         return _import_package("polars").from_arrow(self.arrow())
 
     def duckdb(self, connection: Any = None) -> Any:
-        """Return all rows as a DuckDB relation, in a `connection` or else in DuckDB's default connection."""
+        """Return all rows as a DuckDB relation in `connection`, by default in the default connection of DuckDB."""
         return (connection or _import_package("duckdb")).from_arrow(self.arrow())
 
     def batches(self) -> Batches:
@@ -339,7 +339,7 @@ class Result:
             closed = loop.run_in_executor(thread, batches.close)
             thread.shutdown(
                 wait=False
-            )  # without waiting, in case this task is cancelled again before the run is closed
+            )  # without waiting, because this task may be cancelled again before the run is closed
             await closed
             thread.shutdown()
 
@@ -360,7 +360,10 @@ class Result:
 
 
 class Batches(Iterator[pa.RecordBatch]):
-    """One run of a query: its final rows, with readable types. At the end it warns of data that could not be read."""
+    """One run of a query: its final rows, with the column types of users.
+
+    At the end it warns of data that was not read.
+    """
 
     def __init__(self, plan: Plan, start: StartRun) -> None:
         """Run `plan`. `open` calls `start`."""
@@ -387,7 +390,10 @@ class Batches(Iterator[pa.RecordBatch]):
         return contextlib.nullcontext() if self._answer is None else self._answer.until_stopped()
 
     def read(self) -> pa.RecordBatch | None:
-        """Return the next batch, or None at the end and after `cancel`. The call after the last batch sets warnings."""
+        """Return the next batch, or None at the end and after `cancel`.
+
+        The call that returns None at the end prepares the warnings.
+        """
         with self._lock:
             if self._ended.is_set():
                 return None
@@ -444,7 +450,7 @@ def open_inputs(
 ) -> Inputs:
     """Return tables or captures as inputs. Raises ValueError for both together, and for a table with options.
 
-    With a `schema` the inputs are files or tables with its protocols.
+    With a `schema` the inputs are files or tables with the protocols of the schema.
 
     Captures are opened when a query runs. With `check`, they are also checked by this call, which raises the errors.
     """

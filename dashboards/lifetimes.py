@@ -1,4 +1,4 @@
-"""Queries and tables as rows with lifetimes: the inputs of `wiretide.lifetimes`."""
+"""The inputs of `wiretide.lifetimes`: queries and tables, read as rows with lifetimes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def open_lifetimes(
     unknown = set(options) - set(DEFAULTS)
     if unknown:
         raise LifetimeError(f"got the option {min(unknown)!r}, expected one of {', '.join(DEFAULTS)}")
-    columns = LifetimeColumns(start, end, identifier, _remember(remember), counts_from)
+    columns = LifetimeColumns(start, end, identifier, _parse_remember(remember), counts_from)
     if isinstance(rows, pa.Table | pa.RecordBatch):
         if files or options or params:
             raise LifetimeError("got files or options together with a table, expected only the table")
@@ -57,7 +57,7 @@ def open_lifetimes(
     return lifetimes_of(result.schema, result.batches, columns)
 
 
-def _remember(text: str | None) -> int | None:
+def _parse_remember(text: str | None) -> int | None:
     """Return the duration in ns. Raises LifetimeError for another text."""
     if text is None:
         return None

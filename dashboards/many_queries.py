@@ -1,7 +1,7 @@
 """Several queries in one pass over the inputs: their names, their results, and the files of their answers.
 
-The batches of the queries arrive mixed. A result waits in memory until the pass ends, or in a temporary file if it has
-more than SPILL_BYTES.
+The batches of different queries arrive in any order. Until the pass ends, each result is stored in memory, or in a
+temporary file if it has more than SPILL_BYTES.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ SPILL_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class Style:
-    """The format of answers. `times`: the form of times; None for the form of the format. `raw_csv`: exact texts."""
+class AnswerFormat:
+    """The format of answers. `times`: the format of times; None: the default of the format.
+
+    `raw_csv`: texts are not escaped.
+    """
 
     format: Format
     times: Times | None = None
@@ -47,7 +50,7 @@ class Style:
 
 
 class StoredResult:
-    """The batches of one query: added during the pass, read after it. A context manager that removes the file."""
+    """The batches of one query: added during the pass, read after the pass. A context manager that removes the file."""
 
     def __init__(self, plan: Plan) -> None:
         """Store results of `plan`."""
@@ -84,7 +87,7 @@ def answer_all_into(
     plans: Sequence[Plan],
     inputs: Sequence[Input],
     folder: Path | None,
-    style: Style,
+    answer_format: AnswerFormat,
     slots: int | None = None,
     threads: int | None = None,
     slack: Slack | None = None,
@@ -109,10 +112,10 @@ def answer_all_into(
             answer_all(plans, inputs, slots, threads, slack, on=on, spark_settings=spark_settings) as answer,
         ):
             if answer.run is not None:
-                compile_kernels(idle=IdleKernels(answer.run))
+                compile_kernels(is_idle=IdleKernels(answer.run))
             for warning in dict.fromkeys(warning for plan in plans for warning in plan_warnings(plan)):
                 warn(warning)
-            with progress_bar(shown=answer.shows_progress, detail=answer.pairs_text) as bar:
+            with progress_bar(is_shown=answer.shows_progress, detail=answer.pairs_text) as bar:
                 answer.report_progress(bar)
                 answer.warn_of_large_state(warn if bar is None else bar.warn)
                 for number, batch in answer.batches:
@@ -120,11 +123,16 @@ def answer_all_into(
             samples, warnings = answer.samples(), answer.warnings()
         for result in results:
             name = result.plan.name
-            with open_output(None if folder is None else folder / f"{name}{style.suffix}") as sink:
+            with open_output(None if folder is None else folder / f"{name}{answer_format.suffix}") as sink:
                 if folder is None:
                     sink.write(f"{name}\n".encode())
                 write_answer(
-                    result.plan, result.batches(), style.format, sink, style=style.times, raw_csv=style.raw_csv
+                    result.plan,
+                    result.batches(),
+                    answer_format.format,
+                    sink,
+                    style=answer_format.times,
+                    raw_csv=answer_format.raw_csv,
                 )
                 if folder is None and result is not results[-1]:
                     sink.write(b"\n")

@@ -27,12 +27,12 @@ from queries.explain.plan import explain
 if TYPE_CHECKING:
     from highlevel.spark.batch import BatchRun
 
-ENTRIES = (
+TABLE_EXITS = (
     (TABLE_FLUSHED, "flushed at the end of a pane"),
     (TABLE_EVICTIONS, "evicted by other groups"),
     (TABLE_COLLISIONS, "collisions"),
 )
-"""The counters of entries that left a table, and what they count."""
+"""The counters of entries that left a table, each with its text."""
 
 HEADER = ("node", "rows in", "rows out", "bytes out", "seconds", "state")
 
@@ -46,9 +46,9 @@ class Analysis(ABC):
     """Seconds of the whole run."""
     result_rows = 0
     ended_early = False
-    """Whether the query ended before the end of its inputs."""
+    """True if the query ended before the end of its inputs."""
     workers = "threads"
-    """The units that run the low level."""
+    """The name of the units that run the low level."""
 
     def __init__(self) -> None:
         """Measure nothing yet."""
@@ -61,7 +61,7 @@ class Analysis(ABC):
 
     @abstractmethod
     def complete(self) -> None:
-        """Run the query to the end, and set all figures. Its results are not kept."""
+        """Run the query to the end, and set all figures. The results are not stored."""
 
     def warnings(self) -> list[str]:
         """Return warnings about data that could not be read."""
@@ -93,7 +93,7 @@ class Analysis(ABC):
         yield from _align([HEADER, *self._rows(samples)])
         for leaf, name in zip(self.plan.leaves, leaf_names(self.plan), strict=True):
             accepted, filtered = (_total(samples, metric, name) for metric in (ROWS_ACCEPTED, ROWS_FILTERED))
-            entries = ", ".join(f"{_total(samples, metric, name):,} {what}" for metric, what in ENTRIES)
+            entries = ", ".join(f"{_total(samples, metric, name):,} {what}" for metric, what in TABLE_EXITS)
             table = f"; entries of the table: {entries}" if leaf.low.reduced else ""
             yield f"{name}: {accepted:,} of {accepted + filtered:,} rows pass WHERE{table}"
 
@@ -149,7 +149,7 @@ class SparkAnalysis(Analysis):
         self.plan, self._inputs, self._on = plan, inputs, on
 
     def complete(self) -> None:
-        """Start Spark and run the query; the start is not measured. Raises InputError for a wrong input."""
+        """Start Spark and run the query. The start of Spark is not measured. Raises InputError for a wrong input."""
         from highlevel.spark.session.session import open_finite_session
 
         with open_finite_session(self._on, [source.path for source in self._inputs]) as spark:
@@ -170,7 +170,7 @@ class BatchAnalysis(SparkAnalysis):
         self.measure(BatchRun(spark, [self.plan], list(self._inputs), measure=True))
 
     def measure(self, batch: BatchRun) -> None:
-        """Complete a run with measurements. A batch runs the plan of the final rows of a query with changes."""
+        """Run `batch` and set all figures. For a query with changes, a batch runs the plan of the final rows."""
         (self.plan,) = batch.plans
         begin = time.perf_counter()
         self.result_rows = sum(rows.num_rows for rows in batch.run())

@@ -19,9 +19,10 @@ TIMES = (MATCH_START, MATCH_END)
 
 
 def find_pattern(plan: Plan) -> Matches | AcceptedRuns:
-    """Return the row pattern or automaton of a query, the outermost of several.
+    """Return the row pattern or automaton of a query; if there are several, the outermost.
 
-    Raises InputError for a query without one, and for MATCH_RECOGNIZE with EMIT CHANGES, which keeps rows, not runs.
+    Raises InputError for a query without a pattern, and for MATCH_RECOGNIZE with EMIT CHANGES, which stores rows but no
+    partial matches.
     """
     patterns = [node for node in reversed(plan.nodes) if isinstance(node, Matches | AcceptedRuns)]
     if patterns:
@@ -42,7 +43,7 @@ def check_file(path: Path) -> Format:
 
 
 def keep_partial_matches(run: InlineRun) -> Callable[[], pa.Table]:
-    """Let the run of a query keep its partial matches at the end of the input. Return a function that returns them.
+    """Let a run store its partial matches at the end of the input. Return a function that returns them after the run.
 
     The columns are those of PARTITION BY, `match_start`, `match_end`, `variable` or `state`, and the fields of the
     register. Raises InputError as `find_pattern`.

@@ -24,11 +24,11 @@ from queries.text.errors import QueryError
 from queries.text.lexer import Kind, tokenize
 from queries.text.parser import parse_query
 
-PREVIOUS = "previous_"
-"""Prefix of the columns with the values of the same group in the window before."""
+PREVIOUS_PREFIX = "previous_"
+"""Prefix of the columns with the values that the same group had in the previous window."""
 
-ROW = "alert row"
-"""The column with the number of a row."""
+ROW_NUMBER_COLUMN = "alert row"
+"""The column with the index of a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +47,30 @@ class Condition:
     """
 
     def __init__(self, rule: AlertRule, plan: Plan, keys: Sequence[str], slide: int, base: Path) -> None:
-        """Raises PipelineError, with the position in the text, for a wrong condition."""
+        """Raises PipelineError for a wrong condition, with the position in its text."""
         self._keys, self._slide, self._base = tuple(keys), slide, base
         self._table = plan.name.replace('"', "_")
         texts = {"where": rule.where or "TRUE"}
         texts |= {f"exclude[{number}].where": exclusion.where for number, exclusion in enumerate(rule.exclude, 1)}
         columns = {column.name: column for column in plan.root.columns if column.name in plan.schema.names}
         words = _words(texts.values()) - {name.lower() for name in columns}
-        self._values = [name for name in columns if name not in keys and f"{PREVIOUS}{name}".lower() in words]
+        self._values = [name for name in columns if name not in keys and f"{PREVIOUS_PREFIX}{name}".lower() in words]
         self._columns = (*columns.values(), *map(_previous_column, (columns[name] for name in self._values)))
         for key, text in texts.items():
             self._check(f"alerts.{rule.name}.{key}", text)
         if self._values:
             _check_groups(f"alerts.{rule.name}", plan)
         outputs = ", ".join(f"({text}\n) AS match_{number}" for number, text in enumerate(texts.values()))
-        self._columns = (*self._columns, Column(ROW, Type.INT))
-        self._plan = self._compile(f'SELECT "{ROW}", {outputs} FROM "{self._table}"')
+        self._columns = (*self._columns, Column(ROW_NUMBER_COLUMN, Type.INT))
+        self._plan = self._compile(f'SELECT "{ROW_NUMBER_COLUMN}", {outputs} FROM "{self._table}"')
 
     @property
     def needs_previous(self) -> bool:
-        """True if the condition refers to the window before."""
+        """True if the condition refers to the previous window."""
         return bool(self._values)
 
     def _check(self, key: str, text: str) -> None:
-        """Compile a condition alone, so that the position of an error is a position in the condition."""
+        """Compile one condition alone, so that an error states the position in this condition."""
         before = f'SELECT 1 AS one FROM "{self._table}" WHERE (\n'
         sql = f"{before}{text}\n)"
         try:
@@ -94,11 +94,11 @@ class Condition:
         return {self._table.lower(): TableStream(self._table, self._columns, (), rows)}
 
     def match(self, rows: pa.Table, previous: pa.Table | None) -> Matches:
-        """Return the matching rows of windows, in their order.
+        """Return the rows that satisfy the condition, in the order of `rows`.
 
-        `previous`: the rows of a window before them, or None. It is used if no window lies between.
+        `previous`: the rows of the last window before `rows`, or None. They are used only if no window lies between.
         """
-        inputs = rows.append_column(ROW, pa.array(np.arange(rows.num_rows)))
+        inputs = rows.append_column(ROW_NUMBER_COLUMN, pa.array(np.arange(rows.num_rows)))
         if self._values:
             inputs = self._with_previous(inputs, previous)
         tables = self._tables(inputs.select([column.name for column in self._columns]))
@@ -112,7 +112,7 @@ class Condition:
         return Matches(rows.take(pa.array(np.sort(kept.to_numpy()))), excluded)
 
     def _with_previous(self, rows: pa.Table, previous: pa.Table | None) -> pa.Table:
-        """Add the values of the same group in the window before; NULL if it has no such row."""
+        """Add the values of the same group in the previous window; NULL if that window has no row of the group."""
         columns = ["window_end", *self._keys, *self._values]
         earlier = rows.select(columns)
         if previous is not None:
@@ -120,31 +120,34 @@ class Condition:
         numbers = {key: number for number, key in enumerate(self._group_keys(earlier, 0))}
         positions = pa.array([numbers.get(key) for key in self._group_keys(rows, self._slide)], pa.int64())
         for value in self._values:
-            rows = rows.append_column(PREVIOUS + value, earlier[value].take(positions))
+            rows = rows.append_column(PREVIOUS_PREFIX + value, earlier[value].take(positions))
         return rows
 
-    def _group_keys(self, rows: pa.Table, back: int) -> Iterable[tuple[object, ...]]:
-        """Return the end of a row's window minus `back`, and the columns of its group, for each row."""
-        ends = pc.subtract(rows["window_end"], back)
+    def _group_keys(self, rows: pa.Table, offset: int) -> Iterable[tuple[object, ...]]:
+        """Return for each row the end of its window minus `offset` (ns), and the values of its group columns."""
+        ends = pc.subtract(rows["window_end"], offset)
         return zip(ends.to_pylist(), *(rows[name].to_pylist() for name in self._keys), strict=True)
 
 
 def _previous_column(column: Column) -> Column:
-    return replace(column, name=PREVIOUS + column.name, nullable=True)
+    return replace(column, name=PREVIOUS_PREFIX + column.name, nullable=True)
 
 
 def _check_groups(key: str, plan: Plan) -> None:
-    """Raise PipelineError if several rows of a window may have equal columns of their group."""
+    """Raise PipelineError if several rows of a window may have equal values in the group columns."""
     if plan.aggregation is None:
         return
     selected = {output.expression.name for output in plan.aggregation.select if isinstance(output.expression, Column)}
     if missing := [name for name in plan.aggregation.group_by if name not in selected]:
-        problem = f"{PREVIOUS}X needs all columns of GROUP BY in SELECT, to find the row of the same group"
+        problem = f"{PREVIOUS_PREFIX}X needs all columns of GROUP BY in SELECT, to find the row of the same group"
         raise PipelineError(f"{key}: {problem}; the query {plan.name} does not select {', '.join(missing)}")
 
 
 def _words(texts: Iterable[str]) -> set[str]:
-    """Return the names in texts in lower case. Texts that are no SQL have no names; the parser reports them."""
+    """Return the names that SQL texts contain, in lower case.
+
+    A text that is not SQL has no names; the parser reports it.
+    """
     words: set[str] = set()
     for text in texts:
         try:

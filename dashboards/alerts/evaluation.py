@@ -46,18 +46,18 @@ class RuleEvaluation:
         labels = _check_columns(rule, plan, series.key_columns if rule.labels is None else rule.labels)
         self.rule = replace(rule, labels=labels)
         self.is_provisional = plan.has_changes and not rule.final and rule.absent is None
-        """Whether the rule also examines windows that are not final. Absence is certain only in final windows."""
+        """True if the rule also examines windows that are not final. Absence is certain only in final windows."""
         self.plan = plan = plan.with_final_rows()
         self.states = RuleStates(self.rule, window.slide, window.origin)
         """The states after the final windows."""
         self.shown = self.states
         """The states after all windows that were examined."""
         self.previous: pa.Table | None = None
-        """The rows of the last window, if the condition refers to them."""
-        self.excluded = 0
+        """The rows of the last window, if the condition refers to the previous window."""
+        self.excluded_rows = 0
         """Number of matching rows that exclusions removed."""
-        self.late = 0
-        """Number of ignored rows of queries with LATE EMIT, which are only parts of windows."""
+        self.late_rows = 0
+        """Number of ignored rows of queries with LATE EMIT. Such rows are only parts of windows."""
         self._condition = Condition(rule, plan, series.key_columns, window.slide, base)
         self._values = tuple(value.column for value in series.values)
         self._order = [("window_end", "ascending")]
@@ -66,7 +66,7 @@ class RuleEvaluation:
 
     @property
     def needs_previous(self) -> bool:
-        """True if the condition refers to the window before."""
+        """True if the condition refers to the previous window."""
         return self._condition.needs_previous
 
     def evaluate(self, rows: pa.Table, watermark: int | None) -> list[Change]:
@@ -76,7 +76,8 @@ class RuleEvaluation:
     def preview(self, rows: pa.Table, newest: int | None) -> list[Change]:
         """Examine the rows of all windows that are not final. `newest`: the time of the newest packet in ns.
 
-        Return the changes that they cause as if they were final. The next call begins with the final windows again.
+        Return the changes that these windows would cause if they were final. Each call begins with the states after the
+        final windows.
         """
         self.shown = self.states.copy()
         return self.shown.add(self._windows(rows, are_final=False), None, END if newest is None else newest)
@@ -85,13 +86,13 @@ class RuleEvaluation:
         rows = rows.select(self.plan.schema.names).cast(self.plan.schema)
         if LATE in rows.column_names and self.plan.aggregation is not None and self.plan.aggregation.emit_late:
             on_time = rows.filter(pc.invert(rows[LATE]))
-            self.late += rows.num_rows - on_time.num_rows
+            self.late_rows += rows.num_rows - on_time.num_rows
             rows = on_time
         if rows.num_rows == 0:
             return
         rows = rows.take(pc.sort_indices(rows, sort_keys=self._order)).combine_chunks()
         matches = self._condition.match(rows, self.previous)
-        self.excluded += matches.excluded if are_final else 0
+        self.excluded_rows += matches.excluded if are_final else 0
         if self._condition.needs_previous and are_final:
             self.previous = rows.filter(pc.equal(rows["window_end"], rows["window_end"][-1]))
         matched = {end: self._describe_groups(window) for end, window in _split_by_end(matches.rows)}
@@ -99,7 +100,7 @@ class RuleEvaluation:
             yield Window(end, matched.get(end, {}))
 
     def _describe_groups(self, rows: pa.Table) -> dict[Labels, Details]:
-        """Return the details of each group of a window by its labels: bounds, number of rows, first rows."""
+        """Return by the labels of each group of a window: the window bounds, the number of rows, the first rows."""
         labels = self.rule.labels or ()
         texts = rows_of(rows.select(labels), self.plan.times)["rows"] if labels else [[]] * rows.num_rows
         positions: dict[Labels, list[int]] = {}
@@ -117,7 +118,7 @@ class RuleEvaluation:
         return details
 
     def message(self, change: Change, *, is_final: bool = True) -> Message:
-        """Return the message about a change. `is_final`: final windows have caused it."""
+        """Return the message about a change. `is_final`: True if final windows have caused the change."""
         return make_message(self.rule, self.plan, change, FINAL if is_final else PROVISIONAL)
 
     def firing_message(self, group: Group) -> Message:
@@ -142,7 +143,7 @@ class Evaluation:
     @property
     def labels(self) -> dict[str, tuple[str, ...]]:
         """The labels of the alerts of each rule."""
-        return {evaluated.rule.name: evaluated.rule.labels or () for evaluated in self.rules}
+        return {rule_evaluation.rule.name: rule_evaluation.rule.labels or () for rule_evaluation in self.rules}
 
     def evaluate(
         self, results: Mapping[str, pa.Table], watermarks: Mapping[str, int], newest: int | None = None
@@ -153,14 +154,14 @@ class Evaluation:
         each query have closed. At the END of all input this is `newest`, the time of the newest packet.
         """
         changes = []
-        for evaluated in self.rules:
-            name = evaluated.plan.name
+        for rule_evaluation in self.rules:
+            name = rule_evaluation.plan.name
             watermark: int | None = watermarks.get(name, BEGINNING)
             if watermark in (BEGINNING, END):
                 watermark = newest if watermark == END else None
             rows = results.get(name)
-            rows = evaluated.plan.schema.empty_table() if rows is None else rows
-            changes += [(evaluated, change) for change in evaluated.evaluate(rows, watermark)]
+            rows = rule_evaluation.plan.schema.empty_table() if rows is None else rows
+            changes += [(rule_evaluation, change) for change in rule_evaluation.evaluate(rows, watermark)]
         return sorted(changes, key=lambda pair: pair[1].time)
 
 

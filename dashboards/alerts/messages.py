@@ -28,7 +28,7 @@ _NAME = re.compile(r"\{([^{}]*)\}")
 
 
 def make_message(rule: AlertRule, plan: Plan, change: Change, state: str = FINAL) -> Message:
-    """Return the message about a change: an alert that is firing, or that has ended."""
+    """Return the message about a change: an alert begins to fire, or has ended."""
     group = change.group
     assert group.began is not None, "a change belongs to an alert that has begun"
     details = group.details
@@ -65,18 +65,18 @@ def end_message(message: Message, ended: int, reason: Reason, state: str | None 
 
 
 def with_batch_number(message: Message, batch: int) -> Message:
-    """Return a message whose ID contains the micro-batch, because a later micro-batch may send a correction."""
+    """Return the message with the micro-batch in its ID, because a later micro-batch may send a correction."""
     return {**message, "message": f"{_message_id(message)}-{batch}"}
 
 
-def same_content(message: Message, other: Message) -> bool:
+def has_same_content(message: Message, other: Message) -> bool:
     """Return True if two messages differ at most in their state and their IDs."""
     names = ("message", "state")
     return {**message, **dict.fromkeys(names)} == {**other, **dict.fromkeys(names)}
 
 
 def make_test_message(now: datetime) -> Message:
-    """Return a message to test receivers. It belongs to no rule."""
+    """Return a message that tests receivers. It belongs to no rule."""
     message: Message = {
         "id": alert_id("test", ()),
         "message": "",
@@ -102,7 +102,7 @@ def make_test_message(now: datetime) -> Message:
 
 
 def _message_id(message: Message) -> str:
-    """Return the ID of a message: equal for equal events, so that receivers can ignore a repetition."""
+    """Return the ID of a message. Equal events have equal IDs, so receivers can ignore a repetition."""
     began = re.sub(r"[-:]", "", message["began"])
     return f"{message['id']}-{began}-{message['status']}"
 
@@ -132,7 +132,7 @@ def names_in(summary: str) -> list[str]:
 
 
 def _summary(rule: AlertRule, labels: Iterable[tuple[str, str]], details: Mapping[str, Any]) -> str:
-    """Return the rule's text with the values of the first row; without a text, the name and the labels."""
+    """Return the summary of the rule with the values of the first row. Without a summary: its name and the labels."""
     if not rule.summary:
         texts = ", ".join(f"{name} {text}" for name, text in labels)
         return f"{rule.name}: {texts}" if texts else rule.name

@@ -1,4 +1,4 @@
-"""The alerts of finished captures, and the number of alerts that were firing as samples for back-fill."""
+"""The alerts over complete captures, and metric samples for back-fill: the number of firing alerts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from highlevel.plan.plan import Plan
 from lowlevel.punctuation import END
 
 MAX_SAMPLES = 100_000
-"""Largest number of samples of a rule. A rule has one for each window while it has alerts."""
+"""Maximum number of metric samples of a rule. A rule has one sample per window while it has firing alerts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,18 @@ class PastAlert:
 
 
 class PastAlerts:
-    """Evaluates rules over finished captures. Rows of windows are added in the order of the windows of each query.
+    """Evaluates rules over complete captures. The rows of each query are added in the order of its windows.
 
     Memory: the rows of one window of each query, and the alerts.
     """
 
     def __init__(self, evaluation: Evaluation) -> None:
         self._evaluation = evaluation
-        self._plans = {evaluated.plan.name: evaluated.plan for evaluated in evaluation.rules}
+        self._plans = {rule_evaluation.plan.name: rule_evaluation.plan for rule_evaluation in evaluation.rules}
         self._waiting: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._plans}
         self._alerts: dict[tuple[str, int], PastAlert] = {}
-        self.samples_cut = 0
-        """Number of samples that are left out, because a rule had more than MAX_SAMPLES."""
+        self.omitted_samples = 0
+        """Number of samples that were omitted, because a rule had more than MAX_SAMPLES."""
 
     @property
     def alerts(self) -> list[PastAlert]:
@@ -57,7 +57,7 @@ class PastAlerts:
         return plan.name in self._plans
 
     def add(self, plan: Plan, batch: pa.RecordBatch) -> None:
-        """Add rows of a query. The rows of the newest window wait for further rows of this window."""
+        """Add rows of a query. The newest window is evaluated later, because it may get further rows."""
         if batch.num_rows == 0 or not self.reads(plan):
             return
         waiting = self._waiting[plan.name]
@@ -78,26 +78,28 @@ class PastAlerts:
         self._evaluate(results, dict.fromkeys(results, END), newest)
 
     def _evaluate(self, results: dict[str, pa.Table], watermarks: dict[str, int], newest: int | None) -> None:
-        for evaluated, change in self._evaluation.evaluate(results, watermarks, newest):
-            group, message = change.group, evaluated.message(change)
+        for rule_evaluation, change in self._evaluation.evaluate(results, watermarks, newest):
+            group, message = change.group, rule_evaluation.message(change)
             assert group.began is not None, "a change belongs to an alert that has begun"
-            alert = PastAlert(evaluated.rule.name, group.began, change.ended, group, message)
+            alert = PastAlert(rule_evaluation.rule.name, group.began, change.ended, group, message)
             self._alerts[message["id"], group.began] = alert
 
     def families(self) -> Iterator[SampleFamily]:
         """Yield the number of alerts that were firing, by rule, at the ends of windows, after `finish`.
 
-        A rule has a sample of 0 before and after its alerts, and one for each window while it has some.
+        A rule has a sample 0 before and after its alerts, and one sample per window while alerts are firing.
         """
         series: dict[tuple[str, ...], SeriesSamples] = {}
-        for evaluated in self._evaluation.rules:
-            alerts = [alert for alert in self._alerts.values() if alert.rule == evaluated.rule.name]
+        for rule_evaluation in self._evaluation.rules:
+            alerts = [alert for alert in self._alerts.values() if alert.rule == rule_evaluation.rule.name]
             if alerts:
-                series[evaluated.rule.name, evaluated.rule.severity] = self._samples(evaluated, alerts)
+                series[rule_evaluation.rule.name, rule_evaluation.rule.severity] = self._samples(
+                    rule_evaluation, alerts
+                )
         yield SampleFamily(FIRING.name, FIRING.help, FIRING.labels, series)
 
-    def _samples(self, evaluated: RuleEvaluation, alerts: list[PastAlert]) -> SeriesSamples:
-        slide, last = evaluated.plan.window.slide, evaluated.states.time or 0
+    def _samples(self, rule_evaluation: RuleEvaluation, alerts: list[PastAlert]) -> SeriesSamples:
+        slide, last = rule_evaluation.plan.window.slide, rule_evaluation.states.time or 0
         begins = np.sort([alert.began for alert in alerts])
         ends = np.sort([alert.ended for alert in alerts if alert.ended is not None]).astype(np.int64)
         parts = [begins - slide, ends]
@@ -107,7 +109,7 @@ class PastAlerts:
         ):
             windows = -(-(after - began) // slide)
             parts.append(np.arange(min(windows, samples_left)) * slide + began)
-            self.samples_cut += max(0, windows - samples_left)
+            self.omitted_samples += max(0, windows - samples_left)
             samples_left = max(0, samples_left - windows)
         times = np.unique(np.concatenate(parts))
         counts = np.searchsorted(begins, times, "right") - np.searchsorted(ends, times, "right")
@@ -117,7 +119,7 @@ class PastAlerts:
 
 
 def _merge_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the union of half-open spans of time as spans that do not touch.
+    """Return the union of half-open time spans, as spans that neither overlap nor touch.
 
     >>> _merge_spans([(5, 7), (1, 3), (2, 4), (4, 5), (9, 10)])
     [(1, 7), (9, 10)]

@@ -1,8 +1,8 @@
 """The messages of a rule about windows that are not final, and their corrections.
 
 An event is the begin or the end of an alert. After each micro-batch the rule evaluates all windows that are not final
-again, beginning with the states after the final windows. The difference from the events of the last micro-batch decides
-which messages are sent:
+again, beginning with the states after the final windows. The events are compared with those of the previous
+micro-batch, and these messages are sent:
 
     new event                       its message
     event with another content      its message, with the new content
@@ -54,11 +54,11 @@ def find_corrections(
     firing: Mapping[tuple[Labels, int], Message],
     now: int,
 ) -> list[Publication]:
-    """Return the messages after a micro-batch, in the order of their times.
+    """Return the messages to send after a micro-batch, in the order of their times.
 
     `published`: the events of windows that were not final before. `final`: the events of windows that are final now.
-    `provisional`: the events of other windows. `firing`: the messages of alerts that began in final windows and have
-    not ended in final windows. `now`: the time (ns) of the newest window.
+    `provisional`: the events of windows that are not final now. `firing`: the messages of alerts that began in final
+    windows and have not ended in final windows. `now`: the time (ns) of the newest window.
     """
     current = {**provisional, **final}
     begun = {labels for labels, _, status in current if status == FIRING}

@@ -8,8 +8,8 @@
 | syslog | RFC 5424 over UDP, and over TCP with octet counts (RFC 6587 §3.4.1); local sockets as in syslog(3) |
 | mail | one mail for the messages of one delivery, by SMTP |
 
-Any text in a message may come from captured packets, so it may contain any character. JSON keeps texts exactly. In
-lines and mails control characters are escaped.
+Any text in a message may come from captured packets, so it may contain any character. JSON keeps texts exactly. Syslog
+lines and mails contain escaped control characters.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ALERT_LIFETIME = timedelta(seconds=4 * RESEND)
 """If an Alertmanager receives no message about an alert for this time, it ends the alert."""
 
 MAX_MESSAGES = {"mail": 1_000}
-"""Largest number of messages of one delivery, by kind of receiver; 100 for the other kinds."""
+"""Maximum number of messages of one delivery, by kind of receiver; 100 for the other kinds."""
 
 DETAILED_MESSAGES = 20
 """Number of messages in a mail that have labels and evidence. Each further message is one line."""
@@ -59,7 +59,7 @@ DETAILED_MESSAGES = 20
 RETRIED_STATUSES = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 """Status codes below 500 after which the same request may succeed later."""
 
-LONGEST_WAIT = 600.0
+MAX_RETRY_SECONDS = 600.0
 """Largest number of seconds that a receiver may request with Retry-After."""
 
 FACILITY = 16
@@ -68,8 +68,8 @@ FACILITY = 16
 PRIORITIES = {"critical": 2, "error": 3, "warning": 4, "info": 6}
 """Syslog severities by the severity of the rule. All other words are sent as 5, notice."""
 
-LONGEST_LINE = 2048
-"""Largest number of bytes of a message to syslog: receivers should accept it (RFC 5424 §6.1)."""
+MAX_LINE_BYTES = 2048
+"""Maximum bytes of a message to syslog. Receivers should accept messages of this size (RFC 5424 §6.1)."""
 
 SMTP_PORTS, SYSLOG_PORT = {"smtp": 25, "smtps": 465}, 514
 
@@ -77,7 +77,7 @@ Send = Callable[[Receiver, Sequence[Message]], None]
 
 
 class DeliveryError(WiretideError):
-    """A receiver did not accept messages. If `final`, it never will; otherwise try again after `wait` seconds."""
+    """A receiver did not accept messages. `final`: True if it never will. Otherwise try again after `wait` seconds."""
 
     def __init__(self, text: str, *, final: bool = False, wait: float = 0.0) -> None:
         super().__init__(text)
@@ -111,7 +111,7 @@ def _reason(error: Exception) -> str:
 
 
 def _append(receiver: Receiver, messages: Sequence[Message]) -> None:
-    """Append the messages to a file with one write, so that a line is complete or missing.
+    """Append the messages to a file with one write, so that each line is either complete or missing.
 
     The file is opened for each delivery, so a program may rename it. It is created with the user's umask.
     """
@@ -166,7 +166,7 @@ def alert_of(message: Message, now: datetime) -> dict[str, Any]:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirects, because the token must not reach another server: a redirect is an error."""
+    """Treats a redirect as an error, because the token must not reach another server."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -201,7 +201,7 @@ def _retry_after(value: str, now: datetime) -> float:
         seconds = float(value) if value.isdecimal() else (parsedate_to_datetime(value) - now).total_seconds()
     except (ValueError, TypeError):
         return 0.0
-    return min(max(seconds, 0.0), LONGEST_WAIT)
+    return min(max(seconds, 0.0), MAX_RETRY_SECONDS)
 
 
 def _read_secret(path: Path) -> str:
@@ -237,8 +237,8 @@ def _send_syslog(receiver: Receiver, messages: Sequence[Message]) -> None:
 def _send_frames(address: tuple[str, int], lines: Sequence[bytes]) -> None:
     """Send frames over a connection, and wait until the receiver closes it.
 
-    Syslog has no answers. A receiver that ends before it has read everything resets the connection: that is an error. A
-    receiver that keeps the connection open for TIMEOUT seconds has read the frames.
+    Syslog has no answers. If a receiver ends before it has read everything, it resets the connection, which is an
+    error. A receiver that keeps the connection open for TIMEOUT seconds has read the frames.
     """
     with socket.create_connection(address, TIMEOUT) as tcp:
         tcp.sendall(b"".join(b"%d %s" % (len(line), line) for line in lines))
@@ -249,13 +249,13 @@ def _send_frames(address: tuple[str, int], lines: Sequence[bytes]) -> None:
 
 
 def _syslog_line(message: Message) -> bytes:
-    """Return the message of RFC 5424: its time is the time of the alert."""
+    """Return a message as a line of RFC 5424. Its timestamp is the time of the alert."""
     head = f"<{_priority(message)}>1 {message['ended'] or message['began']} {_host_name()} wiretide {os.getpid()}"
     return _truncate_line(f"{head} {message['rule'][:32]} - {_syslog_text(message)}")
 
 
 def _local_line(message: Message) -> bytes:
-    """Return the message in the format of syslog(3): the local socket does not accept RFC 5424."""
+    """Return a message as a line of syslog(3), because the local socket does not accept RFC 5424."""
     now = time.strftime("%b %e %H:%M:%S")
     return _truncate_line(f"<{_priority(message)}>{now} wiretide[{os.getpid()}]: {_syslog_text(message)}")
 
@@ -271,8 +271,8 @@ def _syslog_text(message: Message) -> str:
 
 
 def _truncate_line(line: str) -> bytes:
-    """Return a line as ASCII, because other texts need a byte order mark in RFC 5424."""
-    return escape(line).encode("ascii", "backslashreplace")[:LONGEST_LINE]
+    """Return a line as ASCII of at most MAX_LINE_BYTES, because RFC 5424 requires a byte order mark for other texts."""
+    return escape(line).encode("ascii", "backslashreplace")[:MAX_LINE_BYTES]
 
 
 def _host_name() -> str:
@@ -296,14 +296,14 @@ def _send_mail(receiver: Receiver, messages: Sequence[Message]) -> None:
         if receiver.secret is not None:
             server.login(receiver.user, _read_secret(receiver.secret))
         refused = server.send_message(mail)
-    if refused:  # by some recipients: those that accepted the mail must not receive it again
+    if refused:  # by some recipients only: the mail is not repeated, because the others have accepted it
         raise _make_error(
             receiver, f"{_describe_refusals(refused)}; the other recipients accepted the mail", final=True
         )
 
 
 def make_mail(receiver: Receiver, messages: Sequence[Message]) -> EmailMessage:
-    """Return the mail about messages: DETAILED_MESSAGES with labels and evidence, the remaining messages as lines."""
+    """Return a mail about messages: the first DETAILED_MESSAGES with labels and evidence, one line for each other."""
     mail = EmailMessage()
     first = messages[0]
     more = f" and {len(messages) - 1:,} more" if len(messages) > 1 else ""

@@ -24,7 +24,7 @@ from queries.pipeline.sections import PipelineError, Section
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Alerts of `rule` (None: all) with these labels send nothing in `[start, end)`, a time of windows in ns."""
+    """Alerts of `rule` (None: of all rules) with these labels send nothing in `[start, end)`, packet time in ns."""
 
     comment: str
     end: int
@@ -33,25 +33,27 @@ class Silence:
     labels: dict[str, str] = field(default_factory=dict)
 
     def covers(self, rule: str, labels: Labels, time: int) -> bool:
-        """Return True if an alert with these labels is silenced at a time."""
+        """Return True if an alert with these labels is silenced at `time` (ns)."""
         is_in_time = (self.start is None or self.start <= time) and time < self.end
         return is_in_time and self.rule in (None, rule) and {*self.labels.items()} <= {*labels}
 
 
 class Silences:
-    """The silences of a file. `refresh` reads it again if it has changed."""
+    """The silences of a file."""
 
-    def __init__(self, path: Path | None, labels: Mapping[str, Sequence[str]], say: Callable[[str], None]) -> None:
-        """Read the file; None means no silences. `labels` are the labels of each rule.
+    def __init__(
+        self, path: Path | None, labels: Mapping[str, Sequence[str]], print_line: Callable[[str], None]
+    ) -> None:
+        """Read the file; None means no silences. `labels`: the names of the labels of each rule.
 
         Raises PipelineError if the file cannot be read or has a wrong value.
         """
-        self._path, self._labels, self._say = path, labels, say
+        self._path, self._labels, self._print_line = path, labels, print_line
         self._identity = self._current_identity()
         self.silences = self._read()
 
     def refresh(self) -> None:
-        """Read a changed file. An invalid one is reported once, and the silences stay as they were."""
+        """Read the file again if it has changed. An invalid file is reported once, and changes no silence."""
         identity = self._current_identity()
         if identity == self._identity:
             return
@@ -59,7 +61,7 @@ class Silences:
         try:
             self.silences = self._read()
         except PipelineError as error:
-            self._say(f"warning: {error}; the silences stay as they were")
+            self._print_line(f"warning: {error}; the silences stay as they were")
 
     def covers(self, rule: str, labels: Labels, time: int) -> bool:
         """Return True if a silence covers an alert at a time (ns)."""
@@ -81,15 +83,15 @@ class Silences:
             raise PipelineError(f"{self._path}: cannot be read as silences in TOML: {error}") from error
         try:
             tables = Section("", values, ("silence",)).value("silence", list, [])
-            return [self._silence(number, item) for number, item in enumerate(tables, 1)]
+            return [self._parse_silence(number, item) for number, item in enumerate(tables, 1)]
         except PipelineError as error:
             raise PipelineError(f"{self._path}: {error}") from error
 
-    def _silence(self, number: int, item: Any) -> Silence:
+    def _parse_silence(self, number: int, value: Any) -> Silence:
         key = f"silence[{number}]."
-        if not isinstance(item, dict):
-            raise PipelineError(f"silence[{number}]: got {item!r}, expected a table [[silence]]")
-        values = Section(key, item, ("rule", "labels", "from", "until", "comment"))
+        if not isinstance(value, dict):
+            raise PipelineError(f"silence[{number}]: got {value!r}, expected a table [[silence]]")
+        values = Section(key, value, ("rule", "labels", "from", "until", "comment"))
         comment, rule = values.value("comment", str, ""), values.value("rule", str, "")
         if not comment.strip():
             raise PipelineError(f"{key}comment is missing: expected a reason")
@@ -100,7 +102,7 @@ class Silences:
         if unknown := [name for name in labels if name not in known]:
             expected = f"labels of {rule or 'the rules'}: {', '.join(dict.fromkeys(known)) or 'none'}"
             raise PipelineError(f"{key}labels: got {unknown[0]!r}, expected {expected}")
-        end, start = _time(values, "until"), _time(values, "from")
+        end, start = _parse_time(values, "until"), _parse_time(values, "from")
         if end is None:
             raise PipelineError(f"{key}until is missing: expected a time such as 2026-11-25T10:00:00Z")
         if start is not None and start >= end:
@@ -108,7 +110,7 @@ class Silences:
         return Silence(comment, end, start, rule or None, labels)
 
 
-def _time(values: Section, name: str) -> int | None:
+def _parse_time(values: Section, name: str) -> int | None:
     value = values.values.get(name)
     if value is None:
         return None

@@ -1,15 +1,14 @@
 """The states of a rule's groups: which alerts begin and end as windows close.
 
-Windows of a query end at `origin + k * slide`. The window that ends at `e` decides the value of the condition in `[e -
-slide, e)`. It is true for a group if a row with the group's labels satisfies the condition, otherwise false. So all
-times of alerts are ends of windows, and the times of a rule are rounded up to slides.
+Windows of a query end at `origin + k * slide`. The window that ends at `e` decides whether the condition is true in
+`[e - slide, e)`, its last slide. The condition is true for a group if a row with the labels of the group satisfies it.
+So all times of alerts are ends of windows, and the times of a rule are rounded up to slides.
 
     condition rule    true ──► pending ──(true for `hold`)──► firing ──(false for `keep`)──► ended
     absence rule      watched ──(no row for `absent`)──► firing ──(a row, or `keep`)──► ended
 
-The states depend only on the rows of each window and on the windows that have closed, and not on the division into
-micro-batches. One exception: the group of all rows of an absence rule is watched from the first window or watermark
-that is examined.
+The states depend only on the rows of the closed windows, not on the division into micro-batches. One exception: the
+group of all rows of an absence rule is watched from the first window or watermark that is examined.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ class Reason(StrEnum):
 class Group:
     """One group of a rule. Times are in ns.
 
-    `since`: the time since which the condition has been true, for an absence rule the time since which no row was
-    there. `last`: the end of the last window with a matching row. `began`: the time at which the alert began, or None.
+    `since`: the time since which the condition has been true; for an absence rule, the time since which no row matched.
+    `last`: the end of the last window with a matching row. `began`: the time at which the alert began, or None.
     `details`: the bounds and rows of the last window with a matching row.
     """
 
@@ -91,7 +90,10 @@ class Change:
 
 
 class RuleStates:
-    """The groups of one rule, by labels. `slide` (ns) is the time between two windows, `origin` the end of one."""
+    """The groups of one rule, by labels. `slide` (ns): the time between the ends of two windows.
+
+    `origin` (ns): the end of one window.
+    """
 
     def __init__(self, rule: AlertRule, slide: int, origin: int = 0, limit: int = MAX_GROUPS) -> None:
         self._rule, self._slide, self._origin, self._limit = rule, slide, origin, limit
@@ -101,11 +103,12 @@ class RuleStates:
         self._is_single = rule.labels == ()
         self.groups: dict[Labels, Group] = {}
         self.time: int | None = None
-        """The end of the last window that was examined, in ns."""
+        """The end (ns) of the last window that was examined."""
         self.dropped = 0
-        """Number of matches that were ignored, because there were too many groups."""
+        """Number of matching groups that were ignored, because there were MAX_GROUPS groups."""
         self.changed: set[Labels] = set()
-        """Groups that have changed since the caller cleared the set. A group that is not in `groups` was removed."""
+        """Groups that have changed since the caller cleared the set. A changed group that is not in `groups` was
+        removed."""
 
     def copy(self) -> RuleStates:
         """Return states that can change independently. Groups are immutable."""
@@ -117,7 +120,8 @@ class RuleStates:
         """Examine closed windows in the order of their ends, then all windows that end by the watermark (ns).
 
         A window is ignored if a window with the same or a later end was examined before. A window that ends after
-        `newest` (ns) has not ended. A group without a matching row may still get one, so no alert ends in this window.
+        `newest` (ns) has not ended. A group without a matching row in this window may still get a row, so no alert ends
+        in this window.
         """
         changes: list[Change] = []
         for window in windows:
@@ -160,7 +164,7 @@ class RuleStates:
         return changes
 
     def _advance(self, time: int) -> list[Change]:
-        """Begin and end alerts, knowing that all windows up to `time` have closed."""
+        """Begin and end alerts. All windows that end by `time` (ns) have closed."""
         if self.time is not None and time <= self.time:
             return []
         is_first, self.time = self.time is None, time
@@ -203,7 +207,7 @@ class RuleStates:
 
 
 def alert_id(rule: str, labels: Labels) -> str:
-    """Return the ID of an alert: the same for the same rule and labels, in every process.
+    """Return the ID of an alert. It depends only on the rule and the labels.
 
     >>> alert_id("scan", (("srcIP", "10.0.0.1"),))
     '5cda1e63cd98c2a1'

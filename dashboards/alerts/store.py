@@ -1,7 +1,7 @@
 """The store of alerts: an SQLite file with the states of all rules, the messages to send, and the last messages.
 
-One transaction contains everything that a micro-batch changes, and its ID. So a repeated micro-batch is recognised. A
-message stays in the outbox until its receiver has accepted it, so a crash before the delivery loses none.
+One transaction contains all changes of a micro-batch and the ID of the micro-batch. So a repeated micro-batch is
+recognised. A message stays in the outbox until its receiver has accepted it, so a crash before the delivery loses none.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ FILE = "alerts.sqlite"
 """Name of the file in the folder of a run."""
 
 MAX_OUTBOX = 10_000
-"""Largest number of messages that wait for a receiver. The oldest are dropped first."""
+"""Largest number of messages that wait for a receiver. If there are more, the oldest messages are dropped."""
 
 KEPT_MESSAGES = 10_000
-"""Number of newest messages that the store keeps, including messages that are not sent yet."""
+"""Number of messages that the store keeps: the newest messages, sent or not."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS progress (number INTEGER PRIMARY KEY CHECK (number = 1), batch INTEGER NOT NULL);
@@ -72,7 +72,7 @@ class AlertStore:
     """The store of one run. Thread safe: one thread saves evaluations while others deliver messages."""
 
     def __init__(self, path: Path, rules: Sequence[RuleEvaluation], receivers: Sequence[str]) -> None:
-        """Open or create the file, and give the rules their states.
+        """Open or create the file, and load the states of the rules from it.
 
         The states of a rule are deleted if its query or labels have changed. Messages are deleted if their receiver is
         not among `receivers`. Raises OSError if the file cannot be used.
@@ -84,7 +84,7 @@ class AlertStore:
         self.open_alerts: list[OpenAlert] = []
         """Announced alerts of rules that were removed or changed; empty after the first `save`."""
         self.dropped = dict.fromkeys(receivers, 0)
-        """Number of messages that were dropped because too many waited, by receiver."""
+        """Number of messages that were dropped, because more than MAX_OUTBOX waited, by receiver."""
         self._lock = Lock()
         self._rules = rules
         self._stored_previous: dict[str, pa.Table | None] = {}
@@ -108,13 +108,13 @@ class AlertStore:
         deleted = self._file.execute(f"DELETE FROM outbox WHERE receiver NOT IN ({marks})", list(receivers))
         self.deleted = deleted.rowcount
         """Number of waiting messages that were deleted, because their receiver does not exist any more."""
-        evaluated_by_name = {evaluated.rule.name: evaluated for evaluated in self._rules}
+        evaluated_by_name = {rule_evaluation.rule.name: rule_evaluation for rule_evaluation in self._rules}
         for name, signature, time, previous in self._file.execute("SELECT * FROM rules").fetchall():
-            evaluated = evaluated_by_name.get(name)
+            rule_evaluation = evaluated_by_name.get(name)
             provisional = self._file.execute(
                 "SELECT events, announcements FROM provisional WHERE rule = ?", (name,)
             ).fetchone()
-            if evaluated is None or _signature(evaluated) != signature:
+            if rule_evaluation is None or _signature(rule_evaluation) != signature:
                 groups = self._file.execute("SELECT announcement FROM groups WHERE rule = ?", (name,))
                 announced = [_announcement(text) for (text,) in groups if text is not None]
                 if provisional is not None:
@@ -131,13 +131,13 @@ class AlertStore:
                 }
                 for labels, message, names in json.loads(provisional[1]):
                     self.announcements[name, _labels(labels)] = Announcement(message, tuple(names))
-            evaluated.states.time = time
-            if previous is not None and evaluated.needs_previous:
-                evaluated.previous = self._stored_previous[name] = pa.ipc.open_stream(previous).read_all()
+            rule_evaluation.states.time = time
+            if previous is not None and rule_evaluation.needs_previous:
+                rule_evaluation.previous = self._stored_previous[name] = pa.ipc.open_stream(previous).read_all()
             rows = self._file.execute("SELECT labels, state, announcement FROM groups WHERE rule = ?", (name,))
             for labels_text, state, text in rows:
                 labels = _labels(json.loads(labels_text))
-                evaluated.states.groups[labels] = Group(labels, **json.loads(state))
+                rule_evaluation.states.groups[labels] = Group(labels, **json.loads(state))
                 if text is not None and provisional is None:
                     self.announcements[name, labels] = _announcement(text)
 
@@ -151,8 +151,8 @@ class AlertStore:
             self._file.execute("BEGIN IMMEDIATE")
             try:
                 self._delete_old_rules()
-                for evaluated in self._rules:
-                    self._save_rule(evaluated)
+                for rule_evaluation in self._rules:
+                    self._save_rule(rule_evaluation)
                 self._file.execute("INSERT OR REPLACE INTO progress VALUES (1, ?)", (batch,))
                 rows = [(message["status"], json.dumps(message)) for message in messages]
                 self._file.executemany("INSERT INTO messages VALUES (NULL, ?, ?)", rows)
@@ -168,29 +168,29 @@ class AlertStore:
                 raise
             self.batch, self.dropped = batch, dropped
         self.open_alerts.clear()
-        for evaluated in self._rules:
-            evaluated.states.changed.clear()
+        for rule_evaluation in self._rules:
+            rule_evaluation.states.changed.clear()
 
     def _delete_old_rules(self) -> None:
         """Delete the states of rules that were removed or changed."""
-        current = [(evaluated.rule.name, _signature(evaluated)) for evaluated in self._rules]
+        current = [(rule_evaluation.rule.name, _signature(rule_evaluation)) for rule_evaluation in self._rules]
         for name, signature in self._file.execute("SELECT rule, signature FROM rules").fetchall():
             if (name, signature) not in current:
                 self._file.execute("DELETE FROM groups WHERE rule = ?", (name,))
                 self._file.execute("DELETE FROM provisional WHERE rule = ?", (name,))
                 self._file.execute("DELETE FROM rules WHERE rule = ?", (name,))
 
-    def _save_rule(self, evaluated: RuleEvaluation) -> None:
-        rule, states = evaluated.rule.name, evaluated.states
+    def _save_rule(self, rule_evaluation: RuleEvaluation) -> None:
+        rule, states = rule_evaluation.rule.name, rule_evaluation.states
         self._file.execute(
             "INSERT INTO rules VALUES (?, ?, ?, NULL) ON CONFLICT (rule) DO UPDATE SET time = excluded.time",
-            (rule, _signature(evaluated), states.time),
+            (rule, _signature(rule_evaluation), states.time),
         )
-        if evaluated.previous is not self._stored_previous.get(rule):
-            previous = self._stored_previous[rule] = evaluated.previous
+        if rule_evaluation.previous is not self._stored_previous.get(rule):
+            previous = self._stored_previous[rule] = rule_evaluation.previous
             packed = None if previous is None else _pack_table(previous)
             self._file.execute("UPDATE rules SET previous = ? WHERE rule = ?", (packed, rule))
-        if evaluated.is_provisional:
+        if rule_evaluation.is_provisional:
             self._save_provisional(rule)
         for labels in states.changed:
             group, key = states.groups.get(labels), json.dumps(labels)
@@ -236,24 +236,24 @@ class AlertStore:
         with self._lock:
             return self._count(receiver)
 
-    def next_messages(self, receiver: str, most: int) -> list[tuple[int, Message]]:
-        """Return the oldest messages for a receiver, with their numbers."""
+    def next_messages(self, receiver: str, limit: int) -> list[tuple[int, Message]]:
+        """Return the oldest messages for a receiver, at most `limit`, each with its number in the outbox."""
         with self._lock:
             rows = self._file.execute(
-                "SELECT id, message FROM outbox WHERE receiver = ? ORDER BY id LIMIT ?", (receiver, most)
+                "SELECT id, message FROM outbox WHERE receiver = ? ORDER BY id LIMIT ?", (receiver, limit)
             ).fetchall()
         return [(number, json.loads(message)) for number, message in rows]
 
-    def remove(self, receiver: str, last: int) -> None:
-        """Remove messages up to the number `last`: they were accepted, or the receiver will never accept them."""
+    def remove(self, receiver: str, last_number: int) -> None:
+        """Remove the messages with numbers up to `last_number`. They were accepted, or will never be accepted."""
         with self._lock:
-            self._file.execute("DELETE FROM outbox WHERE receiver = ? AND id <= ?", (receiver, last))
+            self._file.execute("DELETE FROM outbox WHERE receiver = ? AND id <= ?", (receiver, last_number))
 
-    def last_messages(self, most: int, status: str) -> list[Message]:
-        """Return the last messages with a status, the newest first."""
+    def last_messages(self, limit: int, status: str) -> list[Message]:
+        """Return at most `limit` messages with a status, the newest first."""
         query = "SELECT message FROM messages WHERE status = ? ORDER BY id DESC LIMIT ?"
         with self._lock:
-            rows = self._file.execute(query, (status, most)).fetchall()
+            rows = self._file.execute(query, (status, limit)).fetchall()
         return [json.loads(message) for (message,) in rows]
 
     def close(self) -> None:
@@ -262,11 +262,11 @@ class AlertStore:
             self._file.close()
 
 
-def _signature(evaluated: RuleEvaluation) -> str:
-    """Return a hash of everything on which the meaning of a rule's states depends."""
-    rule, plan = evaluated.rule, evaluated.plan
+def _signature(rule_evaluation: RuleEvaluation) -> str:
+    """Return a hash of the query and labels of a rule. If it changes, stored states of the rule are not valid."""
+    rule, plan = rule_evaluation.rule, rule_evaluation.plan
     parts = [rule.labels, rule.absent is None, plan.sql, str(plan.schema)]
-    parts += ["provisional"] if evaluated.is_provisional else []
+    parts += ["provisional"] if rule_evaluation.is_provisional else []
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

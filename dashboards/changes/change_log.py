@@ -19,15 +19,18 @@ from lowlevel.punctuation import BEGINNING, END
 
 
 class ChangeLog:
-    """The results of one query up to micro-batch `last`. Files may be written again meanwhile."""
+    """The changes of one query up to a micro-batch. A run may write the files again meanwhile."""
 
-    def __init__(self, output: Path, query: str, last: int) -> None:
-        """`output`: the folder of all results. Later micro-batches are ignored: they may be repeated."""
-        self.query, self.last = query, last
+    def __init__(self, output: Path, query: str, last_batch_id: int) -> None:
+        """`output`: the folder of all results.
+
+        Micro-batches after `last_batch_id` are ignored, because they may be repeated.
+        """
+        self.query, self.last_batch_id = query, last_batch_id
         folder = query_folder(output, query)
-        self.paths = [path for path in list_files(folder) if first_batch(path) <= last]
+        self.paths = [path for path in list_files(folder) if first_batch(path) <= last_batch_id]
         self.deleted_until = deleted_until(folder)
-        """The changes of rows up to this time (ns) may be deleted."""
+        """The changes of rows with times up to this time (ns) may be deleted."""
 
     @cached_property
     def time(self) -> str:
@@ -47,9 +50,9 @@ class ChangeLog:
         return BEGINNING
 
     def tables(self, after: int = BEGINNING) -> Iterator[pa.Table]:
-        """Yield the changes of each file: only of rows with a time after `after` (ns), and only if all are stored.
+        """Yield, per file, the changes of rows with a time after `after` (ns) and after `deleted_until`.
 
-        Raises InputError for a file that is damaged, or that is deleted meanwhile.
+        Raises InputError for a damaged file, and for a file that is deleted meanwhile.
         """
         after = max(after, self.deleted_until)
         for path in self.paths:
@@ -73,7 +76,7 @@ class ChangeLog:
             table = file.read()
         except (OSError, pa.ArrowException) as error:
             raise _error(path, error) from error
-        return table.slice(0, sum(count for number, count in batches if number <= self.last))
+        return table.slice(0, sum(count for number, count in batches if number <= self.last_batch_id))
 
 
 def _error(path: Path, error: Exception) -> InputError:

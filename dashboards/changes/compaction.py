@@ -1,7 +1,7 @@
 """Makes one table from the change log of a query.
 
-A change has a weight: positive if it adds a row, negative if it withdraws it. The table contains a row if the sum of
-its weights is positive.
+A change has a weight, which is positive if the change adds a row and negative if it withdraws a row. The table contains
+a row if the sum of the weights of its changes is positive.
 
     output/talkers/date=*/*         columns, weight, final   ──►   compact/talkers.parquet   columns, final
 
@@ -38,14 +38,14 @@ COMPACT = "compact"
 """The folder of the tables in the folder of a run."""
 
 ATTEMPTS = 3
-"""Number of attempts to read the totals: a run may delete a version while it is read."""
+"""Number of attempts to read the totals. An attempt fails if a run deletes the version that is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """A table that was written. `rows`, `provisional`: number of all rows, of rows that are not final.
+    """A table that was written. `rows`: number of rows. `provisional`: number of rows that are not final.
 
-    `changes`: number of rows read.
+    `changes`: number of changes read.
     """
 
     path: Path
@@ -57,11 +57,11 @@ class Compaction:
 def compact(
     folder: Path, queries: Sequence[str] = (), target: Path | None = None, *, only_final: bool = False
 ) -> Iterator[Compaction]:
-    """Write a table for each query with changes in the folder of a run, or for `queries`; yield each.
+    """Write a table for each query with changes in the folder of a run, or only for `queries`. Yield each table.
 
     `target`: the folder of the tables, by default `compact` in the folder of the run. With `only_final` the tables
-    contain only final rows. Raises FolderError if `folder` is not the folder of a run, InputError for
-    a query without changes and for damaged changes.
+    contain only final rows. Raises FolderError if `folder` is not the folder of a run, InputError for a query without
+    changes and for damaged files of changes.
     """
     read_run(folder)
     last_batch_id, totals = _read_totals(folder)
@@ -112,7 +112,8 @@ class _RowFormat:
         self.schema = pa.schema(
             [pa.field(each.name, pa.int64()) if each.name in self._timestamps else each for each in fields]
         )
-        """The columns that identify a row: not `estimated`, because a window may contain estimates later."""
+        """The columns that identify a row. `estimated` is not one of them, because it may change while a window is
+        open."""
 
     def from_changes(self, changes: pa.Table) -> pa.Table:
         """Return changes of the log with times in ns."""
@@ -123,7 +124,7 @@ class _RowFormat:
         return changes
 
     def to_file_rows(self, rows: pa.Table, *, final: bool) -> pa.Table:
-        """Return rows of the table, with the column `final`, and `estimated` if the changes have it."""
+        """Return rows of the table, with the column `final`, and the column `estimated` if the changes have it."""
         if ESTIMATED in self._schema.names:
             marks = pc.is_in(rows[WINDOW_END], value_set=pa.array(sorted(self._estimated_window_ends), pa.int64()))
             rows = rows.append_column(ESTIMATED, marks)
@@ -134,22 +135,22 @@ class _RowFormat:
 
 
 def _compact(log: ChangeLog, path: Path, watermark: int, *, only_final: bool) -> Compaction:
-    form = _RowFormat(pq.read_schema(log.paths[-1]))
-    current = CurrentResults(log.query, form.schema, form.time)
+    row_format = _RowFormat(pq.read_schema(log.paths[-1]))
+    current = CurrentResults(log.query, row_format.schema, row_format.time)
     changes, rows = 0, {True: 0, False: 0}
-    empty = form.to_file_rows(form.schema.empty_table(), final=True)
+    empty = row_format.to_file_rows(row_format.schema.empty_table(), final=True)
     with replacing(path) as (_, part), pq.ParquetWriter(part, empty.schema, write_page_checksum=True) as writer:
 
         def write(closed: pa.Table, *, final: bool) -> None:
             rows[final] += closed.num_rows
             if closed.num_rows:
-                writer.write_table(form.to_file_rows(closed, final=final))
+                writer.write_table(row_format.to_file_rows(closed, final=final))
 
         for table in log.tables():
             changes += table.num_rows
-            table = form.from_changes(table)
+            table = row_format.from_changes(table)
             current.add(table)
-            write(current.close(final_time(table, form.time) or BEGINNING), final=True)
+            write(current.close(final_time(table, row_format.time) or BEGINNING), final=True)
         write(current.close(watermark), final=True)
         if not only_final:
             write(current.close(END), final=False)

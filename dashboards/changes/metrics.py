@@ -8,7 +8,8 @@ PROVISIONAL_AGE = Metric(
     "wiretide_query_provisional_age_seconds",
     "gauge",
     ("query",),
-    "For a query with EMIT CHANGES: the time of the newest packet of its run, minus the end of the oldest window whose "
+    "For a query with EMIT CHANGES: the time of the newest packet of its run, minus the end of the oldest window "
+    "whose "
     "results are not all final. 0 if all results are final.",
 )
 PROVISIONAL_BYTES = Metric(

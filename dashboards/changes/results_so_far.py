@@ -1,4 +1,4 @@
-"""The results so far of a query of a pipeline, after each micro-batch, and its final rows as files."""
+"""The current results of a query of a pipeline after each micro-batch. Writes its final rows to files."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from lowlevel.punctuation import BEGINNING, END
 class Update:
     """The effect of a micro-batch on the results of a query. Rows have the columns of the final results.
 
-    `changed`: all rows of each window whose rows have changed, by the bounds of the window in ns. Empty for rows
-    without windows. `closed`: the rows that became final. `returned` and `withdrawn`: numbers of rows.
+    `changed`: for each window with a changed row, by its bounds in ns, all rows of the window. Empty for rows without
+    windows. `closed`: the rows that became final. `returned`, `withdrawn`: numbers of rows.
     """
 
     changed: Mapping[tuple[int, int], pa.Table]
@@ -46,16 +46,19 @@ class Update:
 class ResultsSoFar:
     """The results so far of a query with changes. Not thread safe."""
 
-    def __init__(self, plan: Plan, output: Path, final_name: str | None = None, keep: int | None = None) -> None:
-        """`output`: the folder of all results. With `final_name` the final rows are also results of this name.
+    def __init__(
+        self, plan: Plan, output: Path, final_name: str | None = None, retention_ns: int | None = None
+    ) -> None:
+        """`output`: the folder of all results.
 
-        `keep`: the time (ns) after which their files are deleted; None: they stay.
+        With `final_name` the final rows are also written as results of this name, and their files are deleted after
+        `retention_ns` (None: never).
         """
         assert plan.time_column is not None, "the results of a pipeline have one time (`queries.pipeline.sinks`)"
         self.plan = plan.with_final_rows()
         """The plan of the final results."""
         self.time: str = plan.time_column
-        """The time column of the results, by which sinks find the rows of a correction."""
+        """The time column of the results. Sinks find the rows of a correction by it."""
         self.watermark = BEGINNING
         """Rows up to this time (ns) are final."""
         self.empty = plan.schema.empty_table()
@@ -66,23 +69,23 @@ class ResultsSoFar:
         """The last micro-batch that was added."""
         self._changing = plan
         self._has_windows = plan.has_window_key
-        self._output, self._final_name, self._keep = output, final_name, keep
+        self._output, self._final_name, self._retention_ns = output, final_name, retention_ns
         self._repeats_batch = True
         self._written_until = BEGINNING
         self._current = CurrentResults(plan.name, self.plan.schema, self.time)
 
-    def continue_after(self, batch: int, after: int) -> None:
-        """Read the changes up to micro-batch `batch` again, if the time of their row is after `after` (ns).
+    def continue_after(self, batch: int, min_time: int) -> None:
+        """Read the changes of rows with a time after `min_time` (ns) again, up to micro-batch `batch`.
 
-        The newest window is always read, and all windows that are not yet in the files of final rows. Raises InputError
+        The newest window and all windows that are not yet in the files of final rows are always read. Raises InputError
         for damaged files.
         """
         log = ChangeLog(self._output, self._changing.name, batch)
-        after = min(after, log.newest_time() - 1) if log.paths else after
+        min_time = min(min_time, log.newest_time() - 1) if log.paths else min_time
         if self._final_name is not None:
             self._written_until = ChangeLog(self._output, self._final_name, batch).newest_time()
-            after = min(after, self._written_until)
-        for table in log.tables(after):
+            min_time = min(min_time, self._written_until)
+        for table in log.tables(min_time):
             self._current.add(internal(table, self._changing.schema))
         self.batch = batch
         self._set_newest()
@@ -91,7 +94,7 @@ class ResultsSoFar:
         """Add the changes of a micro-batch, and close the rows up to the watermark (ns).
 
         `sampled`: the times at which a node sampled the packets of a spool; None for other inputs. A micro-batch that
-        was added before has no effect. So after a crash no final row is lost or written twice.
+        was added before has no effect, so after a crash no final row is lost or written twice.
         """
         is_new = batch > self.batch
         times = self._current.add(changes) if is_new else []
@@ -154,5 +157,5 @@ class ResultsSoFar:
         stored = with_columns(readable(new, self.plan.times), columns, self.time, stored_key(self.plan.root))
         # After a start, the last micro-batch is added again. A file that is now complete may already contain its rows.
         repeated: dict[str, list[Path]] | None = {} if self._repeats_batch else None
-        write_results(self._output, batch, {self._final_name: stored}, self._keep, repeated=repeated)
+        write_results(self._output, batch, {self._final_name: stored}, self._retention_ns, repeated=repeated)
         self._repeats_batch = False

@@ -68,10 +68,10 @@ def print_alerts(messages: list[Message], settings: AlertSettings, format_: Aler
     ]
     if texts:
         print(align_table(names, [[escape(text[name]) for name in names] for text in texts], names))
-    print(f"{_count(len(messages), 'alert')} of {_count(len(settings.rules), 'rule')}")
+    print(f"{_count_text(len(messages), 'alert')} of {_count_text(len(settings.rules), 'rule')}")
 
 
-def _count(number: int, noun: str) -> str:
+def _count_text(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -93,8 +93,8 @@ def find_alerts(settings: PipelineFile) -> list[Message]:
     chosen = [plan for plan in plans if past.reads(plan)]
     with interrupt_at_sigterm(), answer_all(chosen, settings.inputs(chosen)) as result:
         assert result.run is not None, "the inline engine answers several queries"
-        compile_kernels(idle=IdleKernels(result.run))
-        with progress_bar(shown=result.shows_progress) as bar:
+        compile_kernels(is_idle=IdleKernels(result.run))
+        with progress_bar(is_shown=result.shows_progress) as bar:
             result.report_progress(bar)
             for index, batch in result.batches:
                 past.add(chosen[index], batch)
@@ -129,4 +129,4 @@ def try_receivers(settings: PipelineFile) -> None:
         else:
             print(f"receivers.{receiver.name}: {receiver.kind} {receiver.destination} accepted the test message")
     if failures:
-        raise DeliveryError(f"{failures} of {_count(len(receivers), 'receiver')} did not accept the test message")
+        raise DeliveryError(f"{failures} of {_count_text(len(receivers), 'receiver')} did not accept the test message")

@@ -39,7 +39,7 @@ their work.
 
 
 def load_command(name: str) -> Callable[..., None]:
-    """Import a command. Only the called command is imported, because the import of all commands takes 4 ms."""
+    """Import the module of one command, because the import of all commands takes 4 ms. Return the command."""
     command: Callable[..., None] = getattr(importlib.import_module(f"dashboards.commands.{name}"), name)
     return interruptible(command) if name in INTERRUPTIBLE else command
 
@@ -75,7 +75,7 @@ def _root(show_version: Annotated[bool, Option("--version", help="Print the vers
 
 
 def declare_for_typer(command: Callable[..., None], error: UsageError | None = None) -> Callable[..., None]:
-    """Return a command whose parameters are declared for typer. If `error` is given, calls raise it."""
+    """Return a command whose parameters are declared for typer. If `error` is given, the command only raises it."""
     import typer
 
     @functools.wraps(command)
@@ -113,7 +113,7 @@ def run_command_line() -> None:
         if not (called and _run_plain(called[0])):
             make_app(called or COMMANDS)()
         if sys.stdout is not None:
-            sys.stdout.flush()  # if the reader has gone, here and not when Python ends
+            sys.stdout.flush()  # if the pipe is closed, the error is raised here and not when Python ends
     except (KeyboardInterrupt, SystemExit) as error:
         # Typer raises SystemExit with the status 1 for a closed pipe, and INTERRUPTED for Ctrl-C, without a message.
         if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
@@ -124,7 +124,7 @@ def run_command_line() -> None:
             raise
         signal.signal(
             signal.SIGINT, signal.SIG_IGN
-        )  # all work is stopped: another Ctrl-C must not change the exit status
+        )  # all work has stopped: another Ctrl-C must not change the exit status
         forget_interrupted_text()
         print("wiretide: stopped", file=sys.stderr)
         sys.exit(TERMINATED_STATUS if TERMINATED.is_set() else INTERRUPTED)
@@ -148,7 +148,7 @@ def _flush_output() -> None:
 def _end_broken_pipe(error: BrokenPipeError) -> int:
     """Return the exit status after a write to a pipe that its reader has closed.
 
-    For standard output (`| head`) this is 0 without a message, because the reader has all that it wants. For other
+    For standard output (`| head`) this is 0 without a message, because its reader needs no more output. For other
     pipes and connections it is an error.
     """
     poll = select.poll()

@@ -21,11 +21,11 @@ def backfill(
     ] = None,
     blocks: Annotated[
         Path | None,
-        Option(metavar="DIR", help="Also convert them to blocks in this folder, the data folder of a Prometheus."),
+        Option(metavar="DIR", help="Also convert the files to blocks in this folder, the data folder of a Prometheus."),
     ] = None,
     remote_write: Annotated[
         str | None,
-        Option(metavar="URL", help="Send them to a server that receives remote write, such as Mimir."),
+        Option(metavar="URL", help="Send the samples to a server that receives remote write, such as Mimir."),
     ] = None,
     token_file: Annotated[
         Path | None, Option(metavar="FILE", help="A file with the bearer token for --remote-write.")
@@ -79,8 +79,8 @@ def backfill(
     for backfilled in backfills:
         for warning in backfilled.warnings():
             warn(warning)
-    if past.samples_cut:
-        warn(f"alerts: {past.samples_cut:,} samples are left out: a rule has at most {MAX_SAMPLES:,}")
+    if past.omitted_samples:
+        warn(f"alerts: {past.omitted_samples:,} samples are left out: a rule has at most {MAX_SAMPLES:,}")
 
 
 def _answer_queries(settings: PipelineFile) -> tuple[list[Backfill], PastAlerts]:
@@ -109,8 +109,8 @@ def _answer_queries(settings: PipelineFile) -> tuple[list[Backfill], PastAlerts]
         raise PipelineError("queries: got no query with windows of time; expected for example [RANGE 1 minute]")
     with interrupt_at_sigterm(), answer_all(chosen, settings.inputs(chosen)) as result:
         assert result.run is not None
-        compile_kernels(idle=IdleKernels(result.run))
-        with progress_bar(shown=result.shows_progress) as bar:
+        compile_kernels(is_idle=IdleKernels(result.run))
+        with progress_bar(is_shown=result.shows_progress) as bar:
             result.report_progress(bar)
             for index, batch in result.batches:
                 backfills[index].add(pa.Table.from_batches([batch]))

@@ -249,7 +249,7 @@ def _analyze(
     analysis: Analysis
     if on == INLINE:
         analysis = inline = InlineAnalysis(plan, inputs, threads=threads)
-        compile_kernels(idle=IdleKernels(inline.run))
+        compile_kernels(is_idle=IdleKernels(inline.run))
         with interrupt_at_sigterm(), progress_bar(detail=lambda: "measuring") as bar:
             inline.run.progress = bar
             inline.complete()

@@ -346,14 +346,14 @@ def query(
 
         check_file(partial_matches)
     if several:
-        from dashboards.many_queries import Style, answer_all_into
+        from dashboards.many_queries import AnswerFormat, answer_all_into
 
         texts = request.texts_of(queries, params)
         plans, inputs = request.bind_all(texts, layer, rates, files, bindings, follow, _show_progress, threads)
         _refuse_live("several queries read complete files", inputs)
         if on != INLINE:
             _refuse_inline_options(on, inputs, inline_options)
-        style = Style(kind, times, raw_csv)
+        style = AnswerFormat(kind, times, raw_csv)
         samples, warnings = answer_all_into(plans, inputs, output, style, slots, threads, disorder, on, settings)
         report(samples, warnings, stats=stats)
         return
@@ -400,7 +400,7 @@ def query(
         ) as result,
     ):
         if result.run is not None:
-            compile_kernels(idle=IdleKernels(result.run))
+            compile_kernels(is_idle=IdleKernels(result.run))
         take_partial = None
         if partial_matches is not None:
             from dashboards.partial_matches import keep_partial_matches
@@ -414,7 +414,7 @@ def query(
         growing = result.live and kind not in (Format.PARQUET, Format.OPENMETRICS)
         with (
             result.until_stopped(),
-            progress_bar(shown=result.shows_progress, detail=result.pairs_text) as bar,
+            progress_bar(is_shown=result.shows_progress, detail=result.pairs_text) as bar,
             open_output(output, live=growing) as sink,
         ):
             if plan.waiting_reason is not None and any(never_ends(source) for source in inputs):
@@ -453,9 +453,12 @@ def _describe(plan: Plan, inputs: list[Input]) -> None:
     print(escape_lines(describe_columns(plan)), end="\n\n", flush=True)
     with contextlib.nullcontext() if live else interrupt_at_sigterm(), start_counting(plan, inputs) as counting:
         assert counting.run is not None
-        compile_kernels(idle=IdleKernels(counting.run))
+        compile_kernels(is_idle=IdleKernels(counting.run))
         print_live_hint(live)
-        with counting.until_stopped(), progress_bar(shown=counting.shows_progress, detail=lambda: "measuring") as bar:
+        with (
+            counting.until_stopped(),
+            progress_bar(is_shown=counting.shows_progress, detail=lambda: "measuring") as bar,
+        ):
             counting.report_progress(bar)
             links, complete = measure(plan, inputs, counting)
         for warning in counting.warnings():
@@ -532,7 +535,7 @@ def _show_progress(run: InlineRun) -> Iterator[None]:
     from dashboards.output.console import compile_kernels, progress_bar
     from dashboards.stop_signals import interrupt_at_sigterm
 
-    compile_kernels(idle=IdleKernels(run))
+    compile_kernels(is_idle=IdleKernels(run))
     with interrupt_at_sigterm(), progress_bar(detail=lambda: "sub-query") as bar:
         run.progress = bar
         yield

@@ -71,7 +71,7 @@ def run(
     settings = replace(settings, spark_conf=spark_conf)
     compile_kernels()
     try:
-        monitor_pipeline(settings, until_done, say=make_printer(log_format))
+        monitor_pipeline(settings, until_done, print_line=make_printer(log_format))
     except WiretideError as error:
         if log_format is LogFormat.TEXT:
             raise
@@ -80,11 +80,11 @@ def run(
 
 
 def monitor_pipeline(
-    pipeline: PipelineFile, until_done: bool, say: Callable[[str], None] = print_line, **options: str
+    pipeline: PipelineFile, until_done: bool, print_line: Callable[[str], None] = print_line, **options: str
 ) -> None:
     """Run a pipeline until its inputs end. Then, if not `until_done`, serve its metrics until Ctrl-C.
 
-    `say` receives lines for the user. `options` are passed to `Monitor`.
+    `print_line` receives lines for the user. `options` are passed to `Monitor`.
     """
     import pyarrow as pa
 
@@ -92,9 +92,9 @@ def monitor_pipeline(
 
     # The other allocators of Arrow keep freed memory: 30 MB after the files of large micro-batches.
     pa.set_memory_pool(pa.system_memory_pool())
-    with Monitor(pipeline, say, **options) as monitor:
+    with Monitor(pipeline, print_line, **options) as monitor:
         monitor.wait()
-        say(f"\nall input read\n\n{monitor.summary()}\n")
+        print_line(f"\nall input read\n\n{monitor.summary()}\n")
         if not until_done:
-            say("serving the metrics of the last windows; Ctrl-C ends")
+            print_line("serving the metrics of the last windows; Ctrl-C ends")
             monitor.serve_until_stopped()

@@ -1,4 +1,4 @@
-"""Out of order against in order: how far the links of a pipeline are apart, and the figures of `wiretide compare`.
+"""The dashboard about disorder: the distance between the times of links, and the figures of `wiretide compare`.
 
 An operator that needs sorted rows must store all rows between the times of the slowest and the fastest link. It returns
 results only when the slowest link has caught up. `wiretide compare --openmetrics` measures this for a query.

@@ -58,15 +58,15 @@ VARIABLES = (
 )
 """Variables that select series by query and by link."""
 
-RARE = ((1, YELLOW),)
-"""Events that need attention."""
+WARN_FROM_ONE = ((1, YELLOW),)
+"""Thresholds of rare events that need attention: yellow from 1."""
 
 ROWS: Rows = {
     "Losses in this range": (
-        CountPanel("Late", (LATE_PARTIALS,), RARE),
+        CountPanel("Late", (LATE_PARTIALS,), WARN_FROM_ONE),
         CountPanel("Records that are no packets", (RECORDS_SKIPPED,)),
-        CountPanel("Damaged files", (FILES_DAMAGED,), RARE),
-        CountPanel("Restarts of Spark", (SPARK_RESTARTS,), RARE),
+        CountPanel("Damaged files", (FILES_DAMAGED,), WARN_FROM_ONE),
+        CountPanel("Restarts of Spark", (SPARK_RESTARTS,), WARN_FROM_ONE),
     ),
     "Input": (
         MetricPanel("Packets", (PACKETS_DECODED,), ("link",), "pps"),
@@ -90,8 +90,8 @@ ROWS: Rows = {
 NODE_ROWS: Rows = {
     "Losses of the node in this range": (
         CountPanel("Dropped by the interface", (INTERFACE_DROPPED,), NO_LOSS),
-        CountPanel("Not processed (load shedding)", (RECORDS_SHED,), RARE),
-        CountPanel("Below the watermark", (ROWS_BELOW_WATERMARK,), RARE),
+        CountPanel("Not processed (load shedding)", (RECORDS_SHED,), WARN_FROM_ONE),
+        CountPanel("Below the watermark", (ROWS_BELOW_WATERMARK,), WARN_FROM_ONE),
         CountPanel("Lulls", (LULL_WATERMARKS,)),
         CountPanel("Dropped by a full spool", (SPOOL_ROWS_DROPPED,), NO_LOSS),
         CountPanel("Segments lost", (SPOOL_SEGMENTS_LOST,), NO_LOSS),
@@ -170,8 +170,8 @@ def make_health_dashboard(
 ) -> Dashboard:
     """Return the dashboard of a pipeline.
 
-    `has_node`: a node captures some of its links. `has_interface`: some are interfaces. `has_alerts`: it has rules.
-    `has_changes`: it has queries that return changes.
+    `has_node`: a node captures some links. `has_interface`: some links are interfaces. `has_alerts`: the pipeline has
+    rules. `has_changes`: it has queries that return changes.
     """
     description = "The input, watermarks and losses of the pipeline."
     builder = make_dashboard(uid, f"Wiretide {pipeline}: health", description, pipeline)

@@ -14,28 +14,34 @@ RANGE = "$__range"
 
 @dataclass(frozen=True, slots=True)
 class MetricPanel:
-    """A panel with the values of metrics over time. All have the same labels. Counters are shown as rates per second.
+    """A panel with the values of metrics over time. All metrics have the same labels.
+
+    Counters are shown as rates per second.
 
     Raises ValueError for a label that a metric does not have.
     """
 
     title: str
     metrics: tuple[Metric, ...]
-    by: tuple[str, ...]
+    grouping_labels: tuple[str, ...]
     unit: str = "short"
     limits: Limits = ()
 
     def __post_init__(self) -> None:
         for metric in self.metrics:
-            if not {*self.by} <= {*metric.labels}:
-                raise ValueError(f"{metric.name}: got the labels {self.by}, expected some of {metric.labels}")
+            if not {*self.grouping_labels} <= {*metric.labels}:
+                raise ValueError(
+                    f"{metric.name}: got the labels {self.grouping_labels}, expected some of {metric.labels}"
+                )
 
     def make(self, maker: PanelMaker, variables: Collection[str]) -> AnyPanel:
-        """Return the panel. Series are selected by the `variables` that are labels of the metric."""
-        legend = " ".join(f"{{{{{label}}}}}" for label in self.by)
+        """Return the panel. `variables` that are labels of the metric select the series."""
+        legend = " ".join(f"{{{{{label}}}}}" for label in self.grouping_labels)
         lines = [
             Line(
-                per_second(metric, self.by, variables) if metric.kind == "counter" else selector(metric, variables),
+                per_second(metric, self.grouping_labels, variables)
+                if metric.kind == "counter"
+                else selector(metric, variables),
                 legend if len(self.metrics) == 1 else f"{short_name(metric)} {legend}",
             )
             for metric in self.metrics
@@ -45,23 +51,28 @@ class MetricPanel:
 
 @dataclass(frozen=True, slots=True)
 class CountPanel:
-    """A number: how much counters have grown in the range of the dashboard. Counters that do not exist are 0."""
+    """A panel with one number: the growth of counters in the time range of the dashboard.
+
+    Missing counters count as 0.
+    """
 
     title: str
     metrics: tuple[Metric, ...]
     limits: Limits = ()
 
     def make(self, maker: PanelMaker, variables: Collection[str]) -> AnyPanel:
-        """Return the panel. Series are selected by the `variables` that are labels of the metric."""
+        """Return the panel. `variables` that are labels of the metric select the series."""
         expression = growth_of(self.metrics, variables)
-        return maker.make_stat(self.title, help_of(self.metrics), expression, "short", self.limits, spark=False)
+        return maker.make_stat(
+            self.title, help_of(self.metrics), expression, "short", self.limits, draws_sparkline=False
+        )
 
 
 AnyMetricPanel = MetricPanel | CountPanel
 
 
 def selector(metric: Metric, variables: Collection[str] = ()) -> str:
-    """Return a selector of a metric, limited to the values of the `variables` that are labels of it.
+    """Return a selector of a metric, limited to the values of those `variables` that are labels of the metric.
 
     >>> selector(Metric("wiretide_a_total", "counter", ("query", "link"), "help."), ["link"])
     'wiretide_a_total{link=~"$link"}'
@@ -70,14 +81,14 @@ def selector(metric: Metric, variables: Collection[str] = ()) -> str:
 
 
 def matchers(labels: Iterable[str], variables: Collection[str]) -> str:
-    """Return the matchers of those labels that are variables."""
+    """Return matchers for the labels that are also variables."""
     texts = [f'{label}=~"${label}"' for label in labels if label in variables]
     return f"{{{', '.join(texts)}}}" if texts else ""
 
 
-def per_second(metric: Metric, by: Sequence[str], variables: Collection[str] = ()) -> str:
-    """Return the rate of a counter, added up by some of its labels."""
-    grouping = f" by ({', '.join(by)})" if by else ""
+def per_second(metric: Metric, grouping_labels: Sequence[str], variables: Collection[str] = ()) -> str:
+    """Return the rate of a counter, summed by `grouping_labels`."""
+    grouping = f" by ({', '.join(grouping_labels)})" if grouping_labels else ""
     return f"sum{grouping} (rate({selector(metric, variables)}[{INTERVAL}]))"
 
 

@@ -25,7 +25,7 @@ from lowlevel.metrics import RECORDS_SHED, SPOOL_ROWS_DROPPED
 from queries.catalogue.topics import Topic
 
 LOSSES = (INTERFACE_DROPPED, RECORDS_SHED, SPOOL_ROWS_DROPPED, SPOOL_SEGMENTS_LOST)
-"""Counters of what a pipeline loses: packets, records, rows and segments."""
+"""Counters of lost packets, records, rows and segments."""
 
 LAG_LIMITS = ((60.0, YELLOW), (600.0, RED))
 """Seconds of lag from which the pipeline needs attention."""
@@ -51,10 +51,12 @@ def make_overview(
     for panel in (
         maker.make_stat(name, rate.help, per_second(rate, ()), unit),
         maker.make_stat("Bits", BYTES_READ.help, f"8 * {per_second(BYTES_READ, ())}", "bps"),
-        maker.make_stat("Windows closed", WINDOWS_CLOSED.help, growth_of([WINDOWS_CLOSED]), "short", spark=False),
+        maker.make_stat(
+            "Windows closed", WINDOWS_CLOSED.help, growth_of([WINDOWS_CLOSED]), "short", draws_sparkline=False
+        ),
         maker.make_stat("Largest lag", PUNCTUATION_LAG.help, lag, "s", LAG_LIMITS),
-        maker.make_stat("Late", help_of(late), growth_of(late), "short", ((1, YELLOW),), spark=False),
-        maker.make_stat("Lost", help_of(LOSSES), growth_of(LOSSES), "short", NO_LOSS, spark=False),
+        maker.make_stat("Late", help_of(late), growth_of(late), "short", ((1, YELLOW),), draws_sparkline=False),
+        maker.make_stat("Lost", help_of(LOSSES), growth_of(LOSSES), "short", NO_LOSS, draws_sparkline=False),
     ):
         builder = builder.with_panel(panel.links([link_to(health, "health of the pipeline")]))
     builder = add_row(builder, "Links")

@@ -44,8 +44,8 @@ with warnings.catch_warnings():
 Dashboard = dashboard.Dashboard
 AnyPanel = timeseries.Panel | table.Panel | stat.Panel | bargauge.Panel
 
-REFRESH = "15s"
-SINCE = "now-1h"
+REFRESH_INTERVAL = "15s"
+TIME_RANGE_START = "now-1h"
 WIDTH, HEIGHT = 12, 8
 """Columns (of 24) and rows of a panel."""
 
@@ -62,7 +62,7 @@ Limits = tuple[tuple[float, str], ...]
 """Thresholds: values from which a colour is used, the smallest first. Smaller values are green."""
 
 NO_LOSS: Limits = ((1, RED),)
-"""Nothing may be lost: red from 1."""
+"""Thresholds of losses: red from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +100,10 @@ class PanelMaker:
         lines: Sequence[Line],
         unit: str,
         *,
-        steps: bool = False,
+        draws_steps: bool = False,
         limits: Limits = (),
     ) -> timeseries.Panel:
-        """Return a panel with a line for each series. With `steps` a value is shown until the next one.
+        """Return a panel with a line for each series. With `draws_steps` a line is constant until its next value.
 
         The legend is a table with the last value, the mean and the largest value.
         """
@@ -118,7 +118,7 @@ class PanelMaker:
             .min(0)
             .show_points(VisibilityMode.NEVER)
             .fill_opacity(10)
-            .line_interpolation(LineInterpolation.STEP_AFTER if steps else LineInterpolation.LINEAR)
+            .line_interpolation(LineInterpolation.STEP_AFTER if draws_steps else LineInterpolation.LINEAR)
             .legend(
                 common.VizLegendOptions()
                 .display_mode(LegendDisplayMode.TABLE)
@@ -138,9 +138,16 @@ class PanelMaker:
         return panel
 
     def make_stat(
-        self, title: str, description: str, expression: str, unit: str, limits: Limits = (), *, spark: bool = True
+        self,
+        title: str,
+        description: str,
+        expression: str,
+        unit: str,
+        limits: Limits = (),
+        *,
+        draws_sparkline: bool = True,
     ) -> stat.Panel:
-        """Return a panel with one number, and with `spark` its values over time in the background."""
+        """Return a panel with one number, and with `draws_sparkline` a line of its values over time."""
         panel = (
             stat.Panel()
             .title(title)
@@ -149,16 +156,16 @@ class PanelMaker:
             .unit(unit)
             .span(STAT_WIDTH)
             .height(STAT_HEIGHT)
-            .graph_mode(BigValueGraphMode.AREA if spark else BigValueGraphMode.NONE)
+            .graph_mode(BigValueGraphMode.AREA if draws_sparkline else BigValueGraphMode.NONE)
             .color_mode(BigValueColorMode.VALUE)
             .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
             .thresholds(_thresholds(limits))
         )
         target = prometheus.Dataquery().expr(expression).ref_id("A")
-        return panel.with_target(target.range() if spark else target.instant())
+        return panel.with_target(target.range() if draws_sparkline else target.instant())
 
     def make_bars(self, title: str, description: str, line: Line, unit: str) -> bargauge.Panel:
-        """Return a panel with a bar for each series, now."""
+        """Return a panel with a bar for the current value of each series."""
         target = prometheus.Dataquery().expr(line.expression).legend_format(line.legend).ref_id("A").instant()
         return (
             bargauge.Panel()
@@ -205,7 +212,7 @@ class PanelMaker:
         return panel.with_transformation(DataTransformerConfig(id_val="sortBy", options=sort))
 
     def add_variable(self, builder: Dashboard, variable: Variable) -> Dashboard:
-        """Add a variable with several values; all of them are selected at first, also for series without the label."""
+        """Add a variable with several values. At first all values are selected, and also series without the label."""
         query = f"label_values({variable.metric}, {variable.name})"
         every = VariableOption(selected=True, text="All", value="$__all")
         return builder.with_variable(
@@ -245,20 +252,20 @@ def make_dashboard(uid: str, title: str, description: str, pipeline: str) -> Das
         .uid(uid)
         .description(description)
         .tags([TAG, pipeline_tag(pipeline)])
-        .refresh(REFRESH)
-        .time(SINCE, "now")
+        .refresh(REFRESH_INTERVAL)
+        .time(TIME_RANGE_START, "now")
         .tooltip(DashboardCursorSync.CROSSHAIR)
         .link(links)
     )
 
 
 def pipeline_tag(pipeline: str) -> str:
-    """Return the tag of the dashboards of a pipeline: links between dashboards name it."""
+    """Return the tag of the dashboards of a pipeline, by which links between dashboards find them."""
     return f"pipeline {pipeline}"
 
 
 def link_to(uid: str, title: str) -> dashboard.DashboardLink:
-    """Return a link of a panel to another dashboard, with the same range of time."""
+    """Return a link from a panel to another dashboard with the same time range."""
     return dashboard.DashboardLink(title).type(DashboardLinkType.LINK).url(f"/d/{quote(uid)}?${{__url_time_range}}")
 
 

@@ -37,8 +37,8 @@ def make_files(
     """Return the text of each file by its relative path.
 
     `name`: the name of the pipeline, in the titles and uids of its dashboards. `node`: HOST:PORT of the metrics of the
-    node. `data_source`: uid of the data source. `has_comparison`: panels of `wiretide compare`. `containers`: start the
-    pipeline too. Raises PipelineError for a wrong query, or equal names of metrics.
+    node. `data_source`: uid of the data source. `has_comparison`: panels of `wiretide compare`. `containers`: the
+    compose file also starts the pipeline. Raises PipelineError for a wrong query, or equal names of metrics.
     """
     dashboards = make_dashboards(pipeline, name, data_source, has_comparison=has_comparison)
     targets = [f"{pipeline.host}:{pipeline.port}", *([node] if pipeline.spooled else [])]
@@ -54,11 +54,11 @@ def make_dashboards(
 ) -> dict[str, Dashboard]:
     """Return the dashboards for which a pipeline has data, by name.
 
-    `overview` and `health` are always written, a topic if a query has this topic, and `disorder` if the pipeline has
+    `overview` and `health` always exist. A topic exists if a query has this topic, and `disorder` if the pipeline has
     several links or live links.
     """
     maker = PanelMaker(data_source)
-    queries = by_topic(pipeline)
+    queries = group_by_topic(pipeline)
     uids: dict[Topic, str] = {
         topic: make_uid(name, topic) for topic in Topic if topic in queries and topic is not Topic.OVERVIEW
     }
@@ -86,7 +86,7 @@ def make_dashboards(
     return dashboards
 
 
-def by_topic(pipeline: PipelineFile) -> Mapping[Topic, Sequence[QuerySeries]]:
+def group_by_topic(pipeline: PipelineFile) -> Mapping[Topic, Sequence[QuerySeries]]:
     """Return the queries with value columns by topic. Raises PipelineError for wrong queries and rules."""
     series_by_topic: dict[Topic, list[QuerySeries]] = {}
     plans = pipeline.plans()
@@ -99,11 +99,11 @@ def by_topic(pipeline: PipelineFile) -> Mapping[Topic, Sequence[QuerySeries]]:
     return series_by_topic
 
 
-def make_uid(name: str, kind: str) -> str:
-    """Return a uid, which is the same at each call: links to the dashboard stay valid.
+def make_uid(name: str, dashboard_name: str) -> str:
+    """Return a uid that depends only on the arguments, so links to the dashboard stay valid.
 
     >>> make_uid("Head Office", "talkers")
     'wiretide-head-office-talkers'
     """
     words = prometheus_name(name).replace("_", "-")
-    return f"wiretide-{words[: MAX_UID - len(kind) - len('wiretide--')]}-{kind}"
+    return f"wiretide-{words[: MAX_UID - len(dashboard_name) - len('wiretide--')]}-{dashboard_name}"

@@ -14,7 +14,7 @@ from dashboards.units import unit_of
 
 
 def make_query_panels(series: QuerySeries, maker: PanelMaker, variables: Collection[str] = ()) -> Iterator[AnyPanel]:
-    """Yield the panels of a query with value columns. Series are selected by those `variables` that are labels."""
+    """Yield the panels of a query with value columns. Those `variables` that are labels select the series."""
     for value in series.values:
         yield make_value_panel(series, value, maker, variables)
     if series.has_counters:
@@ -31,24 +31,24 @@ def make_query_panels(series: QuerySeries, maker: PanelMaker, variables: Collect
 
 
 def make_value_panel(series: QuerySeries, value: Value, maker: PanelMaker, variables: Collection[str] = ()) -> AnyPanel:
-    """Return the panel with the course of a value column."""
+    """Return the panel with the values of a value column over time."""
     legend = " ".join(f"{{{{{label}}}}}" for label in series.labels)
     other_help = f" The series {OTHER} is the rest." if series.labels and value.fold else ""
     groups = f" The {series.top} largest groups of each window.{other_help}" if series.labels else ""
     lines = [Line(_selector(series, value, variables), legend or value.column)]
     title = f"{series.plan.name}: {value.column}"
     unit = unit_of(value.column).grafana
-    return maker.make_time_series(title, f"{_sql_of(series)}{groups}", lines, unit, steps=True)
+    return maker.make_time_series(title, f"{_sql_of(series)}{groups}", lines, unit, draws_steps=True)
 
 
 RATE_UNITS = {"decbytes": "Bps", "decbits": "bps"}
-"""The unit of a rate in Grafana by the unit of the counter; of others it is `short`."""
+"""The unit of a rate in Grafana, by the unit of its counter. For other units it is `short`."""
 
 QUANTILES = (0.5, 0.95, 0.99)
 
 
 def make_rate_panel(series: QuerySeries, value: Value, maker: PanelMaker, variables: Collection[str] = ()) -> AnyPanel:
-    """Return the panel with the rate of a counter, the mean over all windows."""
+    """Return the panel with the rate of a counter. Counters count all windows, also windows between two scrapes."""
     legend = " ".join(f"{{{{{label}}}}}" for label in series.labels)
     selector = f"{counter_name(value)}{matchers(series.labels, variables)}"
     lines = [Line(f"rate({selector}[$__rate_interval])", legend or value.column)]
@@ -67,7 +67,7 @@ def make_quantile_panel(series: QuerySeries, maker: PanelMaker) -> AnyPanel:
 
 
 def main_value(series: QuerySeries) -> Value:
-    """Return the value column that ranks the groups. The query has one."""
+    """Return the value column by which groups are ranked. The query must have value columns."""
     return next(value for value in series.values if value.column == series.rank)
 
 
@@ -77,10 +77,10 @@ def make_variables(queries: Sequence[QuerySeries]) -> list[Variable]:
     for series in queries:
         for label, column in zip(series.labels, series.key_columns, strict=True):
             titles.setdefault(label, column)
-    return [Variable(label, _with_label(label, queries), title) for label, title in titles.items()]
+    return [Variable(label, _select_series_with(label, queries), title) for label, title in titles.items()]
 
 
-def _with_label(label: str, queries: Iterable[QuerySeries]) -> str:
+def _select_series_with(label: str, queries: Iterable[QuerySeries]) -> str:
     """Return a selector of all series of the queries that have a label."""
     names = [prometheus_name(series.plan.name) for series in queries if label in series.labels]
     return f'{{__name__=~"wiretide_query_({"|".join(names)})_.+"}}'

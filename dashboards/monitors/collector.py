@@ -1,4 +1,4 @@
-"""The collector command: start message, status line, metrics for Prometheus, summary."""
+"""The command that collects flow exports: start message, status line, metrics for Prometheus, summary."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ STATUS_SECONDS = 1.0
 """Seconds between two updates of the status."""
 
 MAX_SUMMARY_EXPORTERS = 20
-"""Number of exporters in the summary: the ones with the most datagrams. All other exporters share one line."""
+"""Number of exporters in the summary: those with the most datagrams. All other exporters share one line."""
 
 THREAD_SWITCH_SECONDS = 0.0005
-"""Longest time that the receiving thread waits for the interpreter lock: a tenth of Python's default."""
+"""Maximum time for which the receiving thread waits for the interpreter lock: a tenth of Python's default."""
 
 PrintLine = Callable[[str], None]
 
 
-def collect(settings: Settings, metrics: tuple[str, int] | None, say: PrintLine) -> None:
-    """Record until SIGINT or SIGTERM, then print a summary. Raises the error with which the recording failed.
+def collect(settings: Settings, metrics: tuple[str, int] | None, print_line: PrintLine) -> None:
+    """Record until SIGINT or SIGTERM, then print a summary. If the recording fails, its error is raised.
 
     A second signal ends the process at once.
     """
@@ -61,22 +61,22 @@ def collect(settings: Settings, metrics: tuple[str, int] | None, say: PrintLine)
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     try:
         with _handle_signals(stop):
-            _collect(settings, metrics, say, stop)
+            _collect(settings, metrics, print_line, stop)
     finally:
         sys.setswitchinterval(interval)
 
 
-def _collect(settings: Settings, metrics: tuple[str, int] | None, say: PrintLine, stop: threading.Event) -> None:
+def _collect(settings: Settings, metrics: tuple[str, int] | None, print_line: PrintLine, stop: threading.Event) -> None:
     exporter = Exporter([], SERVED_METRICS)
     with contextlib.ExitStack() as stack:
         if metrics is not None:
             server = stack.enter_context(serve(exporter, *metrics, option="--metrics"))
-            say(f"metrics at {server.url}metrics")
+            print_line(f"metrics at {server.url}metrics")
         collector = Collector(settings, ExportInspector(settings.folder, warn), stop)
-        stack.callback(lambda: say(make_summary(collector.samples(), settings.folder)))
+        stack.callback(lambda: print_line(make_summary(collector.samples(), settings.folder)))
         stack.enter_context(collector)
         for line in make_start_lines(collector):
-            say(line)
+            print_line(line)
         datagrams = 0.0
         while not stop.wait(STATUS_SECONDS):
             samples = collector.samples()
@@ -93,7 +93,8 @@ def make_start_lines(collector: Collector) -> Iterator[str]:
     if any(udp.is_smaller_than_requested for udp in collector.sockets):
         yield (
             f"the receive buffer is smaller than the requested {format_bytes(settings.receive_buffer)}: datagrams of "
-            f"bursts may be lost, and are counted; allow it with: sysctl -w net.core.rmem_max={settings.receive_buffer}"
+            "bursts may be lost, and are counted; allow it with: sysctl -w "
+            f"net.core.rmem_max={settings.receive_buffer}"
         )
     interval_text = f" or {settings.rotate_every / SECOND:g} s" if settings.rotate_every else ""
     kept_text = f"the newest {format_bytes(settings.keep)} of them" if settings.keep is not None else "all of them"

@@ -1,4 +1,4 @@
-"""The command of a low-level node: it reads links into their spools, with a status line, metrics and a summary."""
+"""The command that runs a low-level node: it captures links into spools, with status line, metrics and summary."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ class NodeFailedError(WiretideError):
     """Some links of a node have failed. Each failure has been printed, and the other links have continued."""
 
 
-def run_node(pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, int] | None, say: PrintLine) -> None:
+def run_node(
+    pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, int] | None, print_line: PrintLine
+) -> None:
     """Capture the links of a pipeline that have a spool, or only the links `names`.
 
     Returns when all links have ended, or after SIGINT or SIGTERM. Errors of the configuration are raised before the
@@ -50,26 +52,26 @@ def run_node(pipeline: PipelineFile, names: Sequence[str], metrics: tuple[str, i
     """
     plans = pipeline.plans()
     check_names(plans, pipeline.link_names)  # files of other links may be missing
-    links = list(open_links(pipeline, pipeline.leaves(plans), select_links(pipeline, names), say))
+    links = list(open_links(pipeline, pipeline.leaves(plans), select_links(pipeline, names), print_line))
     if not links:
         return
     stop = threading.Event()
     exporter = Exporter([], SERVED_METRICS)
     with contextlib.ExitStack() as stack:
         if metrics is not None:
-            say(f"metrics at {stack.enter_context(serve(exporter, *metrics, option='--metrics')).url}metrics")
+            print_line(f"metrics at {stack.enter_context(serve(exporter, *metrics, option='--metrics')).url}metrics")
         stack.enter_context(call_at_signal(stop.set))
-        _run_links(links, exporter, stop, say)
-    say(make_summary(links))
+        _run_links(links, exporter, stop, print_line)
+    print_line(make_summary(links))
     if failed_links := [link.name for link in links if link.state == FAILED]:
         raise NodeFailedError(f"failed: link {', '.join(failed_links)}")
 
 
-def _run_links(links: Sequence[Link], exporter: Exporter, stop: threading.Event, say: PrintLine) -> None:
-    """Start all links, and update status line and metrics until the links end or `stop` is set."""
+def _run_links(links: Sequence[Link], exporter: Exporter, stop: threading.Event, print_line: PrintLine) -> None:
+    """Start all links. Update the status line and the metrics until the links end or `stop` is set."""
     for link in links:
         link.start()
-    say(f"capturing {len(links)} link{'' if len(links) == 1 else 's'}; Ctrl-C ends with what has been read")
+    print_line(f"capturing {len(links)} link{'' if len(links) == 1 else 's'}; Ctrl-C ends with what has been read")
     try:
         status = _StatusLine()
         while any(link.state == RUNNING for link in links) and not stop.wait(STATUS_SECONDS):

@@ -78,7 +78,10 @@ class Link:
 
 
 def select_links(pipeline: PipelineFile, names: Sequence[str]) -> list[SpooledLink]:
-    """Return the links with a spool that `names` selects; all if there are no names. Raises PipelineError."""
+    """Return the links with a spool whose names are in `names`, or all of them if `names` is empty.
+
+    Raises PipelineError.
+    """
     if not pipeline.spooled:
         raise PipelineError(
             "no link has a spool, so there is nothing to capture: expected at least one table [links.NAME] with "
@@ -93,7 +96,7 @@ def select_links(pipeline: PipelineFile, names: Sequence[str]) -> list[SpooledLi
 
 
 def open_links(
-    pipeline: PipelineFile, leaves: Sequence[Leaf], links: Sequence[SpooledLink], say: PrintLine
+    pipeline: PipelineFile, leaves: Sequence[Leaf], links: Sequence[SpooledLink], print_line: PrintLine
 ) -> list[Link]:
     """Open captures and spools of links, and print the limits of their tables and spools.
 
@@ -104,13 +107,13 @@ def open_links(
     leaves_of_links = group_leaves_by_link(pipeline, leaves, links)
     for link in links:
         if not leaves_of_links[link.name]:
-            say(f"link {link.name}: no query reads it, so it is not opened")
+            print_line(f"link {link.name}: no query reads it, so it is not opened")
     links_to_open = [link for link in links if leaves_of_links[link.name]]
     opened_links: list[Link] = []
     try:
         for link in links_to_open:
             new_link = _open(
-                link, pipeline.node, leaves_of_links[link.name], pipeline.node.memory // len(links_to_open), say
+                link, pipeline.node, leaves_of_links[link.name], pipeline.node.memory // len(links_to_open), print_line
             )
             opened_links += [new_link] if new_link else []
     except BaseException:
@@ -120,7 +123,9 @@ def open_links(
     return opened_links
 
 
-def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory: int, say: PrintLine) -> Link | None:
+def _open(
+    link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory: int, print_line: PrintLine
+) -> Link | None:
     """Open one link with `memory` bytes for its tables; None if its spool has ended."""
     plans = [leaf.low for leaf in leaves]
     flushing = node.flushing()
@@ -133,14 +138,15 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory:
     is_rereadable = initial_position(capture) is not None
     if is_rereadable and node.spool_bytes < (min_bytes := 4 * node.segment_bytes + 2 * table_bytes):
         raise PipelineError(
-            f"node.spool_bytes, for link {link.name}: got {node.spool_bytes:,} bytes, expected at least {min_bytes:,}, "
+            f"node.spool_bytes, for link {link.name}: got {node.spool_bytes:,} bytes, expected at least "
+            f"{min_bytes:,}, "
             "because one segment contains all tables of an input that can be read again. A smaller node.memory needs "
             "fewer bytes"
         )
     fingerprints = [(leaf.name, fingerprint(leaf.low)) for leaf in leaves]
     spool = SpoolWriter(link.spool, link.name, fingerprints, node.limits(), cuts=is_rereadable)
     if spool.ended:
-        say(f"link {link.name}: its spool {link.spool} has ended: there is nothing left to do")
+        print_line(f"link {link.name}: its spool {link.spool} has ended: there is nothing left to do")
         spool.abandon()
         return None
     try:
@@ -151,16 +157,18 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory:
     except BaseException:
         spool.abandon()
         raise
-    say(f"link {link.name}: {link.capture} into {link.spool}, for {', '.join(leaf.name for leaf in leaves)}")
+    print_line(f"link {link.name}: {link.capture} into {link.spool}, for {', '.join(leaf.name for leaf in leaves)}")
     tables_text = (
         f"{slots:,} slots per table, at most {format_bytes(table_bytes)} for all tables"
         if table_bytes
         else "none, each row is passed on unchanged"
     )
-    say(f"  tables: {tables_text}; flush {node.flushing_text()}; promise {link.watermark_rule_text(live=is_live)}")
-    say(f"  spool: {describe_spool_bounds(node)}")
+    print_line(
+        f"  tables: {tables_text}; flush {node.flushing_text()}; promise {link.watermark_rule_text(live=is_live)}"
+    )
+    print_line(f"  spool: {describe_spool_bounds(node)}")
     if worker.lost_sets:
-        say(
+        print_line(
             f"warning: link {link.name}: {worker.lost_sets:,} sets of flow records waited for their template when "
             "the node ended, and are lost"
         )
@@ -168,7 +176,10 @@ def _open(link: SpooledLink, node: NodeSettings, leaves: Sequence[Leaf], memory:
 
 
 def fit_table_slots(link: SpooledLink, memory: int, leaves: Sequence[Leaf], flushing: Flushing) -> int:
-    """Return the slots per table if all tables of a link have `memory` bytes. Raises PipelineError if too few."""
+    """Return the slots per table if all tables of a link have `memory` bytes.
+
+    Raises PipelineError if `memory` is too small.
+    """
     try:
         return fit_slots(memory, [leaf.low for leaf in leaves], flushing)
     except ValueError as error:
@@ -182,7 +193,7 @@ def describe_spool_bounds(node: NodeSettings) -> str:
 
 
 def is_followed(capture: str) -> bool:
-    """Return whether a capture is followed: a folder, or a glob in the last part of the path."""
+    """Return True if a capture is followed: it is a folder, or the last part of its path is a glob."""
     path = Path(capture)
     return path.is_dir() or (not path.exists() and glob.has_magic(path.name) and path.parent.is_dir())
 

@@ -68,17 +68,17 @@ if TYPE_CHECKING:
 PrintLine = Callable[[str], None]
 
 ALERT_LINES = 10
-"""Largest number of lines about alerts after a micro-batch."""
+"""Maximum number of lines about alerts after a micro-batch."""
 
 SPOOL_LINE_SECONDS = 60.0
 """Seconds between two lines about each spool."""
 
 
 class Monitor:
-    """Runs a pipeline file. Use as a context manager: leaving it stops Spark and the metrics server."""
+    """Runs a pipeline file. A context manager: its end stops Spark and the metrics server."""
 
-    def __init__(self, pipeline: PipelineFile, say: PrintLine = print, *, port_option: str = OPTION) -> None:
-        """Check the configuration, without starting a JVM. `say` receives lines for the user.
+    def __init__(self, pipeline: PipelineFile, print_line: PrintLine = print, *, port_option: str = OPTION) -> None:
+        """Check the configuration, without starting a JVM. `print_line` receives lines for the user.
 
         `port_option`: the option or setting of the metrics port, for messages.
         """
@@ -89,7 +89,7 @@ class Monitor:
             )
         self._port_option = port_option
         self.pipeline = pipeline
-        self.say = say
+        self.print_line = print_line
         self.plans = pipeline.plans()
         files = pipeline.inputs(self.plans)
         self.inputs = [*files, *pipeline.spools]
@@ -116,7 +116,8 @@ class Monitor:
             if plan.has_changes
         }
         self._unseen_windows: dict[str, dict[tuple[int, int], pa.Table]] = {}
-        """By query: windows that the last micro-batches changed before a restart. The page may lack the changes."""
+        """By query: windows that the last micro-batches before a restart changed. The page may not contain these
+        changes."""
         self.samples = Samples()
         self._row_limits: Mapping[str, RowLimit] = {}
         self._shown_figures: dict[LabelledName, float] = {}
@@ -150,10 +151,10 @@ class Monitor:
                 health=self.health,
             )
             if site is not None:
-                self.say(f"live page at {self.server.url}")
-            self.say(f"metrics at {self.server.url}metrics")
+                self.print_line(f"live page at {self.server.url}")
+            self.print_line(f"metrics at {self.server.url}metrics")
             for warning in [text for plan in self.plans for text in plan_warnings(plan)]:
-                self.say(f"warning: {warning}")
+                self.print_line(f"warning: {warning}")
             self._start()
         except BaseException:
             self.close()
@@ -179,7 +180,7 @@ class Monitor:
                 partitions=partitions,
                 log=pipeline.folder / "spark.log",
                 chosen=pipeline.spark_conf,
-                say=self.say,
+                say=self.print_line,
             ),
             self.plans,
             self.inputs,
@@ -189,7 +190,7 @@ class Monitor:
             keep_results=pipeline.keep_results,
             on_batch=self._on_batch,
             row_limits=limits,
-            say=self.say,
+            say=self.print_line,
             on_restart=lambda: self.health.set_obstacle("Spark restarts after a failure"),
             copy=self.copy,
         )
@@ -201,11 +202,14 @@ class Monitor:
         from highlevel.spark.remote.run_copy import RunCopy
 
         store = ObjectStore(self.pipeline.folder_uri)
-        self.copy = RunCopy(store, self.pipeline.folder.parent, self.say, (ALERTS_FILE,))
+        self.copy = RunCopy(store, self.pipeline.folder.parent, self.print_line, (ALERTS_FILE,))
         self.copy.open()
 
     def _choose_row_limits(self) -> dict[str, RowLimit]:
-        """Return the rows that gauges, counters and the page need, by query. Other queries need all rows."""
+        """Return by query a limit for the rows that gauges, counters and the page need.
+
+        Queries without a limit need all rows.
+        """
         needs_all_rows = {*self.pipeline.histograms, *(rule.plan.name for rule in self._evaluation.rules)}
         limits = {plan.name: RowLimit() for plan in self.plans if plan.name not in needs_all_rows}
         for series in self.exporter.series:
@@ -236,7 +240,7 @@ class Monitor:
             )
             for plan, query_id in zip(self.plans, assignment.query_ids, strict=True)
         ]
-        self.sinks = Sinks(self.pipeline.sinks, queries, self.say)
+        self.sinks = Sinks(self.pipeline.sinks, queries, self.print_line)
         is_new = not (folder / "checkpoint" / "metadata").exists()
         self.sinks.prepare(None if is_new else read_run_id(folder), folder / "output", self.run.next_batch)
 
@@ -258,22 +262,22 @@ class Monitor:
             return None
         path = self.pipeline.folder / HISTORY_FILE
         plans = [plan.with_final_rows() for plan in self.plans]
-        self.history = History(path, plans, self.exporter.series, page.keep, page.size, self.say)
+        self.history = History(path, plans, self.exporter.series, page.keep, page.size, self.print_line)
         assert self.run is not None, "call _prepare() before"
         self.history.continue_after(self.run.continued_batch)
         links = self.pipeline.link_names
         return Site(self.history, Views(self.history, lambda: self.exporter.current_samples, self.alerts, links))
 
     def _open_alerts(self) -> None:
-        """Open the alerts, and evaluate the micro-batches that ended in a crash between results and alerts.
+        """Open the alerts, and evaluate the micro-batches whose results were stored before a crash, but not evaluated.
 
-        Without rules the alerts of rules that were removed end. The changes of all queries are read too.
+        If there are no rules any more, all alerts end. The changes of all queries are read too.
         """
         assert self.run is not None, "call _prepare() before"
         pipeline, last = self.pipeline, self.run.continued_batch
         totals, first = self.run.totals, last
         if self._evaluation.rules or (pipeline.folder / ALERTS_FILE).exists():
-            self.alerts = Alerts(pipeline.alerts, self._evaluation, pipeline.folder, self.say)
+            self.alerts = Alerts(pipeline.alerts, self._evaluation, pipeline.folder, self.print_line)
             self.exporter.registry.register(self.alerts)
             first = self.alerts.continue_after(last)
         # The last micro-batch may not have reached the page, so its changes are added separately.
@@ -293,7 +297,7 @@ class Monitor:
                 self._evaluate(batch, results, updates, watermarks)
 
     def _continue_changes(self) -> None:
-        """Show the results so far of queries with changes, and write final rows that a crash has prevented."""
+        """Show the current results of queries with changes, and write final rows that a crash left unwritten."""
         assert self.run is not None, "call _prepare() before"
         totals, last = self.run.totals, self.run.continued_batch
         if last < 0:
@@ -302,15 +306,15 @@ class Monitor:
             if changes.newest is not None:
                 start, end, rows = changes.newest
                 self.exporter.correct(name, {(start, end): rows})
-            changes.add(last, changes.empty, totals.watermarks.get(name, BEGINNING), self._sampled(name))
+            changes.add(last, changes.empty, totals.watermarks.get(name, BEGINNING), self._sampled_ranges(name))
             if self.history is not None:
                 windows = {**self._unseen_windows.pop(name, {}), **changes.provisional_windows()}
                 self.history.replace(last, name, windows)
             if self.alerts is not None:
-                self.alerts.continue_provisional({name: changes.provisional_rows()}, self._newest())
+                self.alerts.continue_provisional({name: changes.provisional_rows()}, self._newest_packet_time())
         self._publish_samples()
 
-    def _newest(self) -> int | None:
+    def _newest_packet_time(self) -> int | None:
         """Return the time of the newest packet in ns."""
         assert self.run is not None, "call _prepare() before"
         return max(self.run.totals.newest_times.values(), default=None)
@@ -321,12 +325,12 @@ class Monitor:
         """Add the results of a micro-batch to the results so far of each query with changes."""
         return {
             name: changes.add(
-                batch_id, results.get(name, changes.empty), watermarks.get(name, BEGINNING), self._sampled(name)
+                batch_id, results.get(name, changes.empty), watermarks.get(name, BEGINNING), self._sampled_ranges(name)
             )
             for name, changes in self._changes.items()
         }
 
-    def _sampled(self, query: str) -> Ranges | None:
+    def _sampled_ranges(self, query: str) -> Ranges | None:
         """Return the times at which nodes sampled the packets of a query; None if the pipeline has no spool."""
         assert self.run is not None, "call _prepare() before"
         return self.run.totals.sampled_ranges.get(query, []) if self._spooled_links else None
@@ -334,7 +338,7 @@ class Monitor:
     def _publish_samples(self) -> None:
         """Serve the samples of the run, of its query on Spark, and of queries with changes.
 
-        Tell the page which windows are final.
+        Inform the page which windows are final.
         """
         assert self.run is not None, "call _prepare() before"
         self._shown_figures = dict(self.run.figures)
@@ -342,7 +346,7 @@ class Monitor:
         if self.sinks is not None:
             self.sinks.add_samples(samples)
         for name, changes in self._changes.items():
-            changes.add_samples(samples, self._newest())
+            changes.add_samples(samples, self._newest_packet_time())
             if self.history is not None:
                 self.history.final_until[name] = changes.watermark
         self.exporter.set_samples(samples)
@@ -358,24 +362,24 @@ class Monitor:
         final = {**results, **{name: update.closed for name, update in updates.items()}}
         read = {rule.plan.name for rule in self._evaluation.rules}
         provisional = {name: changes.provisional_rows() for name, changes in self._changes.items() if name in read}
-        messages = self.alerts.evaluate(batch_id, final, watermarks, self._newest(), provisional)
+        messages = self.alerts.evaluate(batch_id, final, watermarks, self._newest_packet_time(), provisional)
         for message in messages[:ALERT_LINES]:
             time, mark = message["ended"] or message["began"], "" if message["state"] == FINAL else ", provisional"
             status = f"alert {message['status']} ({message['severity']}{mark})"
-            self.say(f"{time}  {status}: {escape(message['summary'])}")
+            self.print_line(f"{time}  {status}: {escape(message['summary'])}")
         if len(messages) > ALERT_LINES:
-            self.say(f"{'':20}  and {len(messages) - ALERT_LINES:,} more alerts")
+            self.print_line(f"{'':20}  and {len(messages) - ALERT_LINES:,} more alerts")
 
     def _start(self) -> None:
         assert self.run is not None, "call _prepare() before"
         os.close(open_private(self.pipeline.folder / "spark.log", os.O_WRONLY))
-        self.say("starting Spark (takes some seconds) …")
+        self.print_line("starting Spark (takes some seconds) …")
         self.run.start()
         self.health.beat()
         if self.run.spark is not None and (address := self.run.spark.sparkContext.uiWebUrl):
-            self.say(f"page of Spark at {address}")
+            self.print_line(f"page of Spark at {address}")
         self._show_previous_run()
-        self.say(f"{self._describe_activity()}; state and results in {self.pipeline.folder_name}")
+        self.print_line(f"{self._describe_activity()}; state and results in {self.pipeline.folder_name}")
 
     def _describe_activity(self) -> str:
         pace = f"at {self.pipeline.speed:g} times its speed" if self.pipeline.speed else "as fast as possible"
@@ -409,7 +413,7 @@ class Monitor:
                 self.exporter.set_watermark(plan.name, totals.watermarks[plan.name])
 
     def _show_newest_window(self, query: str, selected: Sequence[tuple[pa.Table, pa.Table | None]]) -> None:
-        """Show the rows of the newest window of a previous run. `selected`: rows, and other rows added up."""
+        """Show the newest window of a previous run. `selected`: pairs of rows and the sums of the other rows."""
         if selected:
             rows = pa.concat_tables([rows for rows, _ in selected])
             rests = [rest for _, rest in selected if rest is not None]
@@ -454,7 +458,7 @@ class Monitor:
                 if self.history is not None:
                     self.history.add(batch_id, name, table, rest)
                 for line in window_lines(self.plans_by_name[name], table, rest=rest):
-                    self.say(line)
+                    self.print_line(line)
             # A window without rows may have closed. Then the window shown so far is no longer the last one.
             self.exporter.set_watermark(name, self.run.totals.watermarks[name])
 
@@ -464,22 +468,22 @@ class Monitor:
         self.exporter.count(name, update.closed)
         if self.history is not None and plan.has_window_key:
             self.history.replace(batch_id, name, update.changed)
-        elif self.history is not None:  # pages of rows show rows when they are final
+        elif self.history is not None:  # the page shows rows without windows when they are final
             self.history.add(batch_id, name, update.closed)
         if plan.has_window_key:
             lines = change_lines(plan, update.changed, watermark)
         else:
             lines = row_change_lines(plan, update.returned, update.withdrawn, update.closed)
         for line in lines:
-            self.say(line)
+            self.print_line(line)
 
     def _print_spools(self) -> None:
-        """Print the progress of the spools, if the last time was SPOOL_LINE_SECONDS seconds ago."""
+        """Print the progress of the spools, at most once per SPOOL_LINE_SECONDS seconds."""
         now = time.monotonic()
         if now - self._spools_printed >= SPOOL_LINE_SECONDS:
             self._spools_printed = now
             for line in spool_lines(self.samples, self._spooled_links, time.time_ns()):
-                self.say(line)
+                self.print_line(line)
 
     def wait(self) -> None:
         """Return when the inputs have ended and all results are written. Raises the error of a failed run."""

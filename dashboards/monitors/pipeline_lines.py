@@ -60,7 +60,7 @@ def pipeline_lines(pipeline: PipelineFile) -> Iterator[str]:
 
 
 def _change_lines(folder: Path, plans: Sequence[Plan]) -> Iterator[str]:
-    """Yield a line for each query that differs from the query that the run of the folder had at its last start."""
+    """Yield a line for each query that differs from the query at the last start of the run in `folder`."""
     try:
         changes = find_changes(folder, plans)
     except FolderError as error:

@@ -19,7 +19,7 @@ from lowlevel.punctuation import END
 from lowlevel.times import time_texts
 
 MAX_WINDOWS = 3
-"""Largest number of windows of a query that are printed together. For earlier windows only their number is printed."""
+"""Maximum number of windows of a query that are printed together. Of earlier windows, only the number is printed."""
 
 
 def window_lines(
@@ -27,8 +27,8 @@ def window_lines(
 ) -> Iterator[str]:
     """Yield a line for each of the newest windows: its end, its number of rows, and the row with the largest value.
 
-    Rows without windows have one line: their number and the last row. `rest`: other rows, counted by window if there
-    are windows (`highlevel.results.row_limit`).
+    For rows without windows, yield one line with their number and the last row. `rest`: counts of rows that are not in
+    `table`, by window (`highlevel.results.row_limit`).
     """
     if plan.aggregation is None:
         if table.num_rows:
@@ -107,7 +107,7 @@ def _count_rows(count: int) -> str:
 
 
 def _largest_row_text(aggregation: Aggregation, rows: pa.Table) -> str:
-    """Return the text of the row with the largest value in the first value column (the first row if there is none)."""
+    """Return the text of the row with the largest value in the first value column, or else of the first row."""
     value_columns = [
         output.name
         for output in aggregation.select
@@ -121,7 +121,7 @@ def _largest_row_text(aggregation: Aggregation, rows: pa.Table) -> str:
 
 
 def _row_text(rows: pa.Table, times: Collection[str], value_columns: Collection[str]) -> str:
-    """Return the first row as text. Only values have separators of thousands: ports and protocols are no amounts."""
+    """Return the first row as text. Only value columns have separators of thousands, not ports and protocols."""
     first_row = readable(rows.slice(0, 1).combine_chunks(), ())
     for index, name in enumerate(first_row.column_names):
         if name in times:

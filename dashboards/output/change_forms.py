@@ -1,19 +1,19 @@
-"""The forms in which `wiretide query --changes` writes the changes of a query, so that other systems read them.
+"""The formats in which `wiretide query --changes` writes the changes of a query for other systems.
 
     weights    the row, `weight` and `final`
     debezium   an envelope for each change: `op` (c, u, d), the row `before` and `after`, `source`, `ts_ms`, `final`
     flink      `op` (+I, -U, +U, -D), the row, `final`
     diff       `mz_timestamp`, `mz_progressed`, `mz_diff`, the row (SUBSCRIBE of Materialize)
 
-If a batch withdraws a row and adds a new row with the same key (`highlevel.plan.keys`), both together are written as
-one update. Debezium needs the key, because a table that reads the envelopes replaces rows with the same key. In the
-form of Flink an update without a key is a deletion and an insertion. Rows of a query without changes are a snapshot in
-the form of Debezium: `op` is r. In the envelope `ts_ms` is the time of writing, and `source` contains the time of the
-row, both in ms since 1970.
+If a batch withdraws a row and adds a new row with the same key (`highlevel.plan.keys`), both are written as one update.
+Debezium needs the key, because a table that reads the envelopes replaces rows with the same key. In the format of
+Flink, a change without a key is a deletion and an insertion. In the format of Debezium, the rows of a query without
+changes are a snapshot: `op` is r. In the envelope, `ts_ms` is the time of writing, and `source` contains the time of
+the row, both in ms since 1970.
 
-In the form `diff` all changes of a batch have one timestamp, the number of the batch. A row with `mz_progressed`
-follows each batch: no later change has an earlier timestamp. Its time column is the watermark (CTI): rows up to this
-time are final. Its other columns are NULL.
+In the format `diff`, all changes of a batch have one timestamp, the number of the batch. After each batch follows a row
+with `mz_progressed`: no later change has an earlier timestamp. The time column of this row is the watermark (CTI): rows
+up to this time are final. The other columns of this row are NULL.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ ADDED_COLUMNS = {
     ChangeForm.FLINK: (OPERATION,),
     ChangeForm.DIFF: (TIMESTAMP, PROGRESSED, DIFF),
 }
-"""Columns that each form adds to the columns of the row. The columns of the row must have other names."""
+"""Columns that each format adds to the columns of the row. The columns of the row must have other names."""
 
 
 class ChangeWriter:
-    """Converts the changes of one query to a form."""
+    """Converts the changes of one query to a format."""
 
     def __init__(self, plan: Plan, form: ChangeForm, clock: Callable[[], int] = time.time_ns) -> None:
-        """Raise InputError if the query has no changes, or if the form is impossible for its results.
+        """Raise InputError if the query has no changes, or if its results cannot be written in the format.
 
         `clock` returns the time in ns since 1970.
         """
@@ -136,7 +136,7 @@ class ChangeWriter:
     def convert(
         self, batches: Iterable[pa.RecordBatch], prepare: Callable[[pa.Table], pa.Table] = lambda rows: rows
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the changes in the form. `prepare` converts the columns of the rows, for the format of the output."""
+        """Yield the converted changes. `prepare` converts the columns of the rows for the format of the output."""
         schema = self.schema(prepare(self._columns.empty_table()).schema)
         number, newest, watermark = 0, BEGINNING, BEGINNING
         for number, batch in enumerate(batches, 1):
@@ -163,7 +163,10 @@ class ChangeWriter:
             yield self._make_progress_row(number + 1, newest, prepare, schema)
 
     def _split(self, batch: pa.RecordBatch) -> tuple[pa.Table, Weights, npt.NDArray[np.bool_]]:
-        """Return the rows of a batch, their weights, and which are final. Rows without changes are final."""
+        """Return the rows of a batch, their weights, and a mask of final rows.
+
+        All rows of a query without changes are final.
+        """
         if self._plan.has_changes:
             return split_changes(batch)
         count = batch.num_rows
@@ -172,7 +175,7 @@ class ChangeWriter:
     def _make_progress_row(
         self, number: int, watermark: int, prepare: Callable[[pa.Table], pa.Table], schema: pa.Schema
     ) -> pa.RecordBatch:
-        """Return the row that states that later changes have at least the timestamp `number`."""
+        """Return the row which states that all later changes have a timestamp of at least `number`."""
         time = self._plan.time_column
         values = {time: [watermark]} if time is not None and watermark != BEGINNING else {}
         arrays = [pa.array(values.get(field.name, [None]), field.type) for field in self._columns]
@@ -198,7 +201,10 @@ class ChangeWriter:
         ]
 
     def _make_sources(self, rows: pa.Table, positions: Positions) -> pa.Array:
-        """Return the origin of the rows at some positions. A row without a time, or without an end, has no time."""
+        """Return the field `source` for the rows at `positions`.
+
+        A row without a time, or without an end, has no time.
+        """
         count = len(positions)
         texts = {
             "version": self._version,
@@ -233,9 +239,10 @@ class ChangeWriter:
 
 
 def pair_changes(rows: pa.Table, weights: Weights, key: tuple[str, ...] | None) -> tuple[Positions, Positions]:
-    """Return the events of a batch: positions of the withdrawn and of the new row, NO_ROW for none.
+    """Return the events of a batch: the position of the withdrawn row and of the new row, each NO_ROW if there is none.
 
-    Rows with equal keys are one event. Several equal rows are several events. Events that withdraw a row are first.
+    A withdrawn row and a new row with the same key are one event. Several equal rows are several events. Events that
+    withdraw a row are first.
 
     >>> rows = pa.table({"k": [1, 2, 2, 3], "n": [5, 6, 7, 8]})
     >>> old, new = pair_changes(rows, np.array([-1, -1, 1, 1]), ("k",))
@@ -255,7 +262,7 @@ def pair_changes(rows: pa.Table, weights: Weights, key: tuple[str, ...] | None) 
 
 
 def _count_occurrences(numbers: Positions) -> Positions:
-    """Return a value for each number and its occurrence: the n-th occurrence of equal numbers has the same value."""
+    """Return `number << 32 | n` for the n-th occurrence (from 0) of each number."""
     order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(ordered) else order

@@ -1,8 +1,7 @@
 """Plots of a comparison. matplotlib is the optional extra `plots`, imported only if a plot is requested.
 
-`state.svg` shows the variants with exact watermarks, and at most two more: one in order and one out of order. Each is
-the variant with the smallest slack that has no wrong and no missing results. `latency.svg` shows all
-variants.
+`state.svg` shows the variants with exact watermarks, and at most two with a slack: one in order and one out of order.
+Each of these has the smallest slack without wrong or missing results. `latency.svg` shows all variants.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ def shown_variants(rows: Sequence[Row]) -> list[Row]:
 
 
 def state_title(rows: Sequence[Row]) -> str:
-    """Return a title that compares in order with out of order: for each, the exact variant that needs least memory."""
-    free, ordered = (
+    """Return a title that compares the memory of the best exact variant in order and of the best one out of order."""
+    out_of_order, ordered = (
         min((row["bytes_held_most"] for row in exact_variants(rows, None, in_order)), default=0)
         for in_order in (False, True)
     )
-    if not (free and ordered):
+    if not (out_of_order and ordered):
         return "Memory of the stored rows"
-    if max(free, ordered) <= 1.1 * min(free, ordered):
+    if max(out_of_order, ordered) <= 1.1 * min(out_of_order, ordered):
         return "In order and out of order need equal memory"
-    more, less = ("In order", "out of order") if ordered > free else ("Out of order", "in order")
-    return f"{more} needs {max(free, ordered) / min(free, ordered):.1f} times the memory of {less}"
+    more, less = ("In order", "out of order") if ordered > out_of_order else ("Out of order", "in order")
+    return f"{more} needs {max(out_of_order, ordered) / min(out_of_order, ordered):.1f} times the memory of {less}"
 
 
 def draw(comparison: Comparison, table: pa.Table, folder: Path) -> list[Path]:

@@ -22,7 +22,7 @@ HEADERS = (
 
 
 def format_table(table: pa.Table) -> list[str]:
-    """Return figures (`highlevel.compare.figures`) as a table with a line for each variant."""
+    """Return the lines of a table of figures (`highlevel.compare.figures`), one per variant."""
     cells = [HEADERS, *(_cells(row) for row in table.to_pylist())]
     widths = [max(len(row[column]) for row in cells) for column in range(len(HEADERS))]
     return [
@@ -39,9 +39,9 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{row['rows_held_mean']:,.0f}",
         f"{row['bytes_held_most'] / 1e3:,.0f}",
         f"{row['bytes_held_mean'] / 1e3:,.0f}",
-        _number(row["latency_median_s"], 1, 2),
-        _number(row["latency_most_s"], 1, 2),
-        _number(row["call_median_s"], 1e3, 2),
+        _format_number(row["latency_median_s"], 1, 2),
+        _format_number(row["latency_most_s"], 1, 2),
+        _format_number(row["call_median_s"], 1e3, 2),
         f"{row['wrong_percent']:.2f}",
         f"{row['missing_percent']:.2f}",
         f"{row['count_error_percent']:.3f}",
@@ -49,7 +49,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _number(value: float | None, factor: float, digits: int) -> str:
+def _format_number(value: float | None, factor: float, digits: int) -> str:
     return "-" if value is None else f"{value * factor:,.{digits}f}"
 
 
@@ -76,54 +76,61 @@ def verdict(table: pa.Table) -> list[str]:
         sentences += _compare_costs(rows, out_of_order, ordered, slack)
     for in_order, slacks_without_errors in sufficient.items():
         order = "in order" if in_order else "out of order"
-        with_errors = [row for row in rows if row["in_order"] is in_order and _error(row)]
+        with_errors = [row for row in rows if row["in_order"] is in_order and _error_percent(row)]
         if with_errors:
-            worst = max(with_errors, key=_error)
+            worst = max(with_errors, key=_error_percent)
             smallest = (
                 f"{slacks_without_errors[0]:g} s is the smallest with which a variant has no errors"
                 if slacks_without_errors
                 else "every measured slack causes errors"
             )
-            errors = f"with {worst['variant']}, {_error(worst):.1f} % of the results are wrong or missing"
+            errors = f"with {worst['variant']}, {_error_percent(worst):.1f} % of the results are wrong or missing"
             sentences.append(f"Slack {order}: {smallest}; {errors}.")
     return sentences
 
 
 def exact_variants(rows: Sequence[Row], slack: float | None, in_order: bool) -> list[Row]:
     """Return the variants with this slack (None: exact watermarks) and without wrong or missing results."""
-    return [row for row in rows if row["promised_late_s"] == slack and row["in_order"] is in_order and not _error(row)]
+    return [
+        row
+        for row in rows
+        if row["promised_late_s"] == slack and row["in_order"] is in_order and not _error_percent(row)
+    ]
 
 
 def _compare_costs(rows: Sequence[Row], slack: float | None, ordered_slack: float | None, condition: str) -> list[str]:
     """Return a sentence about the costs out of order with `slack`, and in order with `ordered_slack`."""
-    free, ordered = exact_variants(rows, slack, in_order=False), exact_variants(rows, ordered_slack, in_order=True)
-    if not (free and ordered):
+    out_of_order, ordered = (
+        exact_variants(rows, slack, in_order=False),
+        exact_variants(rows, ordered_slack, in_order=True),
+    )
+    if not (out_of_order and ordered):
         return []
     winners = []
-    if free[0]["rows"] >= MIN_ROWS_FOR_CPU:
+    if out_of_order[0]["rows"] >= MIN_ROWS_FOR_CPU:
         cpu = {row["variant"]: 1 / row["rows_per_cpu_s"] for row in ordered}
-        winners.append(_winner("CPU time", 1 / free[0]["rows_per_cpu_s"], cpu))
+        winners.append(_compare_cost("CPU time", 1 / out_of_order[0]["rows_per_cpu_s"], cpu))
     memory = {row["variant"]: row["bytes_held_most"] for row in ordered}
-    winners.append(_winner("memory", free[0]["bytes_held_most"], memory))
+    winners.append(_compare_cost("memory", out_of_order[0]["bytes_held_most"], memory))
     latencies = {row["variant"]: row["latency_median_s"] for row in ordered if row["latency_median_s"] is not None}
-    if latencies and free[0]["latency_median_s"] is not None:
-        winners.append(_winner("latency", free[0]["latency_median_s"], latencies))
+    if latencies and out_of_order[0]["latency_median_s"] is not None:
+        winners.append(_compare_cost("latency", out_of_order[0]["latency_median_s"], latencies))
     return [f"{condition}: {'; '.join(winners)}."]
 
 
-def _winner(resource: str, free: float, ordered: dict[str, float]) -> str:
-    """Compare the cost out of order (`free`) with the smallest cost in order.
+def _compare_cost(resource: str, out_of_order: float, ordered: dict[str, float]) -> str:
+    """Compare the cost `out_of_order` with the smallest of the costs in order, by variant.
 
-    Costs that differ by less than a tenth are equal.
+    Costs that differ by less than a tenth count as equal.
     """
     name, smallest = min(ordered.items(), key=lambda pair: pair[1])
-    if max(free, smallest) <= 1.1 * min(free, smallest):
+    if max(out_of_order, smallest) <= 1.1 * min(out_of_order, smallest):
         return f"{resource} is equal"
-    winner, loser = ("out of order", f"with {name}") if free < smallest else (f"with {name}", "out of order")
-    less, more = sorted((free, smallest))
+    winner, loser = ("out of order", f"with {name}") if out_of_order < smallest else (f"with {name}", "out of order")
+    less, more = sorted((out_of_order, smallest))
     return f"{resource} is {more / less:.1f} times less {winner} than {loser}" if less else f"{resource} is 0 {winner}"
 
 
-def _error(row: Row) -> float:
+def _error_percent(row: Row) -> float:
     """Return the percentage of wrong or missing results."""
     return float(row["wrong_percent"] + row["missing_percent"])

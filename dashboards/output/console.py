@@ -30,11 +30,11 @@ def format_bytes(amount: float) -> str:
     return f"{amount:,.0f} bytes"
 
 
-def compile_kernels(*packages: str, idle: Callable[[Kernel], bool] | None = None) -> None:
+def compile_kernels(*packages: str, is_idle: Callable[[Kernel], bool] | None = None) -> None:
     """Compile the kernels that are not in the cache, with a message, because this takes seconds.
 
     With `packages`, only kernels of these packages are compiled; the caller must have imported them. Otherwise all
-    kernels that a query may need are compiled. Kernels for which `idle` returns True are not compiled.
+    kernels that a query may need are compiled. Kernels for which `is_idle` returns True are skipped.
     """
     from capture import native
 
@@ -43,7 +43,7 @@ def compile_kernels(*packages: str, idle: Callable[[Kernel], bool] | None = None
 
     def is_needed(kernel: Kernel) -> bool:
         named = not packages or kernel.function.__module__.startswith(packages)
-        return named and (idle is None or not idle(kernel))
+        return named and (is_idle is None or not is_idle(kernel))
 
     _compile(native.missing(is_needed), "first run on this machine: ")
 
@@ -121,13 +121,13 @@ class BelowBar(io.RawIOBase):
 
 @contextmanager
 def progress_bar(
-    unit: str = "bytes", *, shown: bool = True, detail: Callable[[], str] | None = None
+    unit: str = "bytes", *, is_shown: bool = True, detail: Callable[[], str] | None = None
 ) -> Iterator[ProgressBar | None]:
     """Show a progress bar while the body runs, and yield it; None if standard error is not a terminal.
 
     `detail` returns a text to show after the bar. Another thread calls it several times per second.
     """
-    if not (shown and sys.stderr.isatty()):
+    if not (is_shown and sys.stderr.isatty()):
         yield None
         return
     from rich.console import Console

@@ -17,14 +17,14 @@ class Format(StrEnum):
 
 
 class Times(StrEnum):
-    """The form of times in text formats: ISO 8601, or nanoseconds since 1970."""
+    """The format of times in text formats: ISO 8601, or nanoseconds since 1970."""
 
     ISO = "iso"
     NS = "ns"
 
 
 class ChangeForm(StrEnum):
-    """The form of changes (`dashboards.output.change_forms`)."""
+    """The format of changes (`dashboards.output.change_forms`)."""
 
     WEIGHTS = "weights"
     DEBEZIUM = "debezium"
@@ -33,7 +33,7 @@ class ChangeForm(StrEnum):
 
 
 DEFAULT_TIMES = {Format.TABLE: Times.ISO, Format.CSV: Times.NS, Format.JSON: Times.NS}
-"""Default form of times in each text format."""
+"""Default format of times in each text format."""
 
 SUFFIXES = {
     ".txt": Format.TABLE,

@@ -12,23 +12,26 @@ from enum import StrEnum
 from dashboards.wire_text import escape_lines
 
 WARNING = "warning: "
-"""The beginning of a line that is a warning."""
+"""The prefix of a line that is a warning."""
 
 
 class LogFormat(StrEnum):
-    """The forms of lines."""
+    """The formats of lines."""
 
     TEXT = "text"
     JSON = "json"
 
 
 def make_printer(log_format: LogFormat) -> Callable[[str], None]:
-    """Return a function that prints a line to standard output in a form. It flushes, and is thread safe."""
+    """Return a thread-safe function that prints lines to standard output in a format, and flushes them."""
     return print_line if log_format is LogFormat.TEXT else print_document
 
 
 def print_line(line: str) -> None:
-    """Print lines, and flush them, so that a pipe receives them immediately. Thread safe: a line is one write."""
+    """Print lines, and flush them, so that a pipe receives them immediately.
+
+    Thread safe, because each call is one write.
+    """
     sys.stdout.write(f"{escape_lines(line)}\n")
     sys.stdout.flush()
 

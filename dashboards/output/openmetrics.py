@@ -1,4 +1,4 @@
-"""Answers as OpenMetrics: the samples of the windows at their own time, as `wiretide backfill` writes them."""
+"""Answers as OpenMetrics: samples with the times of the windows, as `wiretide backfill` writes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dashboards.prometheus.query_series import QuerySeries
 from highlevel.plan.plan import Plan
 
 TOP = 10
-"""Largest number of groups of each column: the default of `wiretide run`."""
+"""Maximum number of groups per value column: the default of `wiretide run`."""
 
 
 class OpenMetricsError(WiretideError):

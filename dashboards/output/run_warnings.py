@@ -35,10 +35,12 @@ _INSTALL = f"dpkt is not installed: pip install 'wiretide[{EXTRA}]'"
 
 
 def run_warnings(samples: Samples, readings: Sequence[Reading], remedy: str | None = None) -> Iterator[str]:
-    """Yield a sentence for each problem of the inputs and for late rows. `remedy`: what to change if rows are late.
+    """Yield a sentence for each problem of the inputs and for late rows.
+
+    `remedy`: the setting to change if rows are late.
 
     Problems are damaged files, unsupported link types, packets that an interface lost, flow records without a template,
-    flows of an input without exports, and groups beyond the cap.
+    flows of an input without exports, and groups beyond the CAP of RANGE ALL.
     """
     for reading in readings:
         for cause, files in reading.damage.items():
@@ -112,7 +114,7 @@ def run_warnings(samples: Samples, readings: Sequence[Reading], remedy: str | No
 
 
 def plan_warnings(plan: Plan) -> Iterator[str]:
-    """Yield warnings about the plan, before the query runs: joins that test every pair of rows."""
+    """Yield warnings about the plan before the query runs. They concern joins that test every pair of rows."""
     if plan.joins_without_key:
         joins = count(len(plan.joins_without_key), "join")
         verb = "has" if len(plan.joins_without_key) == 1 else "have"

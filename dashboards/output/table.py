@@ -11,9 +11,12 @@ from dashboards.wire_text import escape, escape_column
 from lowlevel.times import time_texts
 
 
-def align_table(header: list[str], rows: list[list[str]], texts: Collection[str] = ()) -> str:
-    """Return a table with a rule under the header. The first column and `texts` are left-aligned, others right."""
-    left = {0, *(column for column, name in enumerate(header) if name in texts)}
+def align_table(header: list[str], rows: list[list[str]], text_columns: Collection[str] = ()) -> str:
+    """Return a table with a line under the header.
+
+    The first column and `text_columns` are left-aligned, other columns right.
+    """
+    left = {0, *(column for column, name in enumerate(header) if name in text_columns)}
     header, rows = list(map(escape, header)), [list(map(escape, row)) for row in rows]
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     lines = []
@@ -27,10 +30,10 @@ def align_table(header: list[str], rows: list[list[str]], texts: Collection[str]
 
 
 HEADER_EVERY = 40
-"""Smallest number of rows between two headers of a live table."""
+"""Minimum number of rows between two headers of a live table."""
 
 MEASURED_ROWS = 1000
-"""The column widths of a finite table depend on this number of first rows."""
+"""The column widths of a finite table are computed from this number of first rows."""
 
 
 class ResultTable:

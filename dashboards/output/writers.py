@@ -5,7 +5,7 @@
 * Table: aligned text (`dashboards.output.table`).
 * Parquet, Arrow: the same columns, with times as `timestamp[ns, UTC]`.
 
-IP and MAC addresses are text in every format. `Times` is the form of times in the text formats.
+IP and MAC addresses are text in every format. `Times` is the format of times in the text formats.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
-    """Open standard output, or a new file that gets its name when it is complete.
+    """Open standard output, or a new file that is renamed to `path` when it is complete.
 
-    An existing path that is not a regular file, such as a pipe or a device, is written in place. So is the file of a
-    `live` run, because users read it while it grows. Raises InputError if the file cannot be written, or standard
-    output is closed. Errors of later writes contain the path.
+    A pipe or a device at `path` is written in place. The file of a `live` run is also written in place, because users
+    read it while it grows. Raises InputError if the file cannot be written, or standard output is closed. Errors of
+    later writes contain the path.
     """
     if path is None:
         if sys.stdout is None:  # the shell closed it: >&-
@@ -59,7 +59,7 @@ def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
     is_special = path.exists() and not path.is_file()
     in_place = live or is_special
     if not is_special:  # /dev/stdout leads to the name of a pipe, which cannot be opened
-        path = path.resolve()  # of a symbolic link the target is replaced
+        path = path.resolve()  # the target of a symbolic link is replaced, not the link
     with ExitStack() as stack:
         try:
             if in_place:
@@ -86,7 +86,9 @@ def write_answer(
     raw_csv: bool = False,
     changes: ChangeWriter | None = None,
 ) -> None:
-    """Write the answer of a query in a format. `changes`: the form of changes; None writes them as they are.
+    """Write the answer of a query in a format.
+
+    `changes`: converts changes to another format; None: changes are written as rows.
 
     The other arguments are those of `write_results`. Raises OpenMetricsError for OpenMetrics of an answer without
     windows of time.
@@ -113,7 +115,7 @@ def _write_changes(
     style: Times | None,
     raw_csv: bool,
 ) -> None:
-    """Write changes in a form. The rows in the envelopes of Debezium are readable, as rows of the format are."""
+    """Write converted changes. The rows in the envelopes of Debezium have the values of the format `kind`."""
     from dashboards.output.change_forms import ADDED_COLUMNS
 
     prepare, times = _keep_rows, plan.times
@@ -123,19 +125,19 @@ def _write_changes(
     schema = changes.schema(prepare(changes.columns.empty_table()).schema)
     converted = changes.convert(batches, prepare)
     own = ADDED_COLUMNS[changes.form]
-    write_results(converted, schema, kind, sink, live=live, times=times, style=style, raw_csv=raw_csv, own=own)
+    write_results(converted, schema, kind, sink, live=live, times=times, style=style, raw_csv=raw_csv, own_columns=own)
 
 
 def _keep_rows(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _readable_rows(kind: Format, times: Collection[str], iso: Collection[str], rows: pa.Table) -> pa.Table:
-    """Return rows with the values of a format."""
+def _readable_rows(kind: Format, times: Collection[str], iso_columns: Collection[str], rows: pa.Table) -> pa.Table:
+    """Return rows with the values that a format can contain."""
     if kind is not Format.JSON:
         return readable(rows, times)
     (batch,) = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
-    texts = _write_texts(batch, iso)
+    texts = _write_texts(batch, iso_columns)
     return pa.Table.from_arrays([_to_finite(column) for column in texts.columns], names=texts.schema.names)
 
 
@@ -149,20 +151,20 @@ def write_results(
     times: Collection[str] = (),
     style: Times | None = None,
     raw_csv: bool = False,
-    own: Collection[str] = (),
+    own_columns: Collection[str] = (),
 ) -> None:
     """Write result batches as they arrive. In all formats except Parquet, users can read final rows immediately.
 
     * `schema`: the schema of the plan, for the header, which is written even if there are no rows.
     * `live`: batches may arrive for hours. Then a table repeats its header from time to time.
-    * `times`: the columns that are times in ns. `style`: their form in text formats; None: the default of the format.
-    * `raw_csv`: write exact texts into CSV. Otherwise they are neutralised (`dashboards.wire_text`), except in the
-      columns `own`, whose texts are not from the wire.
+    * `times`: the columns that are times in ns. `style`: the format of times in text; None: the default of the format.
+    * `raw_csv`: write exact texts into CSV. Otherwise they are neutralised (`dashboards.wire_text`), except in
+      `own_columns`, whose texts do not come from packets.
     """
     style = style or DEFAULT_TIMES.get(kind)
     match kind:
         case Format.CSV:
-            exact = schema.names if raw_csv else own
+            exact = schema.names if raw_csv else own_columns
             _write_csv(batches, schema, sink, times if style is Times.ISO else (), exact)
         case Format.JSON:
             _write_json(batches, sink, times if style is Times.ISO else ())
@@ -176,18 +178,22 @@ def write_results(
             raise ValueError("samples need the plan of the query, not only its schema: use write_answer")
 
 
-def _write_texts(batch: pa.RecordBatch, iso: Collection[str]) -> pa.RecordBatch:
-    """Return a batch with addresses, MACs and the columns `iso` (times) as text."""
+def _write_texts(batch: pa.RecordBatch, iso_columns: Collection[str]) -> pa.RecordBatch:
+    """Return a batch with IP and MAC addresses as text. The time columns `iso_columns` become ISO times."""
     rows = readable(batch, ())
     arrays = [
-        time_texts(column) if name in iso else column
+        time_texts(column) if name in iso_columns else column
         for name, column in zip(rows.schema.names, rows.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, rows.schema.names)
 
 
 def _write_csv(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: BinaryIO, iso: Collection[str], exact: Collection[str]
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    sink: BinaryIO,
+    iso_columns: Collection[str],
+    exact: Collection[str],
 ) -> None:
     """Write a header and the rows. Texts are neutralised except in the columns `exact`."""
     import pyarrow.csv as pa_csv
@@ -203,7 +209,7 @@ def _write_csv(
     write(pa.RecordBatch.from_arrays([names[i : i + 1] for i in range(len(names))], names=schema.names), [names])
     for rows in batches:
         batch = _neutralise_texts(rows, exact)
-        write(_write_texts(batch, iso), batch.columns)  # addresses become text, which needs no quotes
+        write(_write_texts(batch, iso_columns), batch.columns)  # addresses become text, which needs no quotes
 
 
 def _neutralise_texts(batch: pa.RecordBatch, exact: Collection[str]) -> pa.RecordBatch:
@@ -220,11 +226,11 @@ def _needs_quotes(column: pa.Array) -> bool:
     return bool(pc.any(pc.match_substring_regex(column, r'[",\r\n]')).as_py())
 
 
-def _write_json(batches: Iterable[pa.RecordBatch], sink: BinaryIO, iso: Collection[str]) -> None:
+def _write_json(batches: Iterable[pa.RecordBatch], sink: BinaryIO, iso_columns: Collection[str]) -> None:
     import json
 
     for batch in batches:
-        texts = _write_texts(batch, iso)
+        texts = _write_texts(batch, iso_columns)
         rows = pa.RecordBatch.from_arrays([_to_finite(column) for column in texts.columns], names=texts.schema.names)
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows.to_pylist())
         sink.write(escape_json(lines).encode())

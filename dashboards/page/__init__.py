@@ -1,1 +1,1 @@
-"""The live page of a pipeline: closed windows in a store, as a stream of events, as charts and as tables."""
+"""The live page of a pipeline: a store of closed windows; stored windows as events, charts and tables."""

@@ -111,7 +111,7 @@ def _largest_groups(
     names = pc.dictionary_encode(group_names(series, rows))
     names = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
     table = pa.table({"name": names.indices, "end": rows["window_end"], "number": number})
-    table = table.filter(pc.is_finite(number))  # NULL and NaN have no place in a chart
+    table = table.filter(pc.is_finite(number))  # NULL and NaN cannot be drawn
     table = table.group_by(["name", "end"], use_threads=False).aggregate([("number", "sum")])
     sizes = pa.table({"name": table["name"], "size": pc.abs(table["number_sum"])})
     sizes = sizes.group_by("name", use_threads=False).aggregate([("size", "sum")])

@@ -21,7 +21,7 @@ EVENT_ROWS = 10
 """Number of rows in the event of a window: the rows with the largest values."""
 
 WINDOWS_PER_READ = 50
-"""Maximum number of windows that are read from the store in one call."""
+"""Maximum number of windows that one call reads from the store."""
 
 RETRY = b"retry: 2000\n\n"
 
@@ -49,10 +49,12 @@ def _seconds(time_ns: int | None) -> float | None:
 class Events:
     """The streams of events of one server."""
 
-    def __init__(self, history: History, skip: Callable[[int], None], clock: Callable[[], float] = time.monotonic):
-        """`skip` receives numbers of windows that a browser misses. `clock` returns seconds."""
+    def __init__(
+        self, history: History, count_skipped: Callable[[int], None], clock: Callable[[], float] = time.monotonic
+    ):
+        """`count_skipped` is called with the number of windows that a browser misses. `clock` returns seconds."""
         self._history = history
-        self._skip = skip
+        self._count_skipped = count_skipped
         self._clock = clock
         self._closed = False
 
@@ -72,7 +74,7 @@ class Events:
             if history.newest - seen > MAX_MISSED_WINDOWS:
                 skipped = history.newest - seen - MAX_MISSED_WINDOWS
                 seen += skipped
-                self._skip(skipped)
+                self._count_skipped(skipped)
                 yield f"id: {seen}\nevent: skipped\ndata: {skipped}\n\n".encode()
             windows = history.stored.since(seen, WINDOWS_PER_READ)
             for window in windows:

@@ -2,8 +2,8 @@
 
     thread:  windows ──► writer of the format ──► pipe ──► response
 
-The pipe is the only buffer, so a slow browser delays the thread, and a browser that disconnects ends it. One window is
-in memory at a time. Texts in CSV are escaped, because they may come from packets.
+The pipe is the only buffer, so a slow browser delays the thread. If the browser disconnects, the thread ends. One
+window is in memory at a time. Texts in CSV are escaped, because they may come from packets.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Flow diagrams: the sums of a value over a range by the columns of a group, such as source and destination.
 
     srcIP            destPort          destIP
-    10.0.0.1  ═══════ 443 ════════════ 10.0.0.2      a flow: one path, with the sum of its value
+    10.0.0.1  ═══════ 443 ════════════ 10.0.0.2      a flow: one path, with the sum of the value
               ═══════ 53  ════════════ 10.0.0.9
 
-The largest flows are selected once for the range. All others are one flow. Only values that can be added have one.
+The largest flows are selected once for the range. All other flows are shown as one flow. Only a value column whose
+values can be added has a diagram.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def stages_of(series: QuerySeries) -> tuple[str, ...]:
     return columns if len(columns) > 1 and any(value.fold == SUM for value in series.values) else ()
 
 
-def make_flows(series: QuerySeries, column: str, windows: Sequence[Window], most: int) -> Flows:
-    """Return the `most` largest flows. Raises ValueError for a column without a diagram."""
+def make_flows(series: QuerySeries, column: str, windows: Sequence[Window], max_flows: int) -> Flows:
+    """Return the `max_flows` largest flows of `windows`. Raises ValueError for a column without a diagram."""
     value, stages = value_of(series, column), stages_of(series)
     if value.fold != SUM or not stages:
         raise ValueError(f"the column {column} of {series.plan.name} has no diagram: its values cannot be added")
@@ -55,7 +56,7 @@ def make_flows(series: QuerySeries, column: str, windows: Sequence[Window], most
     sums = table.group_by(list(stages), use_threads=False).aggregate([("value", "sum")])
     sums = sums.filter(pc.greater(sums["value_sum"], 0))
     order = [("value_sum", "descending"), *((stage, "ascending") for stage in stages)]
-    largest = sums.sort_by(order).slice(0, most)
+    largest = sums.sort_by(order).slice(0, max_flows)
     texts = [group_names(series, largest, (stage,)).to_pylist() for stage in stages]
     values = tuple(largest["value_sum"].to_pylist())
     total = sum(window.totals.get(column) or 0.0 for window in windows)

@@ -6,8 +6,8 @@
 The IDs of windows rise in the order of arrival and are never used again. So a reader that remembers the last ID misses
 no window, also after a restart. A restarted run deletes the windows of micro-batches that Spark repeats.
 
-Only the newest windows are kept. Their ends are at most `keep` older than the newest end of their query. Together they
-have at most `size` bytes.
+Only the newest windows are kept: windows that end at most `retention_ns` before the newest window of their query. If
+the file has more than `max_bytes`, the oldest windows are deleted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from highlevel.windows.kind import LifetimeWindow, SessionWindow, TupleWindow
 from lowlevel.punctuation import END
 
 CHECKED_WINDOWS = 64
-"""Number of new windows after which old ones are deleted."""
+"""Number of new windows after which old windows are deleted."""
 
 _Stored = tuple[int, str, int | None, int | None, int, int, str, bytes, bytes | None]
 """A row of the table `windows` without its ID. `rows` is NULL if the head has all rows."""
@@ -48,7 +48,7 @@ _Stored = tuple[int, str, int | None, int | None, int, int, str, bytes, bytes | 
 class History:
     """The store of one run. Thread safe: one thread adds windows while others read.
 
-    An error of the store, such as a full disk, is reported once to `say` and counted; it never stops the run.
+    An error of the store, such as a full disk, is reported once to `print_line` and counted; it never stops the run.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class History:
         path: Path,
         plans: Sequence[Plan],
         series: Sequence[QuerySeries],
-        keep: int,
-        size: int,
-        say: Callable[[str], None],
+        retention_ns: int,
+        max_bytes: int,
+        print_line: Callable[[str], None],
     ) -> None:
-        """Open or create the file `path`. `keep` is a time in ns, `size` is in bytes.
+        """Open or create the file `path`.
 
         Windows of a query whose result has other columns now are deleted. Raises OSError if the file cannot be used.
         """
@@ -72,10 +72,10 @@ class History:
         self.newest = 0
         """The ID of the newest window; 0 before the first window."""
         self.final_until: dict[str, int] = {}
-        """Of queries with changes: the time (ns) by which windows must end to be final."""
-        self._keep, self._size, self._say = keep, size, say
+        """For queries with changes: windows that end by this time (ns) are final."""
+        self._retention_ns, self._max_bytes, self._print_line = retention_ns, max_bytes, print_line
         self._continued = -1
-        self._lost = self._rows_cut = self._deleted = self._since_check = self._windows = self._bytes = 0
+        self._lost = self._omitted_rows = self._deleted = self._since_check = self._windows = self._bytes = 0
         os.close(open_private(path, os.O_RDWR | os.O_CREAT))
         try:
             self._writer = self._connect()
@@ -119,7 +119,7 @@ class History:
             self.added.notify_all()
 
     def has_windows(self, query: str) -> bool:
-        """Return True if the result has windows of time that all groups share: no sessions and no numbers of rows."""
+        """Return True if the result has time windows with equal bounds for all groups: no sessions or row windows."""
         plan = self.plans[query]
         return plan.windowed and not isinstance(plan.window, SessionWindow | TupleWindow | LifetimeWindow)
 
@@ -129,7 +129,7 @@ class History:
         return watermark is None or end is None or watermark == END or end <= watermark
 
     def values_of(self, query: str) -> tuple[str, ...]:
-        """Return the value columns of a query: numbers that are no part of a group."""
+        """Return the value columns of a query: numbers that are not group columns."""
         series = self.series.get(query)
         return tuple(value.column for value in series.values) if series is not None else ()
 
@@ -141,9 +141,9 @@ class History:
             self._count()
 
     def add(self, batch: int, query: str, table: pa.Table, rest: pa.Table | None = None) -> None:
-        """Add the rows of windows that the micro-batch `batch` closed. A repeated micro-batch must not be added.
+        """Add the rows of windows that the micro-batch `batch` closed. Must be called once per micro-batch.
 
-        `rest`: other rows of these windows, added up. They are part of the totals of their windows.
+        `rest`: the sums of further rows of these windows, which are added to the totals of the windows.
         """
         self._store(query, list(self._encode_windows(batch, query, table, rest)) if batch > self._continued else [])
 
@@ -158,7 +158,7 @@ class History:
         self._store(query, stored, [end for _, end in windows])
 
     def _store(self, query: str, stored: list[_Stored], replaced: Sequence[int] = ()) -> None:
-        """Add windows, and delete the windows with the ends `replaced` before, in one transaction."""
+        """Delete the windows with the ends `replaced`, and add windows, in one transaction."""
         if not stored and not replaced:
             return
         with self._count_lost_windows(len(stored)), self._writing:
@@ -190,7 +190,10 @@ class History:
     def _encode_windows(
         self, batch: int, query: str, table: pa.Table, rest: pa.Table | None = None
     ) -> Iterator[_Stored]:
-        """Yield a row of the table `windows` for each window. Windows that would be deleted at once are left out."""
+        """Yield a row of the table `windows` for each window.
+
+        Windows that are older than `retention_ns` are omitted.
+        """
         plan, series = self.plans[query], self.series.get(query)
         table = table.select(plan.schema.names).cast(plan.schema)
         if LATE in plan.schema.names and plan.aggregation is not None and plan.aggregation.emit_late:
@@ -199,22 +202,22 @@ class History:
             return
         if not self.has_windows(query):
             kept = table.slice(max(0, table.num_rows - KEPT_ROWS))
-            yield self._window(batch, query, None, None, kept, table, rest)
+            yield self._encode_window(batch, query, None, None, kept, table, rest)
             return
         keys = [("window_end", "ascending")]
         keys += [(series.rank, "descending")] if series is not None and series.rank is not None else []
         table = table.take(pc.sort_indices(table, sort_keys=keys)).combine_chunks()
         ends = table["window_end"].to_numpy()
-        first = int(np.searchsorted(ends, ends[-1] - self._keep))
+        first = int(np.searchsorted(ends, ends[-1] - self._retention_ns))
         self._deleted += len(np.unique(ends[:first]))
         starts = np.append(first + np.flatnonzero(np.diff(ends[first:], prepend=ends[first] - 1)), len(ends))
         for begin, end in pairwise(starts.tolist()):
             window = table.slice(begin, end - begin)
             bounds = window["window_start"][0].as_py(), window["window_end"][0].as_py()
             own_rest = None if rest is None else rest.filter(pc.equal(rest["window_end"], bounds[1]))
-            yield self._window(batch, query, *bounds, window.slice(0, KEPT_ROWS), window, own_rest)
+            yield self._encode_window(batch, query, *bounds, window.slice(0, KEPT_ROWS), window, own_rest)
 
-    def _window(
+    def _encode_window(
         self,
         batch: int,
         query: str,
@@ -225,7 +228,7 @@ class History:
         rest: pa.Table | None = None,
     ) -> _Stored:
         row_count = window.num_rows + (0 if rest is None else pc.sum(rest[REST_ROWS], min_count=0).as_py())
-        self._rows_cut += row_count - kept.num_rows
+        self._omitted_rows += row_count - kept.num_rows
         series = self.series.get(query)
         totals = {}
         for value in series.values if series is not None else ():
@@ -239,14 +242,14 @@ class History:
         return batch, query, start, end, row_count, size, json.dumps(totals), head, rows
 
     def _delete_old(self) -> None:
-        """Delete windows that are too old, then the oldest ones beyond the size."""
+        """Delete windows that are older than `retention_ns`, then the oldest windows until the file has `max_bytes`."""
         for query in self.plans:
             row = self._writer.execute("SELECT max(last) FROM windows WHERE query = ?", (query,)).fetchone()
             if row[0] is not None:
-                self._delete("query = ? AND last < ?", (query, row[0] - self._keep))
-        if self._bytes <= self._size:
+                self._delete("query = ? AND last < ?", (query, row[0] - self._retention_ns))
+        if self._bytes <= self._max_bytes:
             return
-        excess, last_id = self._bytes - self._size, 0
+        excess, last_id = self._bytes - self._max_bytes, 0
         for id_, size in self._writer.execute("SELECT id, bytes FROM windows ORDER BY id"):
             if excess <= 0:
                 break
@@ -273,7 +276,7 @@ class History:
             yield
         except sqlite3.Error as error:
             if not self._lost:
-                self._say(f"warning: {self.path}: windows are missing on the page: {error}")
+                self._print_line(f"warning: {self.path}: windows are missing on the page: {error}")
             self._lost += max(windows, 1)
 
     def count_samples(self, samples: Samples) -> None:
@@ -281,5 +284,5 @@ class History:
         samples.set(HISTORY_WINDOWS, self._windows)
         samples.set(HISTORY_BYTES, self._bytes)
         samples.set(HISTORY_DELETED, self._deleted)
-        samples.set(HISTORY_ROWS_CUT, self._rows_cut)
+        samples.set(HISTORY_ROWS_CUT, self._omitted_rows)
         samples.set(HISTORY_LOST, self._lost)

@@ -45,14 +45,14 @@ COUNTERS: Mapping[str, tuple[Metric, ...]] = {
     "partials_lost": (SPOOL_PARTIALS_LOST, SPOOL_PARTIALS_SHED),
     "damaged": (FILES_DAMAGED,),
 }
-"""Counters of the page, with the metrics that are added up: of links that this process reads, or of their spools."""
+"""Counters of the page, each with the metrics that are added: metrics of the link, or of its spool."""
 
-_LINK = RECORDS_READ.labels.index("link")
+_LINK_LABEL = RECORDS_READ.labels.index("link")
 
 
 @dataclass(slots=True)
 class _Activity:
-    """The data of a link so far, and the last time at which it grew."""
+    """The amount of data of a link so far, and the time of its last growth."""
 
     amount: float
     time: float
@@ -68,8 +68,8 @@ class LinkStates:
     def observe(self, links: Iterable[str], samples: Samples, now: float) -> list[dict[str, Any]]:
         """Return the states of `links`, and of other links in `samples`, sorted by name."""
         names = {*links, *(labels[-1] for name, labels in samples if name == LOW_WATERMARK.name)}
-        names |= {labels[_LINK] for name, labels in samples if name == RECORDS_READ.name}
-        watermarks = _watermarks(samples)
+        names |= {labels[_LINK_LABEL] for name, labels in samples if name == RECORDS_READ.name}
+        watermarks = _watermarks_by_link(samples)
         holding = _find_held_queries(watermarks)
         return [
             self._observe(link, samples, now, watermarks.get(link, {}), holding.get(link, {})) for link in sorted(names)
@@ -108,7 +108,7 @@ class LinkStates:
         }
 
 
-def _watermarks(samples: Samples) -> dict[str, dict[str, float]]:
+def _watermarks_by_link(samples: Samples) -> dict[str, dict[str, float]]:
     """Return the watermark by link and query, in seconds."""
     watermarks: dict[str, dict[str, float]] = {}
     for (name, labels), value in samples.items():
@@ -119,7 +119,7 @@ def _watermarks(samples: Samples) -> dict[str, dict[str, float]]:
 
 
 def _find_held_queries(watermarks: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """Return by link the queries that it holds back, and the seconds until the next link of the query.
+    """Return by link the queries that the link holds back, each with the seconds to the next link of the query.
 
     >>> _find_held_queries({"a": {"q": 10.0}, "b": {"q": 25.0}, "c": {"q": 13.0}})
     {'a': {'q': 3.0}}

@@ -24,7 +24,7 @@ from queries.text.errors import QueryError
 from queries.text.lexer import Kind, tokenize
 
 MAX_QUERY_SECONDS = 5.0
-"""Longest time of a query. It is checked before each batch of 65,536 rows."""
+"""Maximum time of a query. It is checked before each batch of 65,536 rows."""
 
 INPUT_ROWS = 1_000_000
 """Largest number of rows of each table; older windows are left out."""
@@ -44,13 +44,13 @@ class QueryTimeError(WiretideError):
 class BoxAnswer:
     """The first rows of an answer.
 
-    `is_cut`: there are more. `windows`: the numbers of windows that were read, by query. `values`: the columns with
-    aggregates, or with values of the stored queries.
+    `is_truncated`: True if the answer has more rows. `windows`: the numbers of windows that were read, by query.
+    `values`: the columns with aggregates, or with values of the stored queries.
     """
 
     plan: Plan
     rows: pa.Table
-    is_cut: bool
+    is_truncated: bool
     windows: dict[str, int]
     values: tuple[str, ...]
 
@@ -101,7 +101,10 @@ class QueryBox:
         return BoxAnswer(plan, table.slice(0, OUTPUT_ROWS), table.num_rows > OUTPUT_ROWS, read_windows, values)
 
     def _stream_of(self, plan: Plan, rows: pa.Table, deadline: float) -> Stream:
-        """Return rows of results as a table of queries. Windows over them are windows over `window_end` by default."""
+        """Return stored rows as a table that queries can read.
+
+        By default, windows over it are windows over `window_end`.
+        """
         columns = tuple(plan.root.columns)
         table = rows.select([column.name for column in columns])
         return _BoundedTable(plan.name, columns, times_of(columns), table, deadline, self._clock)
@@ -124,14 +127,14 @@ class _BoundedTable(TableStream):
 
 
 def _refuse_joins(sql: str, plan: Plan) -> None:
-    """Raise QueryError for a join: a few rows of input can have any number of pairs, and no batch ends."""
+    """Raise QueryError for a join, because it may need unbounded time for one batch of input."""
     if any(isinstance(node, Join | OverlapJoin) for node in plan.nodes):
         problem = "a join on the page, because its time has no bound"
         raise QueryError(problem, sql, 0, "a query of one table, a UNION, or the join as a query of the pipeline")
 
 
 def _aggregates(plan: Plan) -> tuple[str, ...]:
-    """Return the columns of an answer that are no columns of GROUP BY."""
+    """Return the columns of an answer that are not columns of GROUP BY."""
     assert plan.aggregation is not None
     keys = set(plan.aggregation.group_by)
     outputs = plan.aggregation.select

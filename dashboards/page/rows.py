@@ -12,16 +12,17 @@ from highlevel.results.user_types import readable
 from lowlevel.times import time_texts
 
 MAX_EXACT_INTEGER = 2**53
-"""Integers up to this size are exact as numbers of JavaScript. Larger ones become texts."""
+"""Integers up to this size are exact in JavaScript. Larger integers become texts."""
 
 
 def rows_of(table: pa.Table, times: Collection[str], value_columns: Collection[str] = ()) -> dict[str, Any]:
-    """Return the names of the columns, the kind of each, and the rows as lists.
+    """Return the names and the kinds of the columns, and the rows as lists.
 
     Kinds are `text`, `number` for `value_columns`, and `key` for other numbers, such as ports: the page prints
     them without separators of thousands.
 
-    Times, addresses and MACs are texts, as in all results. NaN and infinities, which JSON does not have, are texts too.
+    Times, addresses and MACs are texts, as in all results. NaN and infinities are texts too, because JSON does not have
+    them.
     """
     plain = readable(table, ())
     columns, kinds = [], []
@@ -31,20 +32,22 @@ def rows_of(table: pa.Table, times: Collection[str], value_columns: Collection[s
             kinds.append("text")
             continue
         is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
-        columns.append([_number(value) for value in values.to_pylist()] if is_number else _texts(values))
+        columns.append(
+            [_to_json_number(value) for value in values.to_pylist()] if is_number else _to_json_texts(values)
+        )
         kinds.append(("number" if name in value_columns else "key") if is_number else "text")
     rows = [list(row) for row in zip(*columns, strict=True)]
     return {"columns": plain.column_names, "kinds": kinds, "rows": rows}
 
 
-def _number(value: int | float | None) -> int | float | str | None:
+def _to_json_number(value: int | float | None) -> int | float | str | None:
     if value is None:
         return None
     is_exact = abs(value) <= MAX_EXACT_INTEGER if isinstance(value, int) else isfinite(value)
     return value if is_exact else str(value)
 
 
-def _texts(values: pa.ChunkedArray) -> list[str | bool | None]:
+def _to_json_texts(values: pa.ChunkedArray) -> list[str | bool | None]:
     if pa.types.is_boolean(values.type):
         return [None if value is None else str(value).lower() for value in values.to_pylist()]
     return values.cast(pa.string()).to_pylist()

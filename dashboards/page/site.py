@@ -49,10 +49,10 @@ FILES = {
 """Files by path: the name in the folder `static`, and the type of the content."""
 
 MAX_STREAMS = 8
-"""Largest number of streams of events at the same time."""
+"""Maximum number of simultaneous streams of events."""
 
 MAX_EXPORTS = 2
-"""Largest number of exports at the same time."""
+"""Maximum number of simultaneous exports."""
 
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; worker-src 'self'; "
@@ -64,11 +64,11 @@ Start = Callable[[str, list[tuple[str, str]]], Any]
 
 
 class Site:
-    """Answers the requests of the page with `views`, whose data is `history`. Thread safe."""
+    """Answers the requests of the page with `views` over `history`. Thread safe."""
 
     def __init__(self, history: History, views: Views) -> None:
         self.history = history
-        self._static = {path: _static(name) for path, (name, _) in FILES.items()}
+        self._static = {path: _read_static_file(name) for path, (name, _) in FILES.items()}
         self._views = views
         self._events = Events(history, self._count_skipped)
         self._answers: Mapping[str, Callable[[Parameters], dict[str, Any] | None]] = {
@@ -97,7 +97,7 @@ class Site:
             start("200 OK", [("Content-Type", FILES[path][1]), ("Content-Security-Policy", CONTENT_POLICY)])
             return [self._static[path]]
         if environ.get("HTTP_SEC_FETCH_SITE") not in (None, "same-origin", "none"):
-            return _error(
+            return _respond_error(
                 start, "403 Forbidden", "another web site sent this request; expected the page of this server"
             )
         parameters = {name: values[-1] for name, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
@@ -108,11 +108,13 @@ class Site:
                 return self._respond_export(environ, parameters, start)
             answer = self._answers[path](parameters) if path in self._answers else None
         except WiretideError as error:
-            return _error(start, "400 Bad Request", str(error))
+            return _respond_error(start, "400 Bad Request", str(error))
         except sqlite3.Error as error:
-            return _error(start, "500 Internal Server Error", f"{self.history.path}: cannot be read: {error}")
+            return _respond_error(start, "500 Internal Server Error", f"{self.history.path}: cannot be read: {error}")
         if answer is None:
-            return _error(start, "404 Not Found", f"unknown path {path}, or a window that is not stored any more")
+            return _respond_error(
+                start, "404 Not Found", f"unknown path {path}, or a window that is not stored any more"
+            )
         start("200 OK", [("Content-Type", "application/json")])
         return [json.dumps(answer).encode()]
 
@@ -135,7 +137,9 @@ class Site:
                 self._streams += 1
         if is_full:
             self._count(STREAMS_REFUSED)
-            return _error(start, "503 Service Unavailable", f"{MAX_STREAMS} pages receive events; close one of them")
+            return _respond_error(
+                start, "503 Service Unavailable", f"{MAX_STREAMS} pages receive events; close one of them"
+            )
         environ["wiretide.hold"]()
         given = environ.get("HTTP_LAST_EVENT_ID") or parameters.get("last", "")
         last_id = int(given) if given.isascii() and given.isdigit() and len(given) < 19 else None
@@ -158,12 +162,14 @@ class Site:
                 self._exports += 1
         if is_full:
             self._count(EXPORTS, "refused")
-            return _error(start, "503 Service Unavailable", f"{MAX_EXPORTS} exports are running; try again later")
+            return _respond_error(
+                start, "503 Service Unavailable", f"{MAX_EXPORTS} exports are running; try again later"
+            )
         try:
             export = Export(self.history, plan.name, length, kind)
         except OSError as error:
             self._end_export(None)
-            return _error(start, "503 Service Unavailable", f"the export cannot begin: {error.strerror}")
+            return _respond_error(start, "503 Service Unavailable", f"the export cannot begin: {error.strerror}")
         environ["wiretide.hold"]()
         suffix, content_type = TYPES[kind]
         name = f"{prometheus_name(plan.name)}.{suffix}"
@@ -222,10 +228,10 @@ class _Body:
         self._end()
 
 
-def _static(name: str) -> bytes:
+def _read_static_file(name: str) -> bytes:
     return (files("dashboards.page") / "static" / name).read_bytes()
 
 
-def _error(start: Start, status: str, text: str) -> Iterable[bytes]:
+def _respond_error(start: Start, status: str, text: str) -> Iterable[bytes]:
     start(status, [("Content-Type", "application/json")])
     return [json.dumps({"error": text}).encode()]

@@ -27,7 +27,7 @@ HEAD_ROWS = 100
 """Number of rows of a window that charts and events use."""
 
 KEPT_ROWS = 10_000
-"""Largest number of rows of a window."""
+"""Maximum number of stored rows of a window."""
 
 FILE = "history.sqlite"
 """Name of the file in the folder of a run."""
@@ -53,7 +53,7 @@ _HEAD, _ALL_ROWS = "head", "coalesce(rows, head)"
 class Window:
     """One stored window `[start, end)` in ns.
 
-    For a query without windows: rows of one micro-batch; both bounds are None.
+    For a query without windows, it contains the rows of one micro-batch, and both bounds are None.
 
     `groups`: the number of rows of the result, of which at most KEPT_ROWS are stored. `totals`: the sums of the value
     columns that can be added, over all rows. A sum without values is None. `rows` has the internal types of the result:
@@ -82,7 +82,7 @@ class StoredWindows:
     """Reads a file of stored windows. Thread safe, also while another thread or process writes."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        """Read with `connection`, which other threads may not use."""
+        """Read with `connection`, which no other thread may use."""
         self._connection = connection
         self._lock = Lock()
 
@@ -116,9 +116,9 @@ class StoredWindows:
         except ValueError as error:
             raise InputError(f"damaged columns of a stored query: {error}") from error
 
-    def since(self, last_id: int, most: int) -> list[Window]:
-        """Return at most `most` windows after the ID `last_id`, in the order of their IDs, with their first rows."""
-        return self._read(_HEAD, "WHERE id > ? ORDER BY id LIMIT ?", (last_id, most))
+    def since(self, last_id: int, limit: int) -> list[Window]:
+        """Return at most `limit` windows after the ID `last_id`, in the order of their IDs, with their first rows."""
+        return self._read(_HEAD, "WHERE id > ? ORDER BY id LIMIT ?", (last_id, limit))
 
     def window(self, id_: int) -> Window | None:
         """Return a window with all of its stored rows; None if it does not exist any more."""
@@ -129,33 +129,35 @@ class StoredWindows:
         rows = self._read(_HEAD, "WHERE query = ? ORDER BY last DESC, id DESC LIMIT 1", (query,))
         return rows[0] if rows else None
 
-    def range(self, query: str, length: int, most: int) -> list[Window]:
-        """Return the windows of a query whose end is less than `length` ns older than the newest, the oldest first.
+    def range(self, query: str, duration_ns: int, limit: int) -> list[Window]:
+        """Return the windows of a query that end less than `duration_ns` before its newest window, the oldest first.
 
-        At most `most`, the newest ones, with their first rows.
+        If there are more than `limit`, only the newest `limit` windows are returned. They have their first rows.
         """
         where = (
             "WHERE query = ? AND last > (SELECT max(last) FROM windows WHERE query = ?) - ? "
             "ORDER BY last DESC, id DESC LIMIT ?"
         )
-        return self._read(_HEAD, where, (query, query, length, most))[::-1]
+        return self._read(_HEAD, where, (query, query, duration_ns, limit))[::-1]
 
-    def newest_windows(self, query: str, most_rows: int) -> list[Window]:
-        """Return the newest windows of a query with at most `most_rows` stored rows together, the oldest first."""
+    def newest_windows(self, query: str, max_rows: int) -> list[Window]:
+        """Return the newest windows of a query, the oldest first. Their stored rows are at most `max_rows` in total."""
         windows: list[Window] = []
         where = "WHERE query = ? AND id < ? ORDER BY id DESC LIMIT 256"
         last_id, rows = 2**63 - 1, 0
         while page := self._read(_ALL_ROWS, where, (query, last_id)):
             for window in page:
                 rows += window.rows.num_rows
-                if rows > most_rows and windows:
+                if rows > max_rows and windows:
                     return windows[::-1]
                 windows.append(window)
             last_id = page[-1].id
         return windows[::-1]
 
     def in_order(self, query: str, duration_ns: int | None = None) -> Iterator[Window]:
-        """Yield the windows of a query in the order of their ends, with all stored rows. One of them is in memory.
+        """Yield the windows of a query in the order of their ends, with all stored rows.
+
+        One window is in memory at a time.
 
         `duration_ns`: only windows that end less than `duration_ns` ns before the newest window. All windows if it is
         None, or if the query has no windows of time. A window that is deleted meanwhile is left out.

@@ -33,7 +33,7 @@ MAX_FLOWS = 50
 """Largest number of flows of a diagram."""
 
 MAX_MESSAGES = 200
-"""Largest number of alerts on the page that are firing, and that have ended."""
+"""Maximum number of firing alerts on the page, and of ended alerts."""
 
 QUERY_METRICS: Mapping[str, Metric] = {"windows": WINDOWS_CLOSED, "rows": RESULT_ROWS, "late": LATE_PARTIALS}
 
@@ -47,8 +47,8 @@ class RequestError(WiretideError):
 class Views:
     """Answers the requests of the page over a history.
 
-    `samples` returns the counters of the pipeline, `clock` seconds since the epoch. `links` are shown before they have
-    counters. Thread safe.
+    `samples` returns the counters of the pipeline, `clock` returns seconds since the epoch. `links`: names of links
+    that are shown even before they have counters. Thread safe.
     """
 
     def __init__(
@@ -166,9 +166,10 @@ class Views:
         }
 
     def alerts(self, _: Parameters) -> dict[str, Any]:
-        """Return the alerts that are firing, and those that have ended, the newest first, with a limit for both.
+        """Return the firing alerts and the ended alerts, at most MAX_MESSAGES of each, the newest first.
 
-        A summary mixes words of the rule with texts from the wire, which must not change their order. So it is escaped.
+        A summary contains texts from packets, whose control characters could change the displayed order. So it is
+        escaped.
         """
         if self._alerts is None:
             return {"total": 0, "firing": [], "ended": []}
@@ -185,16 +186,16 @@ class Views:
         """Return the answer of a query over the stored windows."""
         answer = self._box.answer(parameters.get("sql", ""))
         rows = rows_of(answer.rows, answer.plan.times, answer.values)
-        return {**rows, "cut": answer.is_cut, "windows": answer.windows}
+        return {**rows, "cut": answer.is_truncated, "windows": answer.windows}
 
 
 def _line(line: Line) -> dict[str, Any]:
     return {"name": line.name, "values": line.values, "total": line.total}
 
 
-def number_of(parameters: Parameters, name: str, least: int, most: int) -> int:
+def number_of(parameters: Parameters, name: str, minimum: int, maximum: int) -> int:
     """Return a whole number of a request. Raises RequestError."""
     text = parameters.get(name, "")
-    if text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most:
+    if text.isascii() and text.isdigit() and len(text) < 20 and minimum <= int(text) <= maximum:
         return int(text)
-    raise RequestError(f"got {name} = {text!r}, expected a whole number from {least} to {most}")
+    raise RequestError(f"got {name} = {text!r}, expected a whole number from {minimum} to {maximum}")

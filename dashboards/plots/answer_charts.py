@@ -2,7 +2,8 @@
 
     rows of the answer ──► windows ──► dashboards.page.charts: the largest groups, and the others ──► AnswerChart
 
-An answer without windows, or with one window, has one value for each group: bars. Other answers have lines over time.
+An answer without windows, or with one window, has one value for each group, which is drawn as a bar. Other answers are
+drawn as lines over time.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ MAX_ROWS = 2_000_000
 """Largest number of rows of an answer that is drawn."""
 
 MAX_COLUMNS = 4
-"""Largest number of value columns that are drawn: the first ones of the select list."""
+"""Maximum number of value columns that are drawn: the first columns of the select list."""
 
-GROUPS = 8
-"""Number of groups that are drawn. The values of all other groups are summed."""
+MAX_GROUPS = 8
+"""Maximum number of groups that are drawn. The values of all other groups are summed."""
 
 
 class PlotError(WiretideError):
@@ -44,15 +45,15 @@ class PlotError(WiretideError):
 class AnswerChart:
     """A value column of an answer.
 
-    `chart`: the groups with their values, over the ends of windows. `step`: the length in ns of tumbling windows, whose
-    values are drawn as steps; 0 for other windows. `timed`: True if ends are times in ns, otherwise they
-    are numbers of rows. `is_bars`: True if there is only one value for each group.
+    `chart`: the groups with their values, over the ends of windows. `step_ns`: the length in ns of tumbling windows,
+    whose values are drawn as steps; 0 for other windows. `is_timed`: True if ends are times in ns, False if they are
+    row numbers. `is_bars`: True if there is only one value for each group.
     """
 
     chart: Chart
     unit: Unit
-    step: int
-    timed: bool
+    step_ns: int
+    is_timed: bool
     is_bars: bool
 
 
@@ -72,7 +73,7 @@ class AnswerRows:
         if plan.has_changes:
             raise PlotError("--plot: got a query with EMIT CHANGES, expected final results: leave out EMIT CHANGES")
         try:
-            self.series = QuerySeries(plan, GROUPS)
+            self.series = QuerySeries(plan, MAX_GROUPS)
         except ValueError as error:
             raise PlotError(f"--plot: {error}") from error
         if not self.series.values:
@@ -106,7 +107,7 @@ class AnswerRows:
     def charts(self, columns: Sequence[str] | None = None) -> list[AnswerChart]:
         """Return a chart for each of these value columns, by default for the first MAX_COLUMNS of the select list.
 
-        Raises PlotError for an answer without rows, or with NULL only.
+        Raises PlotError for an answer without rows, and for an answer whose values are all NULL.
         """
         windows = self._windows()
         if not windows:
@@ -117,7 +118,7 @@ class AnswerRows:
         for value in self.series.values[:MAX_COLUMNS] if columns is None else self.series.values:
             if columns is not None and value.column not in columns:
                 continue
-            chart = make_chart(self.series, value.column, windows, GROUPS)
+            chart = make_chart(self.series, value.column, windows, MAX_GROUPS)
             if chart.lines:
                 is_bars = not self.plan.windowed or len(windows) == 1
                 charts.append(AnswerChart(chart, unit_of(value.column), step, window.timed, is_bars))

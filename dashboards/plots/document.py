@@ -1,7 +1,8 @@
 """HTML documents with plots and tables: one file without scripts, which loads nothing from elsewhere.
 
 Every text is escaped twice: control characters as in `dashboards.wire_text`, then the characters of HTML. The content
-security policy of the document forbids scripts and requests, so an error of the escaping could not load anything.
+security policy of the document forbids scripts and requests. So even a text that is not escaped could not load
+anything.
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ def page(title: str, parts: Sequence[str]) -> str:
     )
 
 
-def paragraph(content: str, kind: str = "") -> str:
-    """Return a paragraph of text. `kind` is a class of the style: `note` or `bad`."""
-    return f'<p class="{kind}">{text(content)}</p>' if kind else f"<p>{text(content)}</p>"
+def paragraph(content: str, style_class: str = "") -> str:
+    """Return a paragraph of text. `style_class`: `note` or `bad`."""
+    return f'<p class="{style_class}">{text(content)}</p>' if style_class else f"<p>{text(content)}</p>"
 
 
 def figure(svg: str, label: str) -> str:
@@ -83,7 +84,7 @@ def figure(svg: str, label: str) -> str:
 
 
 def code(content: str) -> str:
-    """Return a text with its lines, such as SQL, which the reader can open."""
+    """Return a text with line breaks, such as SQL, in an element that the reader can open."""
     return f"<details><summary>Query</summary><pre>{escape_html(content)}</pre></details>"
 
 

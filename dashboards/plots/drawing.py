@@ -29,19 +29,19 @@ COLORS = ("#3b7fc4", "#c8483f", "#3f8f46", "#8d5fb8", "#b87a1d", "#1f8a8f", "#b0
 OTHER_COLOR = "#8a8a84"
 
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.3)), (0, (6, 2, 1, 2)))
-"""Dashes of the lines: line i has color i and dashes i."""
+"""Dash patterns. Line i has color i and dash pattern i."""
 
 TEXT, LINE = "#010203", "#010204"
 """Placeholders for the colors of texts and of axes in SVG, which `to_svg` replaces."""
 
-WIDTH, HEIGHT, BAR_HEIGHT = 9.0, 3.3, 0.34
-"""Inches: the width of a figure, the height of a chart of lines, and the height of a bar."""
+WIDTH_INCHES, HEIGHT_INCHES, BAR_HEIGHT_INCHES = 9.0, 3.3, 0.34
+"""The width of a figure, the height of a chart of lines, and the height of a bar."""
 
-LABEL_LENGTH = 40
-"""Largest number of characters of a name; longer names are cut."""
+MAX_LABEL_LENGTH = 40
+"""Maximum number of characters of a name. Longer names are shortened."""
 
 UNITS_WITHOUT_PREFIX = ("ms", "%")
-"""Units that have no prefixes of the SI. The title of a chart contains them."""
+"""Units that have no SI prefixes. They are in the title of a chart, not at the axis."""
 
 STYLE: Any = {
     "text.parse_math": False,  # `$` in a name is no formula
@@ -82,7 +82,7 @@ def require_matplotlib(option: str) -> None:
 def draw_svg(title: str, charts: Sequence[AnswerChart], prefix: str = "plot") -> str:
     """Return charts below each other as an SVG element without XML header.
 
-    Texts and axes have the color of the text around the element, so it is readable on light and dark pages. IDs begin
+    Texts and axes have the color of the surrounding text, so the element is readable on light and dark pages. IDs begin
     with `prefix`, so a document can contain several elements.
     """
     svg = _render(title, charts, "svg").decode()
@@ -94,7 +94,7 @@ def draw_svg(title: str, charts: Sequence[AnswerChart], prefix: str = "plot") ->
 
 
 def draw_png(title: str, charts: Sequence[AnswerChart]) -> bytes:
-    """Return charts below each other as a PNG with a white ground."""
+    """Return charts below each other as a PNG with a white background."""
     return _render(title, charts, "png")
 
 
@@ -124,7 +124,7 @@ def _render(title: str, charts: Sequence[AnswerChart], kind: str) -> bytes:
     style = STYLE if kind == "svg" else _style_with_color("#222222")
     heights = [_height(chart) for chart in charts]
     with mpl.rc_context(style):
-        figure = Figure(figsize=(WIDTH, sum(heights) + (0.35 if title else 0.0)), layout="constrained")
+        figure = Figure(figsize=(WIDTH_INCHES, sum(heights) + (0.35 if title else 0.0)), layout="constrained")
         panels = figure.subplots(len(charts), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
         if title:
             figure.suptitle(_shorten(title, 110), x=0.01, ha="left", fontsize=11, fontweight="bold")
@@ -141,8 +141,8 @@ def _render(title: str, charts: Sequence[AnswerChart], kind: str) -> bytes:
 
 def _height(chart: AnswerChart) -> float:
     if not chart.is_bars:
-        return HEIGHT
-    return 0.8 + BAR_HEIGHT * len(_lines_of(chart))
+        return HEIGHT_INCHES
+    return 0.8 + BAR_HEIGHT_INCHES * len(_lines_of(chart))
 
 
 def _lines_of(chart: AnswerChart) -> list[Line]:
@@ -150,9 +150,9 @@ def _lines_of(chart: AnswerChart) -> list[Line]:
     return [*chart.chart.lines, *([other] if other is not None and other.total else [])]
 
 
-def _name(line: Line) -> str:
-    """Return the name of a group as a text that matplotlib shows: it hides labels that begin with `_`."""
-    text = _shorten(escape(line.name), LABEL_LENGTH)
+def _label_of(line: Line) -> str:
+    """Return the name of a group, changed if it begins with `_`, because matplotlib hides such labels."""
+    text = _shorten(escape(line.name), MAX_LABEL_LENGTH)
     return f"\u2009{text}" if text.startswith("_") else text
 
 
@@ -167,22 +167,22 @@ def _draw_lines(axes: Axes, chart: AnswerChart) -> None:
         is_other = line is chart.chart.other
         x, y = line_points(chart, line)
         axes.plot(
-            x.astype("datetime64[ns]") if chart.timed else x,
+            x.astype("datetime64[ns]") if chart.is_timed else x,
             y,
             color=OTHER_COLOR if is_other else COLORS[number % len(COLORS)],
             linestyle="-" if is_other else DASHES[number % len(DASHES)],
             linewidth=1.6,
-            marker="" if chart.step or len(x) > 60 else "o",
+            marker="" if chart.step_ns or len(x) > 60 else "o",
             markersize=3,
-            label=_name(line),
+            label=_label_of(line),
         )
-    if chart.timed:
+    if chart.is_timed:
         locator = AutoDateLocator(maxticks=9)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     else:
         axes.set_xlabel("number of the row")
-    axes.set_title(_title(chart))
+    axes.set_title(_title_of(chart))
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     axes.margins(x=0.01)
     axes.grid(axis="y")
@@ -191,22 +191,22 @@ def _draw_lines(axes: Axes, chart: AnswerChart) -> None:
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, borderaxespad=0.0, handlelength=2.6)
 
 
-def line_points(chart: AnswerChart, line: Line) -> tuple[np.ndarray, np.ndarray]:
+def line_points(chart: AnswerChart, group: Line) -> tuple[np.ndarray, np.ndarray]:
     """Return the coordinates of a line. NaN interrupts it.
 
     For tumbling windows each value has two points: the start and the end of its window.
     """
     ends = np.array(chart.chart.ends, np.int64)
-    values = np.array([np.nan if value is None else value for value in line.values], np.float64)
-    if not chart.step:
+    values = np.array([np.nan if value is None else value for value in group.values], np.float64)
+    if not chart.step_ns:
         return ends, values
-    x = np.stack([ends - chart.step, ends], axis=1).reshape(-1)
+    x = np.stack([ends - chart.step_ns, ends], axis=1).reshape(-1)
     return x, np.repeat(values, 2)
 
 
 def _draw_bars(axes: Axes, chart: AnswerChart) -> None:
     lines = _lines_of(chart)
-    names = [_name(line) for line in lines]
+    names = [_label_of(line) for line in lines]
     colors = [OTHER_COLOR if line is chart.chart.other else COLORS[0] for line in lines]
     positions = np.arange(len(lines))
     drawn = axes.barh(positions, [line.total for line in lines], color=colors, height=0.7)
@@ -215,7 +215,7 @@ def _draw_bars(axes: Axes, chart: AnswerChart) -> None:
     _set_units(axes.xaxis, chart)
     axes.bar_label(drawn, [_value_text(line.total, chart, axes.xaxis) for line in lines], padding=3)
     axes.margins(x=0.12)
-    axes.set_title(_title(chart))
+    axes.set_title(_title_of(chart))
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
 
@@ -229,13 +229,13 @@ def _value_text(value: float, chart: AnswerChart, axis: Any) -> str:
     return text
 
 
-def _title(chart: AnswerChart) -> str:
+def _title_of(chart: AnswerChart) -> str:
     symbol = chart.unit.symbol
     return f"{chart.chart.column} ({symbol})" if symbol in UNITS_WITHOUT_PREFIX else chart.chart.column
 
 
 def _set_units(axis: Any, chart: AnswerChart) -> None:
-    """Write values with the prefixes of the SI, such as 1.2 M and 3 GB."""
+    """Write values with SI prefixes, such as 1.2 M and 3 GB."""
     from matplotlib.ticker import EngFormatter, ScalarFormatter
 
     symbol = chart.unit.symbol

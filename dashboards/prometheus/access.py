@@ -11,8 +11,8 @@ The web configuration has the format of Prometheus's exporter-toolkit (`web.yml`
     basic_auth_users:
       prometheus: $2y$10$…                            # a bcrypt hash: htpasswd -nBC 10 prometheus
 
-That format has no bearer token, so the token is a setting of the pipeline file. Paths in the web configuration are
-relative to its folder. Other keys are an error, because a key that is ignored could leave the server open.
+This format has no bearer token, so the token is a setting of the pipeline file. Paths in the web configuration are
+relative to its folder. An unknown key is an error, because the server would be open if it ignored a misspelled key.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ MIN_TOKEN_LENGTH = 16
 """Smallest number of characters of a token."""
 
 MAX_REMEMBERED_CHECKS = 100
-"""Maximum number of stored results of password checks. They are stored because a bcrypt check takes 0.1 s."""
+"""Maximum number of stored results of password checks. Results are stored, because a bcrypt check takes 0.1 s."""
 
 DUMMY_HASH = b"$2b$10$0pb7mt2h3RkR2P7r7btIYO/kfw.iWm3h7mP4bZooKQ0ZTTyzxUGlq"
-"""A hash that is checked for unknown users, so that the time of an answer does not reveal if a user exists."""
+"""A hash that is checked for unknown users, so that the response time does not reveal whether a user exists."""
 
 
 class AccessError(WiretideError):
-    """A web configuration or token is wrong: the user must change the file."""
+    """A web configuration or token file is wrong. The user must change the file."""
 
     status = 2
 
 
 @dataclass(frozen=True)
 class Access:
-    """The conditions under which a request is answered. Without conditions, everybody may read.
+    """The conditions under which a request is answered. If there are none, every request is answered.
 
     `tls`: the context of the server, None for plain HTTP. `users`: bcrypt hashes by name. `token`: the bearer token.
     """
@@ -68,7 +68,10 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """True if requests need neither a password nor a token. Client certificates do not count: TLS checks them."""
+        """True if requests need neither a password nor a token.
+
+        Client certificates are not considered: TLS checks them.
+        """
         return not self.users and self.token is None
 
     @property
@@ -165,7 +168,10 @@ def _choice(where: str, key: str, value: Any, choices: Mapping[str, Any]) -> Any
 
 
 def _users(path: Path, values: Any) -> dict[str, bytes]:
-    """Return the hashes. Each is tried once, so that a hash that is not bcrypt is an error now and not at a request."""
+    """Return the hashes by user.
+
+    Each hash is tried once, so that a wrong hash is an error at the start, not at a request.
+    """
     if not values:
         return {}
     if not isinstance(values, dict):
@@ -198,7 +204,7 @@ class Guard:
         self._lock = Lock()
 
     def allows(self, header: str | None) -> bool:
-        """Return whether a request with this header may be answered."""
+        """Return True if a request with this header may be answered."""
         access = self._access
         if access.is_open:
             return True

@@ -89,14 +89,14 @@ class Sinks:
         self,
         settings: Sequence[SinkSettings],
         queries: Sequence[StoredQuery],
-        say: Callable[[str], None],
+        print_line: Callable[[str], None],
         wait: Callable[[float], object] | None = None,
     ) -> None:
         """Raises SinkError if a package is missing. `wait`: waits for seconds, or for `stop`, before an attempt."""
         self._targets = {one.name: open_target(one) for one in settings}
         self._queries = {one.name: [query for query in queries if one.receives(query.name)] for one in settings}
         self._stopped = threading.Event()
-        self._say, self._wait = say, wait or self._stopped.wait
+        self._print_line, self._wait = print_line, wait or self._stopped.wait
         self._last: dict[tuple[str, str], int] = {}
         self._samples = Samples()
         for one in settings:
@@ -149,7 +149,7 @@ class Sinks:
                 if seconds is None:
                     raise SinkError(f"sinks.{name}: {error}; the last of {len(RETRY_SECONDS) + 1} attempts") from error
                 self._samples.add(SINK_RETRIES, 1, name)
-                self._say(f"warning: sinks.{name}: {error}; next attempt in {seconds} s")
+                self._print_line(f"warning: sinks.{name}: {error}; next attempt in {seconds} s")
                 self._wait(seconds)
                 if self._stopped.is_set():
                     raise SinkError(f"sinks.{name}: {error}; the run was stopped before the next attempt") from error

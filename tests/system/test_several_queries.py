@@ -45,7 +45,7 @@ def test_a_folder_has_a_file_for_each_query(
 ) -> None:
     monkeypatch.setattr(many_queries, "SPILL_BYTES", spill)
     plans, inputs = _bound(capture)
-    style = many_queries.Style(many_queries.Format(format_))
+    style = many_queries.AnswerFormat(many_queries.Format(format_))
     many_queries.answer_all_into(plans, inputs, tmp_path / "new" / "answers", style)
     files = sorted(path.name for path in (tmp_path / "new" / "answers").iterdir())
     assert files == sorted(f"{name}.{format_}" for name in NAMES)

@@ -121,7 +121,7 @@ def test_exclusions_remove_rows_and_are_counted(tmp_path: Path) -> None:
         ("firing", utc(2 * MINUTE), "scan: srcIP 10.1.2.3"),
         ("ended", utc(3 * MINUTE), "scan: srcIP 10.1.2.3"),
     ]
-    assert evaluated.rules[0].excluded == 2  # rows that satisfy the condition
+    assert evaluated.rules[0].excluded_rows == 2  # rows that satisfy the condition
 
 
 def test_a_condition_may_read_a_watchlist_and_a_setting_next_to_the_pipeline_file(tmp_path: Path) -> None:

@@ -107,4 +107,4 @@ def test_samples_are_limited_and_counted(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(past_alerts, "MAX_SAMPLES", 5)
     alerts = past(tmp_path, [(10, "::1", 200, 1), (500, "::2", 200, 1)], newest=501)
     assert samples_of(alerts) == [(9, 0), *((minute, 1) for minute in range(10, 15)), (70, 0), (499, 0)]
-    assert alerts.samples_cut == 55 + 2
+    assert alerts.omitted_samples == 55 + 2

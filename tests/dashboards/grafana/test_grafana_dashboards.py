@@ -16,7 +16,7 @@ import yaml
 
 from dashboards.grafana.health_dashboard import rows_of
 from dashboards.grafana.metric_panels import MetricPanel
-from dashboards.grafana.pipeline_files import by_topic, make_files
+from dashboards.grafana.pipeline_files import group_by_topic, make_files
 from dashboards.grafana.topics import topic_of
 from dashboards.prometheus.query_series import QuerySeries
 from lowlevel.metrics import LULL_WATERMARKS
@@ -97,8 +97,8 @@ def test_the_topic_of_an_own_query_follows_from_its_rows_conditions_and_groups(s
 
 def test_a_pipeline_file_may_set_the_topic_of_a_query() -> None:
     text = '[links]\na = "a.pcap"\n[queries.r]\nsql = "@resets"\nparams = { window = "1 minute" }\n'
-    assert list(by_topic(parse_pipeline(text, Path("/")))) == [Topic.HANDSHAKES]
-    assert list(by_topic(parse_pipeline(text + 'topic = "security"', Path("/")))) == [Topic.SECURITY]
+    assert list(group_by_topic(parse_pipeline(text, Path("/")))) == [Topic.HANDSHAKES]
+    assert list(group_by_topic(parse_pipeline(text + 'topic = "security"', Path("/")))) == [Topic.SECURITY]
     expected = "queries.r.topic: got 'x', expected overview or talkers or protocols or handshakes or security or flows"
     with pytest.raises(PipelineError, match=re.escape(expected)):
         parse_pipeline(text + 'topic = "x"', Path("/"))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from capture.units import SECOND
-from dashboards.plots.answer_charts import GROUPS, MAX_COLUMNS, AnswerRows, PlotError
+from dashboards.plots.answer_charts import MAX_COLUMNS, MAX_GROUPS, AnswerRows, PlotError
 from dashboards.plots.drawing import line_points
 from highlevel.plan.plan import Plan
 from queries.gsql import compile_query
@@ -45,9 +45,9 @@ def test_lines_and_others_add_up_to_the_rows(seed: int) -> None:
     first = random.randint(0, len(rows))
     chart, longest = answered(TALKERS, rows[:first], rows[first:]).charts()
     assert not chart.is_bars
-    assert chart.step == 10 * SECOND
+    assert chart.step_ns == 10 * SECOND
     assert longest.chart.other is None  # maxima cannot be added
-    totals = sorted(sums.values(), reverse=True)[:GROUPS]
+    totals = sorted(sums.values(), reverse=True)[:MAX_GROUPS]
     assert [line.total for line in chart.chart.lines] == totals
     for line in chart.chart.lines:
         port = int(line.name.removeprefix("destPort "))
@@ -73,7 +73,7 @@ def test_an_answer_without_windows_has_bars() -> None:
 def test_sliding_windows_are_no_steps() -> None:
     sql = "SELECT count(*) AS n FROM p [RANGE 10 seconds SLIDE 2 seconds]"
     (chart,) = answered(sql, [(0, 10 * SECOND, 7), (2 * SECOND, 12 * SECOND, 8)]).charts()
-    assert chart.step == 0
+    assert chart.step_ns == 0
     x, y = line_points(chart, chart.chart.lines[0])
     assert (x.tolist(), y.tolist()) == ([10 * SECOND, 12 * SECOND], [7, 8])
 

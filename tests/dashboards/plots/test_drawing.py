@@ -20,7 +20,7 @@ def chart(names: list[str], column: str = "bytes", *, bars: bool = False) -> Ans
     ends = (10 * SECOND,) if bars else (10 * SECOND, 20 * SECOND, 30 * SECOND)
     lines = tuple(Line(name, tuple(2000.0 + number for _ in ends), 2000.0) for number, name in enumerate(names))
     other = Line("all others", tuple(1.0 for _ in ends), 1.0)
-    return AnswerChart(Chart(column, ends, lines, other), unit_of(column), 10 * SECOND, timed=True, is_bars=bars)
+    return AnswerChart(Chart(column, ends, lines, other), unit_of(column), 10 * SECOND, is_timed=True, is_bars=bars)
 
 
 def texts(svg: str) -> list[str]:
