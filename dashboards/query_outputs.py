@@ -46,21 +46,21 @@ def check_several(kind: Format, output: Path | None) -> None:
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[str | Path]) -> None:
-    """Raise UsageError if two options write the same file, or one writes an input. `outputs`: files by option.
+    """Raise UsageError if two options write the same file, or an option writes an input. `outputs`: files by option.
 
-    Files are the same also if links or other paths lead to them. Pipes and devices may be given twice.
+    Two paths are the same file also if one is a link to the other. Pipes and devices may be given twice.
     """
-    uses = {_file_of(path): f"the input {path}" for path in inputs}
+    uses = {_file_identity(path): f"the input {path}" for path in inputs}
     for name, path in outputs.items():
         if path is None or (path.exists() and not path.is_file()):
             continue
-        use = uses.setdefault(_file_of(path), f"the file of {name}")
+        use = uses.setdefault(_file_identity(path), f"the file of {name}")
         if use != f"the file of {name}":
             raise UsageError(f"{name} {path}: got {use}, expected another file")
 
 
-def _file_of(path: str | Path) -> object:
-    """Return device and number of a file; its absolute path if it does not exist."""
+def _file_identity(path: str | Path) -> object:
+    """Return the device and inode number of a file; its absolute path if it does not exist."""
     try:
         status = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError):  # a glob, or a text with the character 0
@@ -69,7 +69,7 @@ def _file_of(path: str | Path) -> object:
 
 
 def check_changes(form: ChangeForm, kind: Format, several: bool, plot: Path | None) -> None:
-    """Raise UsageError for options that cannot be combined with a format of changes."""
+    """Raise UsageError for options that cannot be combined with the option --changes."""
     if several:
         raise UsageError(f"--changes {form}: got several queries, expected one")
     if plot is not None or kind is Format.OPENMETRICS:
@@ -105,16 +105,19 @@ def check_plot(plot: Path, several: bool) -> None:
 
 
 class Drawing:
-    """The option --plot: collects the rows of the answer and draws them. Without the option it does nothing."""
+    """The option --plot: collects the rows of the answer and draws them. Does nothing if the option is not given."""
 
-    def __init__(self, plan: Plan, path: Path | None, prints: bool) -> None:
-        """Draw into `path`. `prints`: the user also wants the rows. Raises PlotError if the plan cannot be drawn."""
+    def __init__(self, plan: Plan, path: Path | None, is_output_requested: bool) -> None:
+        """Draw into `path`. `is_output_requested`: True if the rows are also written.
+
+        Raises PlotError if the plan cannot be drawn.
+        """
         self._path, self._rows = path, None
         if path is not None:
             from dashboards.plots.answer_charts import AnswerRows
 
             self._rows = AnswerRows(plan)
-        self.writes_rows = path is None or prints
+        self.writes_rows = path is None or is_output_requested
 
     def collect(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches, and store them for the plot."""

@@ -32,16 +32,16 @@ Files = Sequence[str | os.PathLike[str] | Frame]
 """Captures, or one table."""
 
 Streams = Mapping[str, Iterable[str] | Frame]
-"""The captures, or the table, of each name in FROM."""
+"""The captures or the table, by name in FROM."""
 
 INLINE = "inline"
 """The engine in this process. Other engines are `local` (Spark on this machine) and the URLs of Spark masters."""
 
 
 RUN_FILE = "run.json"
-"""A file that only the folder of a run has."""
+"""The name of a file that identifies the folder of a run."""
 
-SQLITE = b"SQLite format 3\0"
+SQLITE_MAGIC = b"SQLite format 3\0"
 
 
 def is_results(path: str | os.PathLike[str]) -> bool:
@@ -52,7 +52,7 @@ def is_results(path: str | os.PathLike[str]) -> bool:
         return False
     try:
         with open(path, "rb") as file:  # noqa: PTH123
-            return file.read(len(SQLITE)) == SQLITE
+            return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
     except OSError:
         return False
 
@@ -68,11 +68,11 @@ def bind(
     make_run_context: MakeRunContext | None = None,
     threads: int | None = None,
 ) -> tuple[Plan, list[Input]]:
-    """Compile a query, and bind all names in its FROM to `files`, or each name to its files in `streams`.
+    """Compile a query. Bind all names in its FROM to `files`, or each name to its files in `streams`.
 
     `sql` may be `@name`, a query of the catalogue; `params` are the values of its parameters. Sub-queries outside FROM
-    are computed here, which reads the inputs in `threads` threads; `make_run_context` returns a context for each of
-    these runs. Returns the plan and its inputs. Raises QueryError for the query, InputError for an input that cannot be
+    are computed here: each reads the inputs in `threads` threads, in the context that `make_run_context` returns for
+    its run. Returns the plan and its inputs. Raises QueryError for the query, InputError for an input that cannot be
     bound.
     """
     from queries.query_text import query_text
@@ -95,10 +95,10 @@ def bind_all(
     *,
     with_packets: bool = False,
 ) -> tuple[list[Plan], list[Input]]:
-    """Compile `queries`, the text by the name, and bind the names in FROM as `bind` does. Errors are those of `bind`.
+    """Compile `queries` (texts by name), and bind the names in FROM as `bind` does. Errors are those of `bind`.
 
-    A QueryError of one of several queries contains its name. With `with_packets` the last plan is the query for the
-    packets of the only query (`queries.plans.evidence`).
+    If there are several queries, a QueryError contains the name of the query. With `with_packets` there is one query,
+    and the last plan is the query for its packets (`queries.plans.evidence`).
     """
     from queries.gsql import compile_tree
     from queries.pipeline.inputs import check_streams
@@ -136,7 +136,7 @@ def bind_all(
 def texts_of(queries: Sequence[str], params: Mapping[str, object] | None) -> dict[str, str]:
     """Return the text of each query by its name. `@name` is a query of the catalogue.
 
-    Each of `params` is a parameter of at least one of them. Raises QueryError for an unknown query or parameter.
+    Raises QueryError for an unknown query, and for a parameter in `params` that no query declares.
     """
     from queries.query_text import parameter_names, query_names, query_text
     from queries.text.errors import QueryError

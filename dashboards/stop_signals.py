@@ -21,9 +21,9 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def call_at_signal(stop: Callable[[], None]) -> Iterator[None]:
     """Call `stop` at the first SIGINT or SIGTERM. The second signal has its previous effect, for example an interrupt.
 
-    `stop` runs between any two instructions of the main thread, so it may set a flag but must not wait. A signal that
-    was ignored when this process started (by `nohup`, or a shell without job control) stays ignored. Raises ValueError
-    outside the main thread.
+    `stop` may run between any two instructions of the main thread. So it may set a flag, but must not wait. A signal
+    that was ignored when this process started (by `nohup`, or a shell without job control) stays ignored. Raises
+    ValueError outside the main thread.
     """
     previous = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     replaced = {number: handler for number, handler in previous.items() if handler is not signal.SIG_IGN}
@@ -86,7 +86,7 @@ def interruptible(command: Callable[Arguments, Result]) -> Callable[Arguments, R
 
 
 def redeliver_interrupts() -> None:
-    """Make a Ctrl-C effective that arrives in a callback of the interpreter.
+    """Make Ctrl-C effective even if it arrives in a callback of the interpreter.
 
     Such callbacks (of weak references, while modules are imported) cannot raise errors, so Python only prints the
     KeyboardInterrupt. This function sends the interrupt again.
@@ -102,7 +102,7 @@ def redeliver_interrupts() -> None:
 
 
 def forget_interrupted_text() -> None:
-    """Make the process end with its exit status, although Ctrl-C or SIGTERM has interrupted an `exec` of a text.
+    """Make the process end with its exit status, even if Ctrl-C or SIGTERM interrupted an `exec` of a text.
 
     `dataclass` and `namedtuple` call `exec`. CPython records that an interrupt ended it, even if the interrupt was
     handled, and at exit kills the process with SIGINT. The next `exec` clears this record.

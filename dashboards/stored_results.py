@@ -43,7 +43,9 @@ OUTPUT = "output"
 
 
 def tables_of(files: Sequence[str], streams: Mapping[str, Sequence[str]]) -> Tables | None:
-    """Return results as tables; None if no input is a result. `streams`: inputs by the name before the dot.
+    """Return results of runs as tables; None if no input is a result.
+
+    `streams`: inputs by the name before the dot in FROM.
 
     Raises InputError for results together with other inputs, for two tables with one name, and for results that cannot
     be read.
@@ -64,11 +66,13 @@ def tables_of(files: Sequence[str], streams: Mapping[str, Sequence[str]]) -> Tab
             expected = "a name for each with -s, such as -s today=PATH: then FROM is today.NAME"
             raise InputError(f"{path}: got a second table {min(twice)}; expected {expected}")
         tables |= opened
-    return Tables(tables, progress, groups={name.lower() for name, _ in given if name is not None})
+    return Tables(tables, progress, stream_groups={name.lower() for name, _ in given if name is not None})
 
 
 def open_results(path: Path, group: str | None, progress: list[Progress]) -> dict[str, Stream]:
-    """Return the tables of a folder or a file by their names in lower case, after `group` and a dot if there is one.
+    """Return the tables of a folder or a file by their names in lower case.
+
+    With `group` the names begin with `group` and a dot.
 
     Raises InputError for results that cannot be read.
     """
@@ -105,10 +109,10 @@ class StoredStream(Stream):
     query: str
 
     def check(self) -> None:
-        """The file was checked when it was opened."""
+        """Do nothing, because the file was checked when it was opened."""
 
     def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch, int]]:
-        """Yield the rows of a leaf of this stream: the watermark before each batch, the batch, the watermark after.
+        """Yield the rows of a leaf in batches: the watermark before the batch, the batch, the watermark after it.
 
         Windows are read in the order of their ends. All windows of a query have one length, or one start.
         """
@@ -128,13 +132,14 @@ class ResultFiles(Stream):
     files: tuple[Path, ...]
     progress: list[Progress]
     key: tuple[str, ...] = ()
-    """The columns that identify a row; none if rows have no key, as in files of earlier versions."""
+    """The columns that identify a row. Empty if rows have no key, as in files of earlier versions."""
 
     @classmethod
     def make(cls, name: str, files: Sequence[Path], progress: list[Progress]) -> ResultFiles:
         """Return the files with the columns of the newest one. Raises InputError for a file that cannot be read.
 
-        Files of earlier versions do not contain types: text in a column with the name of an address is an address.
+        Files of earlier versions do not contain types. In such files, a text column with the name of an address column
+        contains addresses.
         """
         with _convert_read_errors(files[-1]):
             schema = pq.read_schema(files[-1])
@@ -153,16 +158,16 @@ class ResultFiles(Stream):
 
     @property
     def has_changes(self) -> bool:
-        """Whether the rows are changes."""
+        """True if the rows are changes."""
         return [column.name for column in self.columns[-2:]] == [WEIGHT, FINAL]
 
     def check(self) -> None:
-        """The newest file was read; the others are checked when they are read."""
+        """Do nothing: `make` has read the newest file, and the others are checked when they are read."""
 
     def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch, int]]:
-        """Yield the rows of a leaf of this stream: the watermark before each batch, the batch, the watermark after.
+        """Yield the rows of a leaf in batches: the watermark before the batch, the batch, the watermark after it.
 
-        The watermark before a file is the smallest time in this file and all later ones.
+        The watermark before a file is the smallest time in this file and in all later files.
         """
         time = leaf.streams[1]
         names = [column.name for column in self.columns]
@@ -173,15 +178,15 @@ class ResultFiles(Stream):
             with _convert_read_errors(path):
                 table = pq.read_table(path, columns=names, partitioning=None)
                 arrays = [convert_column(column.name, table[column.name], column.type) for column in self.columns]
-                batches = _micro_batches(path, pa.table(arrays, names)) if self.has_changes else None
+                batches = _split_by_micro_batch(path, pa.table(arrays, names)) if self.has_changes else None
             for batch in batches or pa.table(arrays, names).combine_chunks().to_batches(BATCH_ROWS):
                 yield low, rows_of_leaf(leaf, batch), low
             for report in self.progress:
                 report(size, sizes[-1])
 
 
-def _micro_batches(path: Path, table: pa.Table) -> list[pa.RecordBatch]:
-    """Return the changes of each micro-batch as one batch, since a correction is two rows of one batch."""
+def _split_by_micro_batch(path: Path, table: pa.Table) -> list[pa.RecordBatch]:
+    """Return the changes of each micro-batch as one batch, because a correction consists of two rows of one batch."""
     begin, batches = 0, []
     for _, count in stored_batches(path, pq.read_metadata(path)):
         batches += table.slice(begin, count).combine_chunks().to_batches()

@@ -33,7 +33,7 @@ def make_inline_compute(
 ) -> Compute:
     """Return a function that computes a query over `inputs` with the inline engine, in `threads` threads.
 
-    It raises QueryError for live inputs, and for a query with several columns after IN or as a value.
+    The function raises QueryError for live inputs, and for a query with several columns after IN or as a value.
     """
 
     def compile_query(query: tree.Query, node: tree.Expression) -> Plan:

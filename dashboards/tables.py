@@ -37,11 +37,11 @@ from queries.text.schema import parse_schema, read_schema
 from queries.text.tree import Query
 
 EVERY_NAME = "table"
-"""The name of a table that every name in FROM means."""
+"""The name of a table that is read for every name in FROM."""
 
 
 def tables_by_name(tables: Iterable[Stream]) -> dict[str, Stream]:
-    """Return tables by their names in lower case, and by these names with underscores in place of hyphens.
+    """Return tables by their names in lower case. A name with hyphens is also returned with underscores.
 
     SQL reads `top-talkers` as a difference, unless it has quotes.
     """
@@ -75,18 +75,18 @@ class Tables:
         tables: Mapping[str, Stream],
         progress: list[Progress] | None = None,
         check: Callable[[Plan], None] | None = None,
-        groups: Collection[str] = (),
+        stream_groups: Collection[str] = (),
         engine: Engine = INLINE_ENGINE,
     ) -> None:
-        """Read `tables`, by names in lower case. Runs report to the functions in `progress`.
+        """Read `tables`, by names in lower case. Runs report their progress to the functions in `progress`.
 
-        `check` receives each plan, also of sub-queries, before it runs, and may raise an error. `groups`: names
-        before a dot in FROM, in lower case. `engine`: Spark reads only files with a schema.
+        `check` receives each plan, also of sub-queries, before it runs, and may raise an error. `stream_groups`: the
+        names that may be before a dot in FROM, in lower case. `engine`: Spark reads only files with a schema.
         """
         self._engine = engine
         self._tables = tables
         self._check = check
-        self._groups = groups
+        self._stream_groups = stream_groups
         self.progress = progress if progress is not None else []
         self.frames: dict[str, list[Any]] = {}
         """The DataFrames that Spark reads, by the name of their stream."""
@@ -100,7 +100,7 @@ class Tables:
         tables: dict[str, Stream] = {}
         for name, frame in frames.items():
             if name.lower() in tables:
-                raise ValueError(f"streams: got two tables with the name {name}, in any case; rename one")
+                raise ValueError(f"streams: got two tables with the name {name} (case is ignored); rename one")
             tables[name.lower()] = TableStream.read(name, frame)
         return cls(tables)
 
@@ -112,10 +112,10 @@ class Tables:
         streams: Streams,
         engine: Engine = INLINE_ENGINE,
     ) -> Tables:
-        """Read files or tables as the protocols of a schema: `files` for all of them, `streams` for single ones.
+        """Read files or tables as the protocols of a schema: `files` for all protocols, or `streams` by protocol.
 
-        Spark reads its own DataFrames where they are, and other tables from Parquet files, which are deleted with the
-        returned object. Raises InputError for a file that cannot be read, QueryError for a wrong schema.
+        Spark reads its own DataFrames directly. Other tables are written to Parquet files for Spark, which are deleted
+        with the returned object. Raises InputError for a file that cannot be read, QueryError for a wrong schema.
         """
         protocols = parse_schema(read_schema(schema))
         given = dict(streams)
@@ -151,7 +151,7 @@ class Tables:
 
     def bind(self, sql: str, params: Mapping[str, object] | None) -> tuple[Plan, StartRun]:
         """Compile a query over the tables. Raises QueryError for the query, InputError for a name without a table."""
-        query = parse_query(query_text(sql, params), self._groups)
+        query = parse_query(query_text(sql, params), self._stream_groups)
         if has_subqueries(query):
             compute = make_subquery_runner(
                 lambda inner, _: self._compile(inner), lambda plan: run_tables(plan, self._tables)
@@ -192,7 +192,7 @@ class Tables:
             yield Answer(result.batches, result.samples, result.readings, remedy=REMEDY)
 
     def bind_all(self, texts: Mapping[str, str]) -> tuple[list[tuple[Plan, StartRun]], None]:
-        """Compile queries as `bind` does. None: a run has one query."""
+        """Compile queries as `bind` does. The second value is None, because tables are read once per query."""
         return [self.bind(text, None) for text in texts.values()], None
 
     def _compile(self, query: Query) -> Plan:
@@ -219,7 +219,7 @@ class Tables:
 
 
 def _sources(value: Any, folder: Path | None) -> list[Source]:
-    """Return files or tables as sources. With a `folder` tables are written to files there.
+    """Return files or tables as sources. With a `folder`, tables are written to files in it.
 
     Raises InputError for a file of another kind.
     """
@@ -256,7 +256,7 @@ def _write_frame(frame: Frame, folder: Path) -> list[Path]:
 
 
 def tables_in(files: Files, streams: Streams | None) -> dict[str, Frame]:
-    """Return the tables among the inputs by their names in FROM. Raises ValueError for tables and captures."""
+    """Return the tables among the inputs, by their names in FROM. Raises ValueError if captures are given too."""
     named = [*((EVERY_NAME, file) for file in files), *(streams or {}).items()]
     tables = {name: value for name, value in named if isinstance(value, Frame)}
     if tables and (len(tables) < len(named) or (files and streams)):

@@ -28,7 +28,7 @@ UNITS: tuple[tuple[tuple[str, ...], Unit], ...] = (
     (("latency",), Unit("s", "s")),
     (("percent",), Unit("%", "percent")),
 )
-"""Units by neighbouring words in the name of a column. The first match decides."""
+"""Units by successive words in the name of a column. The first match decides."""
 
 
 def unit_of(column: str) -> Unit:

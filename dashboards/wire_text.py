@@ -1,11 +1,11 @@
-r"""Make text from the wire harmless for terminals and spreadsheets. Pure functions, called just before output.
+r"""Make text from the wire harmless for terminals and spreadsheets. The functions are called just before output.
 
 Names of interfaces, applications, links and files are from captures, exporters and other users. They can contain
 control characters, which move a cursor, change a title or hide text, and characters that reverse the reading order. A
 spreadsheet treats a cell as a formula if it begins with one of `= + - @`.
 
 * `escape` writes these characters as Python does: `\x1b`, `\n`, `\u202e`. It does not escape backslashes, so programs
-  cannot restore the text. `--raw-csv`, JSON, Parquet and Arrow contain the exact text.
+  cannot restore the exact text. `--raw-csv`, JSON, Parquet and Arrow contain the exact text.
 * `neutralise` also writes an apostrophe before a formula. The apostrophe marks a text in spreadsheets. A number such
   as -5 is not changed.
 

@@ -1,1 +1,1 @@
-"""Engine-free operators over partials and punctuation, and the engines that host them."""
+"""Operators over partials and punctuation that do not depend on an engine, and the engines that run them."""

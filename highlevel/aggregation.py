@@ -1,4 +1,4 @@
-"""An aggregation: windows, groups, aggregates and the select list. The input is not part of it."""
+"""An aggregation: windows, groups, aggregates and the select list, without the input."""
 
 from __future__ import annotations
 
@@ -52,12 +52,11 @@ SKETCH_FUNCTIONS = frozenset(
 class Detail:
     """A holistic aggregate. Its result is the column `name`.
 
-    `key`: the column of the partials with the values, or for functions in SKETCH_FUNCTIONS with the sketches of the
-    values.
-    `kind`: type of the values. `count`: the sub-aggregate that counts the rows of a value. `parameter`: the quantile,
-    0 to 1, or the number of values that `top` returns. `others`: the columns of the other arguments of count_distinct,
-    which counts distinct combinations without NULL. `time`: for first and last the sub-aggregate with the smallest or
-    the largest time of the value.
+    `key`: the column of the partials that contains the values; for functions in SKETCH_FUNCTIONS, the sketches of the
+    values. `kind`: type of the values. `count`: the sub-aggregate that counts the rows of a value. `parameter`: the
+    quantile, 0 to 1, or the number of values that `top` returns. `others`: the columns of further arguments of
+    count_distinct, which counts distinct combinations without NULL. `time`: for first and last, the sub-aggregate that
+    contains the smallest or the largest time of the value.
     """
 
     name: str
@@ -82,7 +81,9 @@ class Detail:
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """The column `column` of sketches for `function`, made of the values in the column `source` of the partials.
+    """The column `column` of sketches for `function`.
+
+    The sketches contain the values in the column `source` of partials.
 
     `kind`: type of the values.
     """
@@ -120,7 +121,7 @@ class SelectionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A condition that compares groups, of the given `kind`. Its result is the BOOL column `name`.
+    """A condition of the given `kind` that compares groups. Its result is the BOOL column `name`.
 
     `value`: an expression over groups, sub-aggregates and details. `parameter`: the share, as in the query text, or the
     number of groups.
@@ -133,7 +134,8 @@ class Selection:
 
 
 Finish = Callable[..., Any]
-"""Function from one array per part, by the names of the parts, to an array of results of the same length."""
+"""A function that receives one array per part, by the names of the parts, and returns an array of results of equal
+length."""
 
 RESULT = Type.FLOAT
 """Type of the results of user-defined aggregates."""
@@ -147,7 +149,7 @@ class AggregateError(WiretideError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class UserColumn:
-    """A use of a user-defined aggregate in a query. Its result is the column `name`, FLOAT.
+    """One call of a user-defined aggregate in a query. Its result is the FLOAT column `name`.
 
     `parts`: expressions over merged sub-aggregates, by the parameter names of `finish`.
     """
@@ -159,7 +161,7 @@ class UserColumn:
 
 
 LINK = "link"
-"""The column of every partial that names its link."""
+"""The column of partials with the name of their link."""
 
 LATE = "late"
 """The column of results that marks additional rows of windows that were already reported."""
@@ -182,10 +184,10 @@ class Aggregation:
 
     `low`: the low-level part. `group_by`: the columns of the partials that form a group: keys of `low`, and
     `link` if the query groups by it. `having`, `select`: expressions over these columns and the merged sub-aggregates.
-    `partition`: the columns of `group_by` that partition windows of a number of rows. `emit_late`: late
-    rows give additional results of their window, marked in the column `late`.
-    `details`: holistic aggregates. `selections`: conditions that compare the groups of a window. `user_columns`: users'
-    functions of merged sub-aggregates. `foldings`: sketches that replace values in the high level.
+    `partition`: the columns of `group_by` that partition windows of a number of rows. `emit_late`: True if late rows
+    cause additional results of their window, marked in the column `late`. `details`: holistic aggregates. `selections`:
+    conditions that compare the groups of a window. `user_columns`: user-defined aggregates. `foldings`: sketches that
+    replace values in the high level.
     """
 
     window: AnyWindow
@@ -223,19 +225,19 @@ class Aggregation:
 
     @property
     def partial_columns(self) -> tuple[str, ...]:
-        """All columns of the partials, except the pane and the sub-aggregates. They have values instead of sketches."""
+        """All columns of the partials except pane and sub-aggregates, with columns of values instead of sketches."""
         sources = {folding.column: folding.source for folding in self.foldings}
         return tuple(dict.fromkeys(sources.get(name, name) for name in self.merge_columns))
 
     @property
     def macs(self) -> frozenset[str]:
-        """The columns with MACs. Sub-aggregates are not among them."""
+        """The columns with MAC addresses, without sub-aggregates."""
         keys = [key.name for key in self.low.keys if key.expression.type is Type.MAC]
         return frozenset([*keys, *(detail.name for detail in self.details if detail.type is Type.MAC)])
 
     @property
     def partitioned_by(self) -> tuple[str, ...]:
-        """Columns by which partials are partitioned, so that one partition computes a window; () if impossible."""
+        """Columns by which partials are partitioned, so that one partition has a complete window; () if impossible."""
         if self.selections:
             return ()
         return self.partition or (self.group_by if self.window.by_group else ())

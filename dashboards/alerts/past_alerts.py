@@ -14,7 +14,7 @@ from dashboards.alerts.evaluation import Evaluation, RuleEvaluation
 from dashboards.alerts.messages import Message
 from dashboards.alerts.metrics import FIRING
 from dashboards.alerts.states import Group
-from dashboards.prometheus.backfill import MILLISECOND, SampleFamily, SeriesSamples
+from dashboards.prometheus.backfill import NS_PER_MS, SampleFamily, SeriesSamples
 from highlevel.plan.plan import Plan
 from lowlevel.punctuation import END
 
@@ -113,7 +113,7 @@ class PastAlerts:
             samples_left = max(0, samples_left - windows)
         times = np.unique(np.concatenate(parts))
         counts = np.searchsorted(begins, times, "right") - np.searchsorted(ends, times, "right")
-        milliseconds, first = np.unique(times // MILLISECOND, return_index=True)
+        milliseconds, first = np.unique(times // NS_PER_MS, return_index=True)
         shown = milliseconds >= 0
         return SeriesSamples(array("q", milliseconds[shown].tolist()), array("d", counts[first[shown]].tolist()))
 

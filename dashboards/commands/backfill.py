@@ -47,7 +47,7 @@ def backfill(
     """  # noqa: D301  # click needs the character \b: the paragraph keeps its lines
     from dashboards.alerts.past_alerts import MAX_SAMPLES
     from dashboards.output.console import progress_bar, warn
-    from dashboards.prometheus.backfill import create_blocks, require_promtool, write_days
+    from dashboards.prometheus.backfill import create_blocks, require_promtool, write_daily_files
     from dashboards.prometheus.remote_write import RemoteWrite
     from dashboards.stop_signals import interrupt_at_sigterm
     from queries.pipeline.file import read_pipeline
@@ -64,7 +64,7 @@ def backfill(
     extra = {"job": job, "instance": instance or f"{settings.host}:{settings.port}"}
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
-        for path, count in write_days([*backfills, past], extra, output):
+        for path, count in write_daily_files([*backfills, past], extra, output):
             line = f"{path}: {count:,} samples"
             if blocks is not None and promtool is not None:
                 block_count = create_blocks(promtool, path, blocks, count)

@@ -12,7 +12,7 @@ from dashboards.prometheus.comparison_samples import (
     BYTES_HELD,
     LATE,
     LATENCY,
-    LATENCY_MOST,
+    MAX_LATENCY,
     RATE,
     ROWS_HELD,
     WRONG,
@@ -67,7 +67,7 @@ def _add_comparison(builder: Dashboard, maker: PanelMaker) -> Dashboard:
         builder = builder.with_panel(maker.make_time_series(title, metric.help, lines, unit))
     for metric, title, unit in (
         (LATENCY, "Median latency", "s"),
-        (LATENCY_MOST, "Largest latency", "s"),
+        (MAX_LATENCY, "Largest latency", "s"),
         (RATE, "Rows per second of CPU", "rps"),
         (WRONG, "Wrong or missing results", "percentunit"),
         (LATE, "Late rows", "short"),

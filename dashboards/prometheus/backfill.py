@@ -1,8 +1,8 @@
 """Back-fill: the windows of a finished capture become Prometheus samples with the times of the capture.
 
 Names, labels and the limit of series are the same as in the exporter (`dashboards.prometheus.query_series`). The time
-of a sample is the end of its window. There is one OpenMetrics file for each UTC day, because `promtool` reads the whole
-file again for each block of two hours.
+of a sample is the end of its window. There is one OpenMetrics file for each UTC day, because `promtool` reads its whole
+input again for each block of two hours.
 
 `promtool` rounds times down to milliseconds. It silently drops samples before 1970, and samples that are not later than
 the previous sample of their series. So this module collects the samples of each series in the order of their windows,
@@ -36,8 +36,8 @@ from dashboards.prometheus.query_series import QuerySeries, ShownSeries, Value
 from dashboards.prometheus.stable_groups import StableGroups
 from highlevel.aggregation import LATE
 
-MILLISECOND = SECOND // 1000
-DAY = 86_400_000
+NS_PER_MS = SECOND // 1000
+DAY_MS = 86_400_000
 """Milliseconds of a day."""
 
 
@@ -64,7 +64,7 @@ class SampleFamily:
 
 
 class Families(Protocol):
-    """A source of metrics for back-fill."""
+    """A source of metric families for back-fill."""
 
     def families(self) -> Iterable[SampleFamily]:
         """Return the metrics with their samples."""
@@ -85,9 +85,9 @@ class Backfill:
             )
         self.series = series
         self.samples: dict[tuple[Value, tuple[str, ...]], SeriesSamples] = {}
-        self.too_early = 0
+        self.samples_before_1970 = 0
         """Number of samples before 1970, which Prometheus cannot store."""
-        self.too_close = 0
+        self.samples_within_1_ms = 0
         """Number of samples less than 1 ms after the previous sample of their series."""
         self._waiting: pa.Table = series.plan.schema.empty_table()
         self._waiting_end = 0
@@ -109,15 +109,15 @@ class Backfill:
         """Compute the samples of the last window."""
         if self._waiting.num_rows == 0:
             return
-        time, shown = self._waiting_end // MILLISECOND, self._select_series()
+        time, shown = self._waiting_end // NS_PER_MS, self._select_series()
         self._waiting = self.series.plan.schema.empty_table()
         for value, series in zip(self.series.values, shown.series, strict=True):
             for labels, number in series:
                 samples = self.samples.setdefault((value, labels), SeriesSamples())
                 if time < 0:
-                    self.too_early += 1
+                    self.samples_before_1970 += 1
                 elif samples.times and time <= samples.times[-1]:
-                    self.too_close += 1
+                    self.samples_within_1_ms += 1
                 else:
                     samples.times.append(time)
                     samples.values.append(number)
@@ -126,12 +126,18 @@ class Backfill:
         return self.series.select_series(self._waiting, self._stable, self._waiting_end)
 
     def warnings(self) -> Iterator[str]:
-        """Yield a message for each reason for which samples are left out."""
+        """Yield a message for each reason for which samples were omitted."""
         query = f"query {self.series.plan.name}"
-        if self.too_early:
-            yield f"{query}: {self.too_early:,} samples before 1970 are left out: Prometheus cannot store such times"
-        if self.too_close:
-            yield f"{query}: {self.too_close:,} samples are left out: Prometheus stores at most one sample per ms"
+        if self.samples_before_1970:
+            yield (
+                f"{query}: {self.samples_before_1970:,} samples before 1970 are left out: Prometheus cannot store "
+                "such times"
+            )
+        if self.samples_within_1_ms:
+            yield (
+                f"{query}: {self.samples_within_1_ms:,} samples are left out: Prometheus stores at most one "
+                "sample per ms"
+            )
 
     def families(self) -> Iterator[SampleFamily]:
         """Yield the value columns with their samples."""
@@ -140,29 +146,33 @@ class Backfill:
             yield SampleFamily(value.name, value.help, self.series.labels, series)
 
 
-def write_days(sources: Iterable[Families], extra: Mapping[str, str], folder: Path) -> Iterator[tuple[Path, int]]:
-    """Write an OpenMetrics file for each UTC day that has samples. Yield its path and number of samples.
+def write_daily_files(
+    sources: Iterable[Families], common_labels: Mapping[str, str], folder: Path
+) -> Iterator[tuple[Path, int]]:
+    """Write an OpenMetrics file for each UTC day that has samples.
 
-    `extra`: labels of all series, such as `job`.
+    Yield the path and the number of samples of each file.
+
+    `common_labels`: labels of all series, such as `job`.
     """
     families = [family for source in sources for family in source.families()]
-    days = {time // DAY for family in families for samples in family.series.values() for time in samples.times}
+    days = {time // DAY_MS for family in families for samples in family.series.values() for time in samples.times}
     for day in sorted(days):
         date = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)
         path = folder / f"wiretide-{date:%Y-%m-%d}.om"
-        text, count = render_samples(families, extra, day * DAY, (day + 1) * DAY)
+        text, count = render_samples(families, common_labels, day * DAY_MS, (day + 1) * DAY_MS)
         path.write_bytes(text)
         yield path, count
 
 
 def render_samples(
-    families: Iterable[SampleFamily], extra: Mapping[str, str], start: int = 0, end: int = 2**62
+    families: Iterable[SampleFamily], common_labels: Mapping[str, str], start: int = 0, end: int = 2**62
 ) -> tuple[bytes, int]:
     """Return the samples of the times `[start, end)` (ms) as OpenMetrics, and their number.
 
-    `extra`: labels of all series.
+    `common_labels`: labels of all series.
     """
-    collector = _SampleCollector(tuple(families), extra, start, end)
+    collector = _SampleCollector(tuple(families), common_labels, start, end)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
     text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
@@ -172,23 +182,25 @@ def render_samples(
 class _SampleCollector:
     """A prometheus-client collector of the samples of the times `[start, end)` (ms)."""
 
-    def __init__(self, families: Sequence[SampleFamily], extra: Mapping[str, str], start: int, end: int) -> None:
-        self._families, self._extra, self._start, self._end = families, extra, start, end
+    def __init__(
+        self, families: Sequence[SampleFamily], common_labels: Mapping[str, str], start: int, end: int
+    ) -> None:
+        self._families, self._common_labels, self._start, self._end = families, common_labels, start, end
         self.count = 0
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the families. The samples of a series follow each other, as OpenMetrics requires."""
         self.count = 0
         for family in self._families:
-            metric = GaugeMetricFamily(family.name, family.help, labels=[*family.labels, *self._extra])
+            metric = GaugeMetricFamily(family.name, family.help, labels=[*family.labels, *self._common_labels])
             for texts, samples in family.series.items():
-                self._add(metric, [*texts, *self._extra.values()], samples)
+                self._add(metric, [*texts, *self._common_labels.values()], samples)
             if metric.samples:
                 yield metric
 
-    def _add(self, family: GaugeMetricFamily, labels: list[str], samples: SeriesSamples) -> None:
-        first, after = bisect_left(samples.times, self._start), bisect_left(samples.times, self._end)
-        for time, number in zip(samples.times[first:after], samples.values[first:after], strict=True):
+    def _add(self, family: GaugeMetricFamily, labels: list[str], series_samples: SeriesSamples) -> None:
+        first, after = bisect_left(series_samples.times, self._start), bisect_left(series_samples.times, self._end)
+        for time, number in zip(series_samples.times[first:after], series_samples.values[first:after], strict=True):
             family.add_metric(labels, number, timestamp=Timestamp(time // 1000, time % 1000 * 1_000_000))
         self.count += after - first
 
@@ -201,23 +213,25 @@ def require_promtool() -> str:
     return promtool
 
 
-def create_blocks(promtool: str, file: Path, folder: Path, expected: int) -> int:
+def create_blocks(promtool: str, file: Path, folder: Path, expected_samples: int) -> int:
     """Convert a file to Prometheus blocks in `folder`. Return the number of blocks.
 
-    Raises BackfillError if promtool fails, or if the number of samples in the blocks is not `expected`.
+    Raises BackfillError if promtool fails, or if the number of samples in the blocks is not `expected_samples`.
     """
-    before = {*_blocks(folder)}
+    before = {*_find_block_metadata(folder)}
     command = [promtool, "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(file), str(folder)]
     completed = subprocess.run(command, capture_output=True, text=True, check=False)
     if completed.returncode != 0:
         reason = (completed.stderr.strip().splitlines() or ["no message"])[-1]
         raise BackfillError(f"{file}: promtool ended with status {completed.returncode}: {reason}")
-    new = [meta for meta in _blocks(folder) if meta not in before]
+    new = [meta for meta in _find_block_metadata(folder) if meta not in before]
     written = sum(json.loads(meta.read_text())["stats"]["numSamples"] for meta in new)
-    if written != expected:
-        raise BackfillError(f"{file}: the blocks have {written:,} samples, expected the {expected:,} of the file")
+    if written != expected_samples:
+        raise BackfillError(
+            f"{file}: the blocks have {written:,} samples, expected the {expected_samples:,} of the file"
+        )
     return len(new)
 
 
-def _blocks(folder: Path) -> Iterator[Path]:
+def _find_block_metadata(folder: Path) -> Iterator[Path]:
     yield from folder.glob("*/meta.json")

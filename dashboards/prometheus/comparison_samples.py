@@ -1,6 +1,6 @@
-"""The figures of `wiretide compare` as Prometheus samples, with arrival times of the rows as their times.
+"""The figures of `wiretide compare` as Prometheus samples. The time of a sample is an arrival time of rows.
 
-There is a sample of the state after each tick. Of the other figures there is one sample per variant, at the last tick.
+The state has one sample after each tick. Each other figure has one sample per variant, at the last tick.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LATENCY = Metric(
     LABELS,
     "Median time until a result is returned, from the end of its window, or from the later row of a pair.",
 )
-LATENCY_MOST = Metric(
+MAX_LATENCY = Metric(
     "wiretide_compare_latency_largest_seconds",
     "gauge",
     LABELS,
@@ -43,24 +43,24 @@ LATE = Metric(
     "wiretide_compare_late_rows", "gauge", LABELS, "Late rows: rows that a variant did not add to all their windows."
 )
 
-METRICS = (ROWS_HELD, BYTES_HELD, RATE, LATENCY, LATENCY_MOST, WRONG, LATE)
+METRICS = (ROWS_HELD, BYTES_HELD, RATE, LATENCY, MAX_LATENCY, WRONG, LATE)
 """The metrics of a comparison. `order` is `in` or `out`."""
 
-_ONCE = {
+_FIGURES_OF_RUN = {
     RATE: lambda run: run.rate,
     LATENCY: lambda run: run.latency,
-    LATENCY_MOST: lambda run: run.max_latency,
+    MAX_LATENCY: lambda run: run.max_latency,
     WRONG: lambda run: (run.difference.wrong + run.difference.missing) / max(1, run.difference.results),
     LATE: lambda run: run.late,
 }
 
 
-def write_samples(comparison: Comparison, query: str, extra: Mapping[str, str], path: Path) -> int:
+def write_samples(comparison: Comparison, query: str, common_labels: Mapping[str, str], path: Path) -> int:
     """Write an OpenMetrics file. Return its number of samples.
 
-    `query`: the value of the label. `extra`: labels of all series, such as `job`.
+    `query`: the value of the label. `common_labels`: labels of all series, such as `job`.
     """
-    collector = _Collector(comparison, query, extra)
+    collector = _Collector(comparison, query, common_labels)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
     text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
@@ -71,8 +71,8 @@ def write_samples(comparison: Comparison, query: str, extra: Mapping[str, str], 
 class _Collector:
     """A prometheus-client collector of the samples of a comparison."""
 
-    def __init__(self, comparison: Comparison, query: str, extra: Mapping[str, str]) -> None:
-        self.comparison, self.query, self.extra = comparison, query, extra
+    def __init__(self, comparison: Comparison, query: str, common_labels: Mapping[str, str]) -> None:
+        self.comparison, self.query, self.common_labels = comparison, query, common_labels
         self.count = 0
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -82,10 +82,10 @@ class _Collector:
         """
         self.count = 0
         for metric in METRICS:
-            family = GaugeMetricFamily(metric.name, metric.help, labels=[*metric.labels, *self.extra])
+            family = GaugeMetricFamily(metric.name, metric.help, labels=[*metric.labels, *self.common_labels])
             for measurement in self.comparison.measured:
                 order = "in" if measurement.variant.ordered else "out"
-                labels = [self.query, measurement.variant.name, order, *self.extra.values()]
+                labels = [self.query, measurement.variant.name, order, *self.common_labels.values()]
                 for time, value in self._samples(metric, measurement):
                     family.add_metric(labels, value, timestamp=Timestamp(time // 1000, time % 1000 * 1_000_000))
                     self.count += 1
@@ -94,8 +94,8 @@ class _Collector:
     def _samples(self, metric: Metric, measurement: Measurement) -> Iterator[tuple[int, float]]:
         """Yield the samples of one series: time (ms since the epoch) and value, with at most one sample per ms."""
         ticks = (self.comparison.arrivals.ticks // 1_000_000).tolist()
-        if metric in _ONCE:
-            value = float(_ONCE[metric](measurement))
+        if metric in _FIGURES_OF_RUN:
+            value = float(_FIGURES_OF_RUN[metric](measurement))
             if not math.isnan(value):
                 yield ticks[-1], value
             return

@@ -1,6 +1,7 @@
 """The metrics of a pipeline for Prometheus: counters, and the last closed window of each query.
 
-For a query with changes the newest window is shown, even if it is not final. A correction replaces its rows.
+For a query with changes the newest window is shown, even if it is not final. A correction replaces the rows of the
+window.
 
 Samples have no timestamp, because Prometheus rejects old timestamps, and a replay has old times. So a sample receives
 the time of the scrape. `wiretide_query_window_*_seconds` contain the bounds of the window in the time of the capture.
@@ -35,7 +36,7 @@ from lowlevel.punctuation import BEGINNING, END
 
 @dataclass(frozen=True)
 class ClosedWindow:
-    """One closed window `[start, end)` in ns, and its rows that have arrived so far. Immutable."""
+    """One closed window `[start, end)` in ns, and the rows of it that have arrived so far. Immutable."""
 
     start: int
     end: int
@@ -43,9 +44,9 @@ class ClosedWindow:
     series: QuerySeries
     stable: StableGroups
     rests: tuple[pa.Table, ...] = ()
-    """Sums over the other rows of the window."""
-    texts: dict[str, bytes] = field(default_factory=dict, compare=False)
-    """The exposition of the window by content type."""
+    """Sums over the rows of the window that are not in `tables`."""
+    exposition_by_type: dict[str, bytes] = field(default_factory=dict, compare=False)
+    """The text of the window for a scrape, by content type."""
 
     @cached_property
     def shown_series(self) -> ShownSeries:
@@ -61,7 +62,10 @@ class ClosedWindow:
 
     @cached_property
     def families(self) -> tuple[GaugeMetricFamily, ...]:
-        """The metric families of the value columns. They are built once, because most scrapes find no new window."""
+        """The metric families of the value columns.
+
+        They are built once per window, because most scrapes find no new window.
+        """
         return tuple(gauge_families(self.series, self.shown_series.series))
 
 
@@ -75,10 +79,10 @@ def gauge_families(series: QuerySeries, shown: Sequence[Sequence[Series]]) -> It
 
 
 class LastWindow:
-    """The newest closed window of one query: the shown window. Not thread safe.
+    """The newest closed window of one query, which scrapes contain. Not thread safe.
 
-    Rows of older windows are ignored. The rows of a window may arrive in several calls, for example one per partition;
-    each call adds rows. So a call must not be repeated. Only the rows of one window are stored.
+    Rows of older windows are ignored. The rows of a window may arrive in several calls, for example one per partition.
+    Each call adds rows, so no call may be repeated. Only the rows of one window are stored.
     """
 
     def __init__(self, series: QuerySeries) -> None:
@@ -87,7 +91,7 @@ class LastWindow:
         self.current: ClosedWindow | None = None
 
     def add_rows(self, table: pa.Table, rest: pa.Table | None = None) -> None:
-        """Add rows of closed windows, and `rest`, sums over other rows.
+        """Add rows of closed windows. `rest`: sums over further rows of these windows.
 
         Raises ValueError if a column of the plan is missing.
         """
@@ -113,7 +117,7 @@ class LastWindow:
         self._show(start, end, (table,), () if rest is None else (rest.filter(pc.equal(rest["window_end"], end)),))
 
     def correct(self, start: int, end: int, rows: pa.Table) -> None:
-        """Show the window `[start, end)` (ns) with exactly these rows, unless a newer window is shown."""
+        """Show the window `[start, end)` (ns) with exactly these rows. Has no effect if a newer window is shown."""
         if self.current is None or self.current.end <= end:
             self.current = ClosedWindow(start, end, (rows,), self.series, self._stable)
 
@@ -203,11 +207,13 @@ PipelineFamily = Family | HistogramMetricFamily
 class Exporter:
     """A prometheus-client collector with its own registry (`registry`).
 
-    * `metrics`: declarations of the metrics in `samples`.
-    * `top`: largest number of groups per query.
+    * `metrics`: the declarations of all metrics that `set_samples` receives.
+    * `top`: maximum number of groups per query.
     * `rank`: by query name, the column that selects the groups. Default: the first value column.
-    * `histograms`: by query name, the column of bounds (`dashboards.prometheus.query_histograms`).
-    * `counters`: values that can be added have counters too (`dashboards.prometheus.query_counters`).
+    * `histograms`: by query name, the column of the upper bounds of a histogram
+      (`dashboards.prometheus.query_histograms`).
+    * `counters`: True if value columns whose values can be added also have counters
+      (`dashboards.prometheus.query_counters`).
 
     Raises ValueError for equal names, and for names that Prometheus does not accept. Thread safe: one thread may add
     results while others scrape. A scrape contains at most one window per query.
@@ -228,9 +234,9 @@ class Exporter:
         self._histograms = {one.plan.name: QueryHistogram(one) for one in self.series if one.histogram is not None}
         self._counters = {one.plan.name: QueryCounters(one) for one in self.series if one.has_counters}
         self._lock = Lock()
-        self._computing = Lock()
-        """Held while the series of windows are computed. It is a separate lock, so that the pipeline can add results
-        meanwhile.
+        self._series_lock = Lock()
+        """Held while the series of windows are computed. It is separate from `_lock`, so that the pipeline can add
+        results meanwhile.
         """
         self._windows = {one.plan.name: LastWindow(one) for one in self.series}
         self._samples: Mapping[LabelledName, float] = {}
@@ -241,7 +247,7 @@ class Exporter:
         """Add rows of closed windows: `window_start, window_end` (ns), then the select list.
 
         The window with the largest end is shown. Each call adds rows to its windows, so no call may be repeated.
-        `rest`: sums over other rows of these windows (`highlevel.spark.run_folder.staged_results`).
+        `rest`: sums over further rows of these windows (`highlevel.spark.run_folder.staged_results`).
         """
         if last := self._window(query):
             with self._lock:
@@ -249,7 +255,7 @@ class Exporter:
             self.count(query, table, rest)
 
     def correct(self, query: str, windows: Mapping[tuple[int, int], pa.Table]) -> None:
-        """Show the newest of these windows of a query with changes, unless a newer window is shown.
+        """Show the newest of `windows` of a query with changes, unless a newer window is shown.
 
         `windows`: all rows of each window, by its bounds in ns. Counters and histograms do not change (see `count`).
         """
@@ -262,13 +268,13 @@ class Exporter:
     def count(self, query: str, table: pa.Table, rest: pa.Table | None = None) -> None:
         """Add final rows of windows to the counters and the histogram of a query. No call may be repeated.
 
-        `rest`: sums over other rows; None for a query with a histogram.
+        `rest`: sums over further rows; None for a query with a histogram.
         """
         counters, histogram = self._counters.get(query), self._histograms.get(query)
         if counters is not None or histogram is not None:
             schema = self._windows[query].series.plan.schema
             rows = table.select(schema.names).cast(schema)
-            with self._computing:
+            with self._series_lock:
                 if counters is not None:
                     counters.add(rows, rest)
                 if histogram is not None:
@@ -277,14 +283,17 @@ class Exporter:
     def set_watermark(self, query: str, watermark: int) -> None:
         """Record that all windows that end at or before `watermark` (ns) are closed, and all their rows were added.
 
-        The last of these windows may have no rows, if no group passed HAVING. It still replaces the shown window.
+        The last of these windows is shown, even if it has no rows because no group passed HAVING.
         """
         if last := self._window(query):
             with self._lock:
                 last.set_watermark(watermark)
 
     def _window(self, query: str) -> LastWindow | None:
-        """Return the shown window of a query, or None for a query without windows, whose rows are only counted."""
+        """Return the shown window of a query.
+
+        Return None for a query without windows, because its rows are only counted.
+        """
         if query not in {plan.name for plan in self.plans}:
             raise ValueError(f"got results of query {query!r}; {_choices(self.plans)}")
         return self._windows.get(query)
@@ -331,7 +340,7 @@ class Exporter:
         """Return the text of a scrape: the metrics of this exporter and of all other collectors of `registry`.
 
         `encode` returns the text of a registry in the format `content_type`. The text of a window is stored, because
-        most scrapes find no new window, and the text of thousands of samples takes long.
+        most scrapes find no new window, and encoding thousands of samples is slow.
         """
         windows, families = self._snapshot()
         for one in self.series:
@@ -342,9 +351,11 @@ class Exporter:
         end = EOF if text.endswith(EOF) else b""
         parts = [text.removesuffix(end)]
         for window in windows.values():
-            if content_type not in window.texts:
-                window.texts[content_type] = _encode(encode, [_Families(window.families)]).removesuffix(end)
-            parts.append(window.texts[content_type])
+            if content_type not in window.exposition_by_type:
+                window.exposition_by_type[content_type] = _encode(encode, [_Families(window.families)]).removesuffix(
+                    end
+                )
+            parts.append(window.exposition_by_type[content_type])
         return b"".join([*parts, end])
 
     def _snapshot(self) -> tuple[dict[str, ClosedWindow], list[PipelineFamily]]:
@@ -352,7 +363,7 @@ class Exporter:
         with self._lock:
             samples = self._samples
             windows = {name: last.current for name, last in self._windows.items() if last.current is not None}
-        with self._computing:
+        with self._series_lock:
             for window in windows.values():
                 _ = window.families
             cumulative: list[PipelineFamily] = []
@@ -397,14 +408,14 @@ Encoder = Callable[[Any], bytes]
 
 
 class Registry(CollectorRegistry):
-    """A registry that lists its collectors. The collectors of alerts, live page and server are added later."""
+    """A registry whose collectors can be listed. The collectors of alerts, live page and server are added later."""
 
     def __init__(self) -> None:
         super().__init__()
         self.collectors: tuple[Any, ...] = ()
 
     def register(self, collector: Any) -> None:
-        """Add a collector. Raises ValueError for a name that is registered."""
+        """Add a collector. Raises ValueError if one of its names is registered already."""
         super().register(collector)
         self.collectors = (*self.collectors, collector)
 
@@ -415,7 +426,7 @@ class Registry(CollectorRegistry):
 
 
 class _Families:
-    """A collector of the metric families that it receives."""
+    """A collector that returns given metric families."""
 
     def __init__(self, families: Iterable[AnyFamily]) -> None:
         self._families = families

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from threading import Lock
 
-LONGEST_PAUSE = 300.0
-"""Longest time between two beats, in seconds. Before a restart of Spark, the run may wait for one minute, and the
-restart itself may take longer on a cluster.
+MAX_BEAT_INTERVAL = 300.0
+"""Maximum time between two calls of `beat`, in seconds. A restart of Spark may take minutes on a cluster, after a wait
+of one minute.
 """
 
 
@@ -21,7 +21,7 @@ class Health:
     """The health of one run. Thread safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin as a run that is starting. `clock` returns seconds."""
+        """Begin with the state of a run that is starting. `clock` returns seconds."""
         self._clock = clock
         self._lock = Lock()
         self._last_beat: float | None = None
@@ -40,7 +40,7 @@ class Health:
     def set_obstacle(self, obstacle: str) -> None:
         """Record why the run does not compute, without a beat.
 
-        So /healthz fails if the next step takes longer than LONGEST_PAUSE.
+        So /healthz fails if the next step takes longer than MAX_BEAT_INTERVAL.
         """
         with self._lock:
             self._obstacle = obstacle
@@ -56,7 +56,7 @@ class Health:
             return None
         with self._lock:
             pause = 0.0 if self._last_beat is None else self._clock() - self._last_beat
-            if pause > LONGEST_PAUSE:
+            if pause > MAX_BEAT_INTERVAL:
                 return "503 Service Unavailable", f"the run has not moved for {pause:.0f} s\n"
             if path == "/readyz" and self._obstacle is not None:
                 return "503 Service Unavailable", f"not ready: {self._obstacle}\n"

@@ -32,7 +32,7 @@ def label_name(text: str) -> str:
 
 
 class Names:
-    """Reserved names and their owners, so that a message about equal names can state both owners."""
+    """Reserved names and their owners. An error about equal names states both owners."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind

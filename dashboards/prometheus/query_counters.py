@@ -1,13 +1,13 @@
 """Counters of a query: sums over all closed windows, so that windows between two scrapes are not lost.
 
 A gauge shows only the last closed window; if several windows close between two scrapes, Prometheus misses some. A
-counter contains every window once: `rate(…[5m])` is the mean over all windows of five minutes. So only windows that do
-not overlap have counters, and only columns whose values can be added.
+counter contains every window once, so `rate(…[5m])` is the mean over all windows of five minutes. So only windows that
+do not overlap have counters, and only columns whose values can be added.
 
 Each value is added to exactly one series: the series of its group, or `other`. The groups with separate series change
-rarely (`dashboards.prometheus.stable_groups`). If a group is no longer selected, its series does not grow any more. It
-is kept until `top` further groups have lost their selection, so that Prometheus can still scrape its last value. So a
-column has at most `2 * top + 1` series.
+rarely (`dashboards.prometheus.stable_groups`). If a group is no longer selected, its series does not grow any more. The
+series is kept until `top` further groups are no longer selected, so that Prometheus can still scrape its last value. So
+a column has at most `2 * top + 1` series.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class QueryCounters:
 
         The rows may belong to several windows, in any order.
 
-        `rest`: sums over other rows, which are part of `other`.
+        `rest`: sums over further rows of these windows, which are added to `other`.
         """
         if not self.values or rows.num_rows == 0:
             return
@@ -66,7 +66,8 @@ class QueryCounters:
         columns = {value.column: series for value, series in zip(self.series.values, shown.series, strict=True)}
         for index, value in enumerate(self.values):
             for labels, number in columns[value.column]:
-                # Groups with new values are moved to the end, so the first groups lost their selection first.
+                # Groups with new values are moved to the end, so the first groups are the ones not selected for the
+                # longest time.
                 sums = self._sums.pop(labels, None) or [0.0] * len(self.values)
                 sums[index] += number
                 self._sums[labels] = sums

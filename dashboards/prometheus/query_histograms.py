@@ -2,9 +2,9 @@
 
     SELECT bucket(len, 64, 512, 1518) AS size, count(*) AS packets FROM p [RANGE 10 seconds] GROUP BY size
 
-`histogram = "size"` states the column with the upper bounds of the classes. Each bucket is a total over all windows and
-over all classes up to its bound, as `histogram_quantile` expects. The group NULL (values above the last bound) belongs
-to the bucket `+Inf`.
+The setting `histogram = "size"` names the column with the upper bounds of the classes. Each bucket is a total over all
+windows and over all classes up to its bound, as `histogram_quantile` expects. The group NULL (values above the last
+bound) belongs to the bucket `+Inf`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dashboards.prometheus.query_series import QuerySeries, Value
 from lowlevel.expressions.types import NUMBERS
 
 MAX_BOUNDS = 64
-"""Largest number of bounds. Values with further bounds are added to the next larger bucket."""
+"""Maximum number of bounds. The counts of further bounds are added to the next larger bucket."""
 
 
 def histogram_name(value: Value) -> str:
@@ -65,7 +65,7 @@ class QueryHistogram:
             self._counts[known] += count
 
     def _exported_bound(self, bound: float) -> float:
-        """Return the bound, or the next larger bound if there are too many."""
+        """Return `bound`. If there are MAX_BOUNDS other bounds, return the next larger one of them."""
         if bound in self._counts:
             return bound
         if len(self._bounds) < MAX_BOUNDS:

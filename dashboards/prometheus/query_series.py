@@ -1,11 +1,10 @@
-"""One query's closed window as a limited number of series: the groups with the greatest values, and `other`.
+"""A closed window of a query as a limited number of series: the groups with the greatest values, and `other`.
 
 The select list has two kinds of columns. **Labels** identify a group: columns of GROUP BY, expressions over only such
 columns, and every address, MAC or text. **Values** are numbers computed from aggregates. Each value column is one gauge
-with at most `top + 1` series, for any traffic. Without this limit, labels with addresses could cause any number of
-series.
+with at most `top + 1` series. Without this limit, labels with addresses could cause any number of series.
 
-Rows can have equal labels if SELECT lacks a column of GROUP BY. Then they are one group here, because Prometheus
+Rows can have equal labels if SELECT lacks a column of GROUP BY. Such rows are one group here, because Prometheus
 rejects a scrape in which a series is repeated. Their values are combined (folded) in the same way as for `other`.
 """
 
@@ -30,18 +29,14 @@ from lowlevel.expressions.tree import Binary, Column, Expression, Literal, Prese
 from lowlevel.expressions.types import Op, Type
 from lowlevel.subaggregates import MERGE, Kind
 
-# All groups without separate series are *folded* into `other`: its values are those that the query would return if all
-# these groups were one group. Rows contain only values, no sub-aggregates. So only some expressions can be folded:
-#
-#     count(*), count(x), sum(x)                  add the values
-#     min(x), max(x)                              the smallest, the largest value
-#     -f, f + g, f - g, f * c, f / c (FLOAT)      add the values, if the values of f and g are added; c is a constant
-#     avg(x), sum(x) / count(*), count(*) + 1, …  impossible: the values of the groups do not determine the value of all
-#     first(x), last(x), count(DISTINCT x), …     impossible: rows contain neither times nor the values of a group
-#     bit_and(x), bit_or(x), bit_xor(x)           not supported: Arrow has no such aggregate
-#
-# A sum over no value is NULL, not 0. Folding skips a NULL. In `f + g`, a NULL in one operand would also remove the
-# value of the other operand, so neither operand may be nullable.
+# All groups without separate series are *folded* into `other`. The values of `other` are those that the query would
+# return if all these groups were one group. Rows contain only values, no sub-aggregates. So only some expressions can
+# be folded: count(*), count(x), sum(x) add the values min(x), max(x) the smallest, the largest value -f, f + g, f - g,
+# f * c, f / c (FLOAT) add the values, if the values of f and g are added; c is a constant avg(x), sum(x) / count(*),
+# count(*) + 1, … impossible: the values of the groups do not determine the value of all first(x), last(x),
+# count(DISTINCT x), … impossible: rows contain neither times nor the values of a group bit_and(x), bit_or(x),
+# bit_xor(x) not supported: Arrow has no such aggregate A sum over no value is NULL, not 0. Folding skips a NULL. In
+# `f + g`, a NULL in one operand would also remove the value of the other operand, so neither operand may be nullable.
 
 
 SUM = "sum"
@@ -52,7 +47,7 @@ FOLDS = (SUM, "min", "max")
 def fold_of(expression: Expression, kinds: Mapping[str, Kind]) -> str | None:
     """Return the Arrow aggregate (`sum`, `min`, `max`) that folds values of `expression`, or None.
 
-    `kinds` are the sub-aggregates of the plan by the name of their column.
+    `kinds`: the kind of each sub-aggregate of the plan, by its column name.
     """
     match expression:
         case Column(name=name):
@@ -92,7 +87,7 @@ Series = tuple[tuple[str, ...], float]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value column: its name in the rows, metric name, help, and the aggregate that folds it (None: impossible)."""
+    """A value column: its name in the rows, metric name, help, and the aggregate that folds it (None: impossible)."""
 
     column: str
     name: str
@@ -113,12 +108,13 @@ class ShownSeries:
 
 
 class QuerySeries:
-    """The labels and values of one query's series. They depend only on the plan. Immutable.
+    """The labels and value columns of the series of one query. They depend only on the plan. Immutable.
 
     * `rank`: the value column that selects the shown groups; None means the first value column of the select list.
-    * `has_counters`: values that can be added have counters too. `histogram`: the column of bounds of a histogram.
+    * `has_counters`: True if value columns that can be added have counters too. `histogram`: the column of bounds of a
+      histogram.
 
-    Raises ValueError for names that are equal or missing.
+    Raises ValueError for equal names, and for a `rank` that is not a value column.
     """
 
     def __init__(
@@ -210,24 +206,25 @@ class QuerySeries:
     ) -> ShownSeries:
         """Return the series of the result rows of one window.
 
-        First the shown groups, in descending order of the rank column, then `other`. `stable` selects the shown groups
-        from several windows; `time` identifies the window. Without `stable`, the groups with the largest values in this
-        window are shown. Groups with equal values are in the order of their keys (addresses by their bytes, NULL last).
-        A NULL value has no series. Values are float64, as all values in Prometheus. `rank`: another rank column.
-        `rest`: sums over other rows of the result (`spark.run_folder.staged_results`), which are part of `other`.
+        The shown groups are first, in descending order of the rank column, then `other`. `stable` selects the shown
+        groups from several windows; `time` identifies the window. Without `stable`, the groups with the largest values
+        in this window are shown. Groups with equal values are in the order of their keys (addresses by their bytes,
+        NULL last). A NULL value has no series. Values are float64, as all values in Prometheus. `rank`: another rank
+        column. `rest`: sums over further rows of the result (`spark.run_folder.staged_results`), which are added to
+        `other`.
         """
-        groups = self._by_labels(rows)
+        groups = self._merge_equal_labels(rows)
         names = [value.column for value in self.values]
         ranked = f"v{self._rank if rank is None else names.index(rank)}"
         order = [(ranked, "descending")] if self.values else []
         order += [(f"k{index}", "ascending") for index in range(len(self._keys))]
         top = groups.filter(pc.invert(groups["reserved"]))
         if self._keys and stable is not None and self.values:
-            top = self._stable_groups(top, order, stable, time)
+            top = self._select_stable_groups(top, order, stable, time)
         elif self._keys:
             top = top.take(pc.select_k_unstable(top, self.top, order))
         remaining = groups.filter(pc.invert(pc.is_in(groups["index"], value_set=top["index"].combine_chunks())))
-        labels = self._texts(top)
+        labels = self._label_texts(top)
         other = (OTHER,) * len(self._keys)
         series = []
         for index, value in enumerate(self.values):
@@ -246,7 +243,7 @@ class QuerySeries:
         folded_rows = pc.sum(remaining["rows"], min_count=0).as_py()
         return ShownSeries(tuple(series), rows.num_rows + rest_rows, folded_rows + rest_rows)
 
-    def _stable_groups(
+    def _select_stable_groups(
         self, groups: pa.Table, order: list[tuple[str, str]], stable: StableGroups, time: int
     ) -> pa.Table:
         """Return the groups of the window that `stable` selects, in its order."""
@@ -281,7 +278,7 @@ class QuerySeries:
             is_shown |= is_group
         return np.flatnonzero(is_shown)
 
-    def _by_labels(self, rows: pa.Table) -> pa.Table:
+    def _merge_equal_labels(self, rows: pa.Table) -> pa.Table:
         """Return one row per set of labels: keys `k…`, values `v…`, `rows` (merged rows), `reserved`, `index`.
 
         `reserved` is true if all labels are `other`: such a group is always folded.
@@ -313,7 +310,7 @@ class QuerySeries:
                 merged = merged.set_column(merged.schema.get_field_index(f"v{index}"), f"v{index}", kept)
         return merged.append_column("index", pa.array(range(merged.num_rows), pa.int64()))
 
-    def _texts(self, groups: pa.Table) -> list[tuple[str, ...]]:
+    def _label_texts(self, groups: pa.Table) -> list[tuple[str, ...]]:
         """Return the labels of each group as text. NULL becomes the empty text, which means no label in Prometheus."""
         columns = []
         for index, key in enumerate(self._keys):

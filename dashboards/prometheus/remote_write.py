@@ -1,8 +1,8 @@
 """Send samples with the remote-write protocol of Prometheus (version 1.0): protobuf, compressed with snappy.
 
 A receiver accepts samples only in the order of their times, unless it allows out-of-order samples. So the samples of
-all series together are sent in the order of time. Prometheus itself refuses samples that are more than an hour older
-than its newest sample. An empty Prometheus, Mimir, Thanos and VictoriaMetrics accept a capture of last year.
+all series are sent in one common order of time. Prometheus itself refuses samples that are more than an hour older than
+its newest sample. Mimir, Thanos, VictoriaMetrics and a Prometheus without samples accept a capture of last year.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from dashboards.prometheus.backfill import BackfillError, SampleFamily
 MAX_BATCH_SAMPLES = 5_000
 """Largest number of samples of a request."""
 
-ANSWER_SECONDS = 30.0
-"""Seconds to wait for an answer."""
+RESPONSE_TIMEOUT = 30.0
+"""Maximum seconds to wait for a response."""
 
-PAUSES = (1.0, 2.0, 4.0, 8.0)
-"""Seconds between attempts, if the answer shows that a later attempt may succeed."""
+RETRY_SECONDS = (1.0, 2.0, 4.0, 8.0)
+"""Seconds between attempts. A request is repeated if the response shows that a later attempt may succeed."""
 
-MAX_MESSAGE = 300
+MAX_ERROR_CHARACTERS = 300
 
 HEADERS = {
     "Content-Encoding": "snappy",
@@ -44,7 +44,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Refuses redirects: they would send the token to another server."""
+    """Refuses redirects, because a redirect would send the token to another server."""
 
     def redirect_request(self, *_: Any) -> None:
         """Return no request, so that the answer is an error."""
@@ -68,16 +68,16 @@ class RemoteWrite:
     def send(
         self,
         families: Sequence[SampleFamily],
-        extra: Mapping[str, str],
+        common_labels: Mapping[str, str],
         progress: Callable[[int, int], None] | None = None,
     ) -> int:
-        """Send all samples in the order of time. Return their number. `extra`: labels of all series.
+        """Send all samples in the order of time. Return their number. `common_labels`: labels of all series.
 
-        Raises BackfillError if the receiver refuses them or does not answer.
+        Raises BackfillError if the receiver refuses the samples or does not answer.
         """
         total = sum(len(samples.times) for family in families for samples in family.series.values())
         sent = 0
-        for batch in batches_by_time(families, extra):
+        for batch in batches_by_time(families, common_labels):
             self._post(encode(batch), sent)
             sent += sum(len(samples) for samples in batch.values())
             if progress is not None:
@@ -86,13 +86,13 @@ class RemoteWrite:
 
     def _post(self, body: bytes, sent: int) -> None:
         request = Request(self.url, body, self._headers, method="POST")  # the scheme was checked
-        for pause in (*PAUSES, None):
+        for pause in (*RETRY_SECONDS, None):
             try:
-                with self._opener.open(request, timeout=ANSWER_SECONDS):
+                with self._opener.open(request, timeout=RESPONSE_TIMEOUT):
                     return
             except HTTPError as error:
                 with error:
-                    text = " ".join(error.read(MAX_MESSAGE).decode("utf-8", "replace").split())
+                    text = " ".join(error.read(MAX_ERROR_CHARACTERS).decode("utf-8", "replace").split())
                 message = f"status {error.code}: {text or error.reason}"
                 if error.code != 429 and error.code < 500:
                     pause = None
@@ -104,14 +104,17 @@ class RemoteWrite:
 
 
 def batches_by_time(
-    families: Sequence[SampleFamily], extra: Mapping[str, str]
+    families: Sequence[SampleFamily], common_labels: Mapping[str, str]
 ) -> Iterator[dict[Labels, list[tuple[int, float]]]]:
-    """Yield at most MAX_BATCH_SAMPLES samples at a time, by series, in the order of their times."""
+    """Yield batches of at most MAX_BATCH_SAMPLES samples, in the order of their times.
+
+    A batch contains samples by series.
+    """
     labels: list[Labels] = []
     times, values, lengths = [], [], []
     for family in families:
         for texts, samples in family.series.items():
-            named = {"__name__": family.name, **dict(zip(family.labels, texts, strict=True)), **extra}
+            named = {"__name__": family.name, **dict(zip(family.labels, texts, strict=True)), **common_labels}
             labels.append(tuple(sorted((name, text) for name, text in named.items() if text)))
             times.append(np.array(samples.times, np.int64))
             values.append(np.array(samples.values, np.float64))

@@ -2,11 +2,12 @@
 
 A run also has `/healthz` and `/readyz`, for supervisors (`dashboards.prometheus.health`).
 
-The server runs in the process that captures, and clients must not disturb this process. So their resources are limited:
+The server runs in the process that captures, and clients must not disturb this process. So the resources of clients are
+limited:
 
     connections        MAX_CONNECTIONS in total, MAX_PER_CLIENT per address; each has a thread and a file descriptor
     time               CONNECTION_SECONDS from accept to the last byte of the answer, even if bytes arrive often
-    size               MAX_LINE bytes in the request line, MAX_HEAD bytes with all headers; a body is never read
+    size               MAX_REQUEST_LINE_BYTES in the request line, MAX_HEAD_BYTES with all headers; a body is never read
     work               one answer is computed at a time, except for the live page, which has its own limits
 
 The live page holds the connections of its event streams longer than CONNECTION_SECONDS, and limits their number.
@@ -45,7 +46,10 @@ from highlevel.plan.plan import Plan
 
 
 def render_index_page(plans: Sequence[Plan]) -> bytes:
-    """Render the page as UTF-8: plain HTML without scripts and external styles. Its only link is `/metrics`."""
+    """Render the list of queries in UTF-8: plain HTML without scripts and external styles.
+
+    Its only link is `/metrics`.
+    """
     queries = "\n".join(
         f"<h2>{escape(plan.name)}</h2>\n<p>from {escape(', '.join(plan.streams))}</p>\n<pre>{escape(plan.sql)}</pre>"
         for plan in plans
@@ -72,20 +76,20 @@ CONNECTION_SECONDS = 10.0
 """Maximum time of a connection: the default timeout of Prometheus."""
 
 MAX_CONNECTIONS, MAX_PER_CLIENT = 32, 16
-MAX_LINE, MAX_HEAD = 4096, 16384
+MAX_REQUEST_LINE_BYTES, MAX_HEAD_BYTES = 4096, 16384
 
-PAUSE = 0.2
+ACCEPT_RETRY_SECONDS = 0.2
 """Seconds until the next accept, if there was no free file descriptor."""
 
 PORT = 9464
-"""Default port. OpenTelemetry's Prometheus exporters have the same default. It is free on most machines."""
+"""Default port. The Prometheus exporters of OpenTelemetry have the same default."""
 
 
 OPTION = "port under [metrics] of the pipeline file"
 """The setting of a pipeline file that contains the port."""
 
 OPEN = Access()
-"""No conditions: everybody who can connect may read."""
+"""No conditions: every request is answered."""
 
 HEADERS = [
     ("Server", "wiretide"),
@@ -107,7 +111,7 @@ class Site(Protocol):
         """Answer a GET request. `environ["wiretide.hold"]()` removes the time limit of the connection."""
 
     def close(self) -> None:
-        """End all event streams, which would not end otherwise."""
+        """End all event streams. No other event ends them."""
 
     def describe(self) -> Iterator[Any]:
         """Yield every metric family without samples."""
@@ -168,14 +172,14 @@ def serve(
     host: str = "127.0.0.1",
     port: int = PORT,
     option: str = OPTION,
-    seconds: float = CONNECTION_SECONDS,
+    connection_seconds: float = CONNECTION_SECONDS,
     site: Site | None = None,
     access: Access = OPEN,
     health: Health | None = None,
 ) -> Server:
-    """Serve `exporter` on `host` (a name, an IPv4 or an IPv6 address) and `port`; 0 means any free port.
+    """Serve `exporter` on `host` (a name, an IPv4 or an IPv6 address) and `port` (0: any free port).
 
-    * `option`: the setting of the port, for messages. `seconds`: maximum time of a connection.
+    * `option`: the name of the port setting in messages. `connection_seconds`: maximum time of a connection.
     * `site`: the live page; by default `/` is a list of the queries.
     * `access`: TLS and authentication, for all paths. `health`: the answers about the health of a run.
 
@@ -185,7 +189,7 @@ def serve(
         raise ValueError(f"got the port {port}, expected 0 (any free port) to 65535")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        http = _HTTPServer(family, (str(address[0]), port), seconds, access.tls)
+        http = _HTTPServer(family, (str(address[0]), port), connection_seconds, access.tls)
     except OSError as error:
         advice = "choose another address to serve metrics on"
         if error.errno == errno.EADDRINUSE:
@@ -255,11 +259,11 @@ def _make_application(
 
 
 def is_local_name(header: str | None, configured: str) -> bool:
-    """Return whether the header Host of a request to a loopback address names this machine.
+    """Return True if the header Host of a request to a loopback address names this machine.
 
     The name of a web site may resolve to 127.0.0.1. Then the pages of the site can read the answers of a server on this
-    machine (DNS rebinding). In this attack the header contains the name of the web site. So other names are refused,
-    and all addresses are accepted.
+    machine (DNS rebinding). In this attack, the header contains the name of the web site. So names other than
+    `localhost` and `configured` are refused, and all addresses are accepted.
 
     >>> [is_local_name(name, "127.0.0.1") for name in ("localhost:9464", "[::1]:9464", "127.0.0.1", None)]
     [True, True, True, True]
@@ -293,7 +297,7 @@ class _Handler(WSGIRequestHandler):
     server: _HTTPServer
 
     def setup(self) -> None:
-        """Limit each wait for the client. The server limits the whole connection to a shorter time."""
+        """Limit each wait for the client. The server also limits the time of the whole connection, which is shorter."""
         self.timeout = 2 * self.server.seconds  # type: ignore[misc]
         super().setup()
 
@@ -302,10 +306,10 @@ class _Handler(WSGIRequestHandler):
         head = bytearray()
         line = b""
         while line not in (b"\r\n", b"\n"):
-            line = self.rfile.readline((MAX_HEAD if head else MAX_LINE) - len(head) + 1)
+            line = self.rfile.readline((MAX_HEAD_BYTES if head else MAX_REQUEST_LINE_BYTES) - len(head) + 1)
             if not line:
                 return  # the client has disconnected, or the time of the connection is over
-            too_long = len(head) + len(line) > (MAX_HEAD if head else MAX_LINE)
+            too_long = len(head) + len(line) > (MAX_HEAD_BYTES if head else MAX_REQUEST_LINE_BYTES)
             if too_long:
                 self._refuse(431 if head else 414)
                 return
@@ -330,7 +334,7 @@ class _Handler(WSGIRequestHandler):
         return "wiretide"
 
     def end_headers(self) -> None:
-        """Add the common headers to error answers too, which the application does not create."""
+        """Add the common headers to error answers too, because the application does not create these answers."""
         for name, value in HEADERS[1:]:
             self.send_header(name, value)
         super().end_headers()
@@ -366,13 +370,13 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
         self.setup_environ()
 
     def get_request(self) -> tuple[Any, Any]:
-        """Accept a connection. If the process has no free descriptor, wait; the connection stays in the queue."""
+        """Accept a connection. If the process has no free descriptor, wait, and leave the connection in the queue."""
         try:
             connection = super().get_request()
         except OSError as error:
             if is_shortage(error):
                 self.counts.retry()
-                time.sleep(PAUSE)
+                time.sleep(ACCEPT_RETRY_SECONDS)
             raise
         self.counts.accept()
         return connection
@@ -414,7 +418,7 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
     def _add_tls(self, request: Any, tls: ssl.SSLContext) -> ssl.SSLSocket:
         """Return the connection with TLS, before its handshake.
 
-        It replaces `request`, which cannot be used any more.
+        `request` cannot be used any more.
         """
         request.settimeout(2 * self.seconds)
         with self._lock:
@@ -438,7 +442,7 @@ class _HTTPServer(ThreadingMixIn, WSGIServer):
     def hold(self, request: Any) -> None:
         """Remove the time limit of a connection.
 
-        The limit of each wait still applies to a client that does not receive.
+        The limit of each wait still ends a connection to a client that does not receive.
         """
         with self._lock:
             if request in self._deadlines:

@@ -1,13 +1,13 @@
 """Select the groups of a query that have separate series, so that the selection rarely changes.
 
-If the values of only the current window were used, the smallest selected groups would change in almost every window.
+If only the values of the current window counted, the smallest selected groups would change in almost every window.
 Two groups of nearly equal size would alternate, and both series would have gaps. So a group keeps its series until
 another group is clearly larger over several windows.
 
 * The **score** of a group is the sum of its values over all windows. Each new window multiplies earlier scores by
   DECAY, so about the last ten windows matter.
 * A group without a series replaces the shown group with the smallest score if its own score is MARGIN times larger. If
-  the shown group is not in the window, any larger score is enough.
+  the shown group has no row in the window, any larger score is enough.
 * Scores are stored for at most `size` shown groups, and for the `2 * size` other groups with the largest scores.
 
 The values of a window do not depend on the selection: groups without series are part of `other`.
@@ -21,7 +21,7 @@ from math import inf, isnan
 DECAY = 0.9
 MARGIN = 1.2
 
-LARGEST = 1e300
+MAX_SCORE_VALUE = 1e300
 """Values are limited to this in a score, so that an infinite value also decays."""
 
 
@@ -38,7 +38,7 @@ class StableGroups:
 
     @property
     def candidates(self) -> int:
-        """How many of the largest groups of a window `update` needs, in addition to the shown groups."""
+        """The number of largest groups of a window that `update` needs, in addition to the shown groups."""
         return 2 * self.size
 
     def update(self, time: int, values: Mapping[Hashable, float | None]) -> tuple[Hashable, ...]:
@@ -46,8 +46,8 @@ class StableGroups:
 
         `values` contains the shown groups that are in the window, and the `candidates` largest groups, the largest
         first. NULL and NaN are less than all numbers. `time` is the end of the window. A call with the same `time` as
-        the last call replaces the last call. If `time` is earlier (another scrape was faster), the state does not
-        change, and the result is the shown groups that are in the window, and the largest other groups.
+        the last call replaces the last call. If `time` is earlier, because another scrape was faster, the state does
+        not change. The result is then the shown groups that are in the window, and the largest other groups.
         """
         if self._time is not None and time < self._time:
             present = [group for group in self.shown if group in values]
@@ -62,7 +62,7 @@ class StableGroups:
         for group, value in values.items():
             score = scores.setdefault(group, -inf)
             if value is not None and not isnan(value):
-                number = max(-LARGEST, min(value, LARGEST))
+                number = max(-MAX_SCORE_VALUE, min(value, MAX_SCORE_VALUE))
                 scores[group] = number if score == -inf else score + number
         ranked = sorted(scores, key=lambda group: -scores[group])  # stable: equal scores keep the order of `values`
         shown = list(self.shown)

@@ -1,7 +1,7 @@
 """Measure the times of records in the order of the file: disorder, and times without records.
 
-A record is *late* if a record before it in the same link has a larger time. Its lateness is the difference to the
-largest time before it. A *lull* is the difference between the newest time so far and the next newer time.
+A record is *late* if a record before it in the same link has a larger time. Its lateness is the largest earlier time
+minus its own time. A *lull* is the span between the newest time so far and the next newer time.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from lowlevel.watermarks.lateness import Lateness
 
 Times = npt.NDArray[np.int64]
 
-CLASSES = (10**3, 10**4, 10**5, 10**6, 10**7, 10**8, SECOND, 10 * SECOND, 60 * SECOND)
-"""Bounds in ns of the classes of lateness; the last class has no upper bound."""
+LATENESS_BOUNDS = (10**3, 10**4, 10**5, 10**6, 10**7, 10**8, SECOND, 10 * SECOND, 60 * SECOND)
+"""Upper bounds in ns of the classes of lateness. The last class has no upper bound."""
 
-LULLS = 5
+MAX_LULLS = 5
 """Number of the longest lulls that are kept for each link."""
 
 
@@ -48,13 +48,13 @@ class Lull:
 
 
 class LinkTimes:
-    """Statistics of the times of one link, whose records are added in their order.
+    """Statistics of the times of one link. The records are added in the order of the file.
 
     * `rows`: number of records. `first`, `last`: the smallest and the largest time in ns.
-    * `late`: number of late records by class: class i contains lateness below CLASSES[i].
+    * `late_by_class`: number of late records by class. Class i contains lateness below LATENESS_BOUNDS[i].
     * `lateness`: the lateness of late records.
-    * `pairs`: for each pair (interface of a late record, interface of the newest record before it) the number of late
-      records and the largest lateness. It is empty without names of interfaces.
+    * `pairs`: by the interface of a late record and the interface of the newest record before it, the number of late
+      records and the largest lateness. Empty if the names of the interfaces are not known.
     """
 
     def __init__(self, link: str) -> None:
@@ -62,7 +62,7 @@ class LinkTimes:
         self.link = link
         self.rows = 0
         self.first = self.last = BEGINNING
-        self.late: npt.NDArray[np.int64] = np.zeros(len(CLASSES) + 1, np.int64)
+        self.late_by_class: npt.NDArray[np.int64] = np.zeros(len(LATENESS_BOUNDS) + 1, np.int64)
         self.lateness = Lateness()
         self.pairs: dict[tuple[str, str], tuple[int, int]] = {}
         self._newest_interface = -1
@@ -89,7 +89,9 @@ class LinkTimes:
         is_late = lateness > 0
         if is_late.any():
             amounts = lateness[is_late]
-            self.late += np.bincount(np.searchsorted(CLASSES, amounts, side="right"), minlength=len(CLASSES) + 1)
+            self.late_by_class += np.bincount(
+                np.searchsorted(LATENESS_BOUNDS, amounts, side="right"), minlength=len(LATENESS_BOUNDS) + 1
+            )
             self.lateness.add(amounts)
         if interfaces is not None:
             self._add_pairs(lateness, is_late, interfaces, names, known)
@@ -124,12 +126,14 @@ class LinkTimes:
             self.pairs[pair] = (rows + count, max(before, largest))
 
     def _add_lulls(self, times: Times, advance: Times) -> None:
-        """Keep the longest lulls. A lull ends at a record that is newer than all records before it."""
+        """Store the longest lulls. A lull ends at a record that is newer than all records before it."""
         if len(advance) == 0:
             return
-        longest = np.argpartition(advance, -LULLS)[-LULLS:] if len(advance) > LULLS else np.arange(len(advance))
+        longest = (
+            np.argpartition(advance, -MAX_LULLS)[-MAX_LULLS:] if len(advance) > MAX_LULLS else np.arange(len(advance))
+        )
         lulls = [(int(advance[index]), int(times[index])) for index in longest if advance[index] > 0]
-        self._lulls = heapq.nlargest(LULLS, [*self._lulls, *lulls])
+        self._lulls = heapq.nlargest(MAX_LULLS, [*self._lulls, *lulls])
 
 
 def measure_times(
@@ -137,8 +141,8 @@ def measure_times(
 ) -> list[LinkTimes]:
     """Read the times of all records of a kind (`packets`, `flows`), link by link.
 
-    `progress` is called with (bytes done, bytes in total). Raises InputError for a live input, and for a file that is
-    not a capture.
+    `progress` is called with the bytes read and the total bytes. Raises InputError for a live input, and for a file
+    that is not a capture.
     """
     inputs = list(inputs)
     captures = [open_finite(source.path, "report") for source in inputs]
@@ -160,19 +164,19 @@ def measure_times(
     return list(links.values())
 
 
-def _add(times: LinkTimes, rows: Rows) -> None:
+def _add(link_times: LinkTimes, rows: Rows) -> None:
     if rows.count == 0:
         return
     ts = rows.columns["ts"]
     assert isinstance(ts, Vector)
     interface = rows.columns.get("interface")
     if not isinstance(interface, TextVector):
-        times.add(ts.data)
+        link_times.add(ts.data)
         return
     ids = np.broadcast_to(interface.ids, rows.count)
     if interface.valid is not None:
         ids = np.where(interface.valid, ids, -1)
-    times.add(ts.data, ids.astype(np.int64), interface.names)
+    link_times.add(ts.data, ids.astype(np.int64), interface.names)
 
 
 def class_names() -> list[str]:
@@ -191,5 +195,5 @@ def lateness_of(links: Sequence[LinkTimes]) -> Lateness:
 
 def late_by_class(links: Sequence[LinkTimes]) -> Counter[str]:
     """Return the number of late records of all links by class, without empty classes."""
-    totals = sum((link.late for link in links), np.zeros(len(CLASSES) + 1, np.int64))
+    totals = sum((link.late_by_class for link in links), np.zeros(len(LATENESS_BOUNDS) + 1, np.int64))
     return Counter({name: int(rows) for name, rows in zip(class_names(), totals, strict=True) if rows})

@@ -26,8 +26,8 @@ from lowlevel.layers import Layer
 from lowlevel.times import time_texts
 
 Bar = Callable[[], AbstractContextManager[Callable[[int, int], None] | None]]
-"""A function that shows a progress bar of bytes. Its context is the function that advances the bar; None without a
-bar.
+"""A function that shows a progress bar of bytes. The value of its context is a function that advances the bar, or None
+if no bar is shown.
 """
 
 SHOWN_ROWS = 50
@@ -35,8 +35,8 @@ SHOWN_ROWS = 50
 
 
 @dataclass(frozen=True)
-class Measured:
-    """All results of a report. An answer without rows of the kind is None."""
+class ReportData:
+    """All data of a report. `window`: the length of the windows of timelines in ns."""
 
     kind: str
     names: tuple[str, ...]
@@ -65,7 +65,7 @@ def make_report(inputs: Sequence[Input], kind: str, window: int | None, bar: Bar
     return write_report(_answer(inputs, kind, links, window or window_length(first, last), bar))
 
 
-def _answer(inputs: Sequence[Input], kind: str, links: Sequence[LinkTimes], window: int, bar: Bar) -> Measured:
+def _answer(inputs: Sequence[Input], kind: str, links: Sequence[LinkTimes], window: int, bar: Bar) -> ReportData:
     """Answer the queries of all sections in one pass."""
     from queries.gsql import compile_query
     from queries.query_text import query_text
@@ -83,37 +83,37 @@ def _answer(inputs: Sequence[Input], kind: str, links: Sequence[LinkTimes], wind
     for warning in warnings:
         warn(warning)
     names = tuple(source.name for source in inputs)
-    return Measured(kind, names, tuple(links), window, tuple(sections), tuple(answers), samples, tuple(warnings))
+    return ReportData(kind, names, tuple(links), window, tuple(sections), tuple(answers), samples, tuple(warnings))
 
 
-def write_report(measured: Measured) -> str:
+def write_report(data: ReportData) -> str:
     """Return the document."""
-    title = f"Report about {', '.join(measured.names[:3])}"
-    if len(measured.names) > 3:
-        title += f" and {len(measured.names) - 3} more"
-    parts = [_summary(measured)]
+    title = f"Report about {', '.join(data.names[:3])}"
+    if len(data.names) > 3:
+        title += f" and {len(data.names) - 3} more"
+    parts = [_summary_section(data)]
     links = ['<li><a href="#times">Order and lulls</a></li>', '<li><a href="#losses">Not decoded</a></li>']
-    for section, answer in zip(measured.sections, measured.answers, strict=True):
+    for section, answer in zip(data.sections, data.answers, strict=True):
         links.insert(-2, f'<li><a href="#{section.name}">{document.text(section.title)}</a></li>')
-        parts.append(_section(section, answer))
-    parts += [_times(measured), _losses(measured)]
+        parts.append(_query_section(section, answer))
+    parts += [_times_section(data), _losses_section(data)]
     head = f'<header><h1>{document.text(title)}</h1><nav aria-label="Sections"><ul>{"".join(links)}</ul></nav></header>'
     footer = document.paragraph(f"Made by Wiretide {version('wiretide')}. Times are in UTC.", "note")
     return document.page(title, [head, "<main>", *parts, footer, "</main>"])
 
 
-def _summary(measured: Measured) -> str:
-    """Return the first section: what was read."""
-    links = [link for link in measured.links if link.rows]
+def _summary_section(data: ReportData) -> str:
+    """Return the first section: the inputs, their records, and warnings."""
+    links = [link for link in data.links if link.rows]
     first, last = min(link.first for link in links), max(link.last for link in links)
     rows = sum(link.rows for link in links)
-    unit = "flow record" if measured.kind == "flows" else "IP packet"
+    unit = "flow record" if data.kind == "flows" else "IP packet"
     seconds = (last - first) / SECOND
-    span = f"from {_time(first)} to {_time(last)} ({_duration(last - first)})"
-    rate = f" On average {_number(rows / seconds)} {unit}s per second." if seconds > 0 else ""
+    span = f"from {_time_text(first)} to {_time_text(last)} ({_duration_text(last - first)})"
+    rate = f" On average {_rate_text(rows / seconds)} {unit}s per second." if seconds > 0 else ""
     lines = [
         f"{count(rows, unit)} of {count(len(links), 'link')}, {span}.{rate}",
-        f"Windows of timelines have {_duration(measured.window)}.",
+        f"Windows of timelines have {_duration_text(data.window)}.",
     ]
     table = pa.table(
         {
@@ -124,14 +124,14 @@ def _summary(measured: Measured) -> str:
         }
     )
     body = document.table(table, "Links", ("first", "last"), (f"{unit}s",), SHOWN_ROWS)
-    problems = [document.paragraph(warning, "bad") for warning in measured.warnings]
-    return _box("summary", "Summary", [*map(document.paragraph, lines), *problems, body])
+    problems = [document.paragraph(warning, "bad") for warning in data.warnings]
+    return _section_html("summary", "Summary", [*map(document.paragraph, lines), *problems, body])
 
 
-def _section(section: Section, answer: AnswerRows) -> str:
+def _query_section(section: Section, answer: AnswerRows) -> str:
     """Return the section with the answer of a query."""
     if answer.count == 0:
-        return _box(section.name, section.title, [document.paragraph(section.empty or "There are no rows.")])
+        return _section_html(section.name, section.title, [document.paragraph(section.empty or "There are no rows.")])
     parts = [document.paragraph(section.note, "note")]
     charts = answer.charts(section.columns) if section.columns else []
     if charts:
@@ -145,16 +145,16 @@ def _section(section: Section, answer: AnswerRows) -> str:
         document.table(rows, caption, answer.plan.times, values, SHOWN_ROWS),
         document.code(answer.plan.sql),
     ]
-    return _box(section.name, section.title, parts)
+    return _section_html(section.name, section.title, parts)
 
 
 SHARES = (0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
-"""Shares of the late records of which the report states the lateness."""
+"""Shares of the late records for which the report states the lateness."""
 
 
-def _times(measured: Measured) -> str:
+def _times_section(data: ReportData) -> str:
     """Return the section about the order of records and about lulls."""
-    links = [link for link in measured.links if link.rows]
+    links = [link for link in data.links if link.rows]
     lateness = lateness_of(links)
     late = lateness.late_rows
     rows = sum(link.rows for link in links)
@@ -187,7 +187,7 @@ def _times(measured: Measured) -> str:
             }
         )
         parts.append(document.table(table, "Lateness: times for WAIT", (), tuple(table.column_names)))
-        parts += _pairs(links)
+        parts += _interface_pairs_table(links)
     lulls = sorted(((lull, link.link) for link in links for lull in link.lulls()), key=lambda pair: -pair[0].length)[
         :10
     ]
@@ -201,10 +201,10 @@ def _times(measured: Measured) -> str:
             }
         )
         parts.append(document.table(table, "The longest times without a record", ("from", "to"), ("seconds",)))
-    return _box("times", "Order and lulls", parts)
+    return _section_html("times", "Order and lulls", parts)
 
 
-def _pairs(links: Sequence[LinkTimes]) -> list[str]:
+def _interface_pairs_table(links: Sequence[LinkTimes]) -> list[str]:
     """Return a table of the interfaces of late records, if a link has several interfaces."""
     pairs = [
         (link.link, late, newest, *link.pairs[late, newest])
@@ -231,9 +231,9 @@ CAUSES = {
 """Explanations of causes in RECORDS_SKIPPED."""
 
 
-def _losses(measured: Measured) -> str:
+def _losses_section(data: ReportData) -> str:
     """Return the section about records that could not be decoded."""
-    samples = measured.samples
+    samples = data.samples
     read = int(samples.total(RECORDS_READ))
     skipped = [
         (labels[0], labels[1], int(value))
@@ -242,7 +242,9 @@ def _losses(measured: Measured) -> str:
     ]
     total = sum(records for *_, records in skipped)
     if not skipped:
-        return _box("losses", "Not decoded", [document.paragraph(f"All of {count(read, 'record')} were decoded.")])
+        return _section_html(
+            "losses", "Not decoded", [document.paragraph(f"All of {count(read, 'record')} were decoded.")]
+        )
     skipped.sort(key=lambda row: -row[2])
     table = pa.table(
         {
@@ -255,19 +257,19 @@ def _losses(measured: Measured) -> str:
         document.paragraph(f"{total:,} of {count(read, 'record')} have no IP packet that could be decoded."),
         document.table(table, "Records by cause", (), ("records",), SHOWN_ROWS),
     ]
-    return _box("losses", "Not decoded", parts)
+    return _section_html("losses", "Not decoded", parts)
 
 
-def _box(name: str, title: str, parts: Sequence[str]) -> str:
+def _section_html(name: str, title: str, parts: Sequence[str]) -> str:
     return "\n".join([f'<section id="{name}"><h2>{document.text(title)}</h2>', *parts, "</section>"])
 
 
-def _time(time: int) -> str:
+def _time_text(time: int) -> str:
     text: str = time_texts(pa.array([time], pa.int64()))[0].as_py()
     return text
 
 
-def _number(value: float) -> str:
+def _rate_text(value: float) -> str:
     """Return a rate with at least two digits.
 
     >>> _number(12345.6), _number(0.001234)
@@ -276,7 +278,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
 
 
-def _duration(length: int) -> str:
+def _duration_text(length: int) -> str:
     """Return a duration with one or two units.
 
     >>> _duration(90 * SECOND), _duration(5 * 10**6), _duration(26 * 3600 * SECOND)

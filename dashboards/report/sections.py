@@ -1,4 +1,4 @@
-"""The sections of a report: each has a question, a query, and a way to show its rows."""
+"""The sections of a report. Each has a query, and settings for the display of its rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WINDOW_LENGTHS = tuple(
     )
     for factor in factors
 )
-"""The lengths of windows, ns, that are used: round durations."""
+"""The possible lengths of windows in ns: round durations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Section:
 
     * `name`: the anchor of the section in the document. `title`, `note`: texts of the document.
     * `sql`: `@NAME` of a ready query, or SQL in which `{window}` is a window clause.
-    * `columns`: the value columns that are drawn; without columns there is only a table.
+    * `columns`: the value columns that are drawn. If there are none, the section has only a table.
     * `empty`: the text if there are no rows.
     """
 

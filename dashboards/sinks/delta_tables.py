@@ -1,8 +1,9 @@
 """Delta tables, written with the package deltalake, which needs neither Spark nor Java.
 
 Each query has a table in a folder with its name. The commit of a micro-batch contains its ID as an application
-transaction (`txn` of the Delta protocol), so both are stored or none. Rows are appended, changes too: readers add up
-`weight`, or read with `FROM … CHANGES BY`. Times have microseconds, because the protocol has no others.
+transaction (`txn` of the Delta protocol), so either both the rows and the ID are stored, or neither. Rows and changes
+are appended. Readers of changes sum `weight`, or use `FROM … CHANGES BY`. Times have microseconds, because the protocol
+has no other unit.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class DeltaTables:
     def last_batch(self, run: str, query: StoredQuery) -> int:
         """Return the last micro-batch of a run that is stored; -1 if there is none."""
         table = self._open(query)
-        version = None if table is None else table.transaction_version(_application(run, query))
+        version = None if table is None else table.transaction_version(_application_id(run, query))
         return -1 if version is None else int(version)
 
     def store(self, run: str, query: StoredQuery, batch: int, rows: Iterator[pa.RecordBatch]) -> None:
@@ -54,7 +55,7 @@ class DeltaTables:
             [field.with_type(MICROSECONDS) if pa.types.is_timestamp(field.type) else field for field in query.schema]
         )
         batches = (rows_.cast(schema, safe=False) for rows_ in rows)
-        transaction = self._deltalake.Transaction(_application(run, query), batch)
+        transaction = self._deltalake.Transaction(_application_id(run, query), batch)
         properties = self._deltalake.CommitProperties(app_transactions=[transaction])
         try:
             self._deltalake.write_deltalake(
@@ -69,7 +70,7 @@ class DeltaTables:
             raise SinkError(f"{self._path(query)}: {_first_line(error)}") from error
 
     def close(self) -> None:
-        """Tables have no connection."""
+        """Do nothing: tables have no connection."""
 
     def _path(self, query: StoredQuery) -> Path:
         return self._folder / quote(query.name, safe=" ")
@@ -84,7 +85,7 @@ class DeltaTables:
             raise SinkError(f"{path}: {_first_line(error)}") from error
 
 
-def _application(run: str, query: StoredQuery) -> str:
+def _application_id(run: str, query: StoredQuery) -> str:
     return f"wiretide-{run}-{query.id}-{query.name}"
 
 

@@ -1,16 +1,16 @@
 """Topics of Kafka, with the package confluent-kafka.
 
-Each query has a topic with its name. A message is a row as JSON. Its key contains the columns that identify the row, so
-a compacted topic keeps the newest row for each key. For a query with changes, each change is a message, with `weight`
-and `final`.
+Each query has a topic with its name. A message is a row as JSON. The key of the message contains the columns that
+identify the row, so a compacted topic keeps the newest row for each key. For a query with changes, each change is a
+message, with `weight` and `final`.
 
 All messages of a query in a micro-batch and its ID are one transaction. The ID is a message in the topic
 `wiretide-batches`. The key of this message consists of the run, the ID of the query, and its name. So consumers with
 `isolation.level = read_committed`, the default, receive each row once.
 
-A process that ends leaves an open transaction, which the broker may still commit. So a new producer first ends this
-transaction. Then the last ID is read, up to the end that the topic has at this moment. Open transactions of other runs
-could hide messages before this end.
+A process that was killed may leave an open transaction, which the broker may still commit. So a new producer first ends
+this transaction. Then the last ID is read, up to the current end of the topic. Open transactions of other runs could
+hide messages before this end, so the read has a time limit.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class KafkaTopics:
         self._producers: dict[str, Any] = {}
 
     def prepare(self, query: StoredQuery) -> None:
-        """Check the name of the topic, and that a broker answers."""
+        """Check the name of the topic, and check that a broker answers."""
         topic = self._prefix + query.name
         if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
             expected = "1 to 249 letters of ASCII, digits, `.`, `_` and `-`; rename the query"
@@ -82,12 +82,12 @@ class KafkaTopics:
         ends = self._find_ends(self._prefix + BATCHES_TOPIC)
         consumer = self._consumer()
         try:
-            return self._read_last(consumer, _key(run, query), ends)
+            return self._read_last(consumer, _batch_key(run, query), ends)
         finally:
             consumer.close()
 
     def _find_ends(self, topic: str) -> dict[int, int]:
-        """Return the end of each partition that is not empty, open transactions included."""
+        """Return the end offset of each partition that is not empty, including open transactions."""
         consumer = self._consumer("read_uncommitted")
         try:
             metadata = consumer.list_topics(topic, timeout=SECONDS).topics[topic]
@@ -102,7 +102,7 @@ class KafkaTopics:
             consumer.close()
 
     def _read_last(self, consumer: Any, key: bytes, ends: dict[int, int]) -> int:
-        """Return the number in the last message with a key before the ends of the partitions."""
+        """Return the number in the last message with `key` before `ends` (offsets by partition), or -1."""
         topic = self._prefix + BATCHES_TOPIC
         last, unread = -1, dict(ends)
         begin = self._kafka.OFFSET_BEGINNING
@@ -132,7 +132,7 @@ class KafkaTopics:
             for chunk in rows:
                 for key, value in encode_rows(query, chunk):
                     self._produce(producer, self._prefix + query.name, key, value)
-            self._produce(producer, self._prefix + BATCHES_TOPIC, _key(run, query), str(batch).encode())
+            self._produce(producer, self._prefix + BATCHES_TOPIC, _batch_key(run, query), str(batch).encode())
             producer.commit_transaction(SECONDS)
         except BaseException:
             # The next attempt begins with a new producer, which ends the transaction of this one.
@@ -140,7 +140,7 @@ class KafkaTopics:
             raise
 
     def _producer(self, run: str, query: StoredQuery) -> Any:
-        """Return the producer of a query. A new one ends the transaction of an earlier process."""
+        """Return the producer of a query. A new producer ends the transaction of an earlier process."""
         if query.name not in self._producers:
             conf = {**self._conf, "transactional.id": f"wiretide-{run}-{query.name}"}
             producer = self._kafka.Producer(conf)
@@ -171,16 +171,16 @@ class KafkaTopics:
             raise (SinkError if is_wrong else UnreachableError)(reason.str()) from error
 
     def close(self) -> None:
-        """Forget the producers. A transaction that is not committed has no effect."""
+        """Drop the producers. A transaction that is not committed has no effect."""
         self._producers.clear()
 
 
-def _key(run: str, query: StoredQuery) -> bytes:
+def _batch_key(run: str, query: StoredQuery) -> bytes:
     return f"{run}/{query.id}/{query.name}".encode()
 
 
 def encode_rows(query: StoredQuery, rows: pa.RecordBatch) -> Iterator[tuple[bytes | None, bytes]]:
-    """Yield key and value of the message of each row. The key is None if rows may be equal."""
+    """Yield the key and the value of the message for each row. The key is None if rows may be equal."""
     columns = {
         name: time_texts(column.cast(pa.int64())).to_pylist()
         if pa.types.is_timestamp(column.type)

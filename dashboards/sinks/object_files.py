@@ -3,10 +3,10 @@
     PREFIX/QUERY/RUN-ID-000000000012.parquet    rows of micro-batch 12
     PREFIX/QUERY/_batches/RUN-ID                the last micro-batch that is stored, as text
 
-Exactly once without a rename: the name of an object follows from the micro-batch, and the store shows an object only
-when it is complete. So a repeated micro-batch replaces its own object by the same rows. The object with the number is
-written last. Without it, a micro-batch would only be written again. Readers such as Spark ignore its folder because of
-the underscore.
+Rows are stored exactly once without a rename, because the name of an object contains the micro-batch, and an object is
+visible only when it is complete. So a repeated micro-batch replaces its object by the same rows. The object with the
+number is written last; if it is missing after a crash, the micro-batch is written again. Readers such as Spark ignore
+the folder `_batches` because of the underscore.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ PERMANENT_ERRORS = (
     "NO_SUCH_BUCKET",
     "SIGNATURE_DOES_NOT_MATCH",
 )
-"""Errors of the store that another attempt does not solve."""
+"""Errors of the store for which another attempt is useless."""
 
 CONNECT_SECONDS = 10.0
 REQUEST_SECONDS = 60.0
-"""Longest time without an answer to a request."""
+"""Maximum time to wait for the answer to a request."""
 
 
 class ObjectFiles:
@@ -59,16 +59,18 @@ class ObjectFiles:
         )
 
     def prepare(self, query: StoredQuery) -> None:
-        """Check that the bucket exists. A prefix needs no creation."""
-        with _Errors(self._base):
+        """Check that the bucket exists. The prefix need not exist."""
+        with _ErrorConverter(self._base):
             if self._store.get_file_info(self._bucket).type == self._fs.FileType.NotFound:
                 raise SinkError(f"s3://{self._bucket}: no such bucket")
 
     def last_batch(self, run: str, query: StoredQuery) -> int:
         """Return the last micro-batch of a run that is stored; -1 if there is none."""
-        with _Errors(self._base):
+        with _ErrorConverter(self._base):
             try:
-                with self._store.open_input_stream(self._path(query, "_batches", _application(run, query))) as stream:
+                with self._store.open_input_stream(
+                    self._path(query, "_batches", _run_id_of_query(run, query))
+                ) as stream:
                     return int(stream.read())
             except FileNotFoundError:
                 return -1
@@ -81,22 +83,24 @@ class ObjectFiles:
                 for batch_rows in rows:
                     writer.write_batch(batch_rows)
             with pa.memory_map(str(path)) as file:
-                self._write(self._path(query, f"{_application(run, query)}-{batch:012}.parquet"), file.read_buffer())
-        self._write(self._path(query, "_batches", _application(run, query)), str(batch).encode())
+                self._write(
+                    self._path(query, f"{_run_id_of_query(run, query)}-{batch:012}.parquet"), file.read_buffer()
+                )
+        self._write(self._path(query, "_batches", _run_id_of_query(run, query)), str(batch).encode())
 
     def close(self) -> None:
-        """The store has no open connection."""
+        """Do nothing: the store has no open connection."""
 
     def _write(self, path: str, content: Any) -> None:
-        """Write an object in one call, because the end of an interrupted stream would complete a part of the object."""
-        with _Errors(self._base), self._store.open_output_stream(path) as stream:
+        """Write an object in one call, because closing an interrupted stream would store an incomplete object."""
+        with _ErrorConverter(self._base), self._store.open_output_stream(path) as stream:
             stream.write(content)
 
     def _path(self, query: StoredQuery, *names: str) -> str:
         return "/".join([self._base, quote(query.name, safe=" "), *names])
 
 
-class _Errors:
+class _ErrorConverter:
     """Converts errors of the store."""
 
     def __init__(self, base: str) -> None:
@@ -113,5 +117,5 @@ class _Errors:
             raise kind(f"s3://{self._base}: {str(error).splitlines()[0]}") from error
 
 
-def _application(run: str, query: StoredQuery) -> str:
+def _run_id_of_query(run: str, query: StoredQuery) -> str:
     return f"{run}-{query.id}"

@@ -1,10 +1,10 @@
-"""The sinks of a run: each micro-batch of its queries goes to each of them, once.
+"""The sinks of a run. Each sink stores each micro-batch of its queries exactly once.
 
     output/QUERY: rows of micro-batch n ──► chunks ──► transaction of the other system: rows and n
 
-The rows are read from the result files, after all of them are in place, so a sink needs memory for some rows only. A
-micro-batch ends when all sinks have stored it: a system that does not answer stops the run, which loses nothing. After
-RETRY_SECONDS the run ends with the reason. A run that is stopped meanwhile does not wait.
+The rows are read from the result files after the files are complete, so a sink needs memory only for READ_ROWS rows. A
+micro-batch ends when all sinks have stored it. If a system does not answer, the run waits, and loses nothing. After the
+waits of RETRY_SECONDS the run ends with the reason. If the user stops the run meanwhile, it does not wait.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from queries.pipeline.sink_settings import SinkSettings
 from queries.pipeline.sinks import key_of_sink
 
 READ_ROWS = 65_536
-"""Rows that are read at once."""
+"""Maximum number of rows that are read at once."""
 
 RETRY_SECONDS = (1, 2, 4, 8, 16, 32, 60, 60)
-"""Waits after failed attempts."""
+"""Seconds to wait after each failed attempt."""
 
 
 def open_target(settings: SinkSettings) -> Target:
@@ -50,14 +50,14 @@ def open_target(settings: SinkSettings) -> Target:
 
 
 def stored_query(plan: Plan, *, reads_spool: bool, query_id: int = 0) -> StoredQuery:
-    """Return the form in which results of a query are stored. `query_id`: its ID in the run."""
+    """Return the description of the stored results of a query. `query_id`: the ID of the query in the run."""
     schema = stored_form(plan, plan.schema.empty_table(), [] if reads_spool else None).schema
     schema = schema.remove_metadata()
     return StoredQuery(plan.name, plan.root.columns, schema, key_of_sink(plan), plan.has_changes, query_id)
 
 
 def rows_of_batch(files: Sequence[Path], query: StoredQuery, batch: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a micro-batch in result files of a query, some at a time."""
+    """Yield the rows of a micro-batch in the result files of a query, at most READ_ROWS at a time."""
     for path, start, count in parts_of_batch(files, batch):
         position, end = 0, start + count
         for rows in pq.ParquetFile(path).iter_batches(READ_ROWS, columns=query.schema.names):
@@ -68,7 +68,7 @@ def rows_of_batch(files: Sequence[Path], query: StoredQuery, batch: int) -> Iter
 
 
 def _check_changes(target: Target, run: str, query: StoredQuery, output: Path, next_batch: int) -> None:
-    """Raise SinkError if a sink has changes of another text of a query, or lacks earlier changes of the query."""
+    """Raise SinkError if a sink contains changes of an earlier text of a query, or lacks changes of the query."""
     if any(target.last_batch(run, replace(query, id=earlier)) >= 0 for earlier in range(query.id)):
         raise SinkError(
             f"query {query.name}: the sink contains changes of another text, which are not withdrawn; give the query "
@@ -92,18 +92,21 @@ class Sinks:
         print_line: Callable[[str], None],
         wait: Callable[[float], object] | None = None,
     ) -> None:
-        """Raises SinkError if a package is missing. `wait`: waits for seconds, or for `stop`, before an attempt."""
+        """`wait`: waits for a number of seconds, or until `stop`. Raises SinkError if a package is missing."""
         self._targets = {one.name: open_target(one) for one in settings}
         self._queries = {one.name: [query for query in queries if one.receives(query.name)] for one in settings}
         self._stopped = threading.Event()
         self._print_line, self._wait = print_line, wait or self._stopped.wait
-        self._last: dict[tuple[str, str], int] = {}
+        self._last_batches: dict[tuple[str, str], int] = {}
         self._samples = Samples()
         for one in settings:
             self._samples.add(SINK_RETRIES, 0, one.name)
 
     def prepare(self, run: str | None, output: Path, next_batch: int) -> None:
-        """Check all sinks before the run starts with a micro-batch. `run`: None if it is new. Raises SinkError."""
+        """Check all sinks before the run starts with `next_batch`. `run`: the ID of the run; None if it is new.
+
+        Raises SinkError.
+        """
         for name, target in self._targets.items():
             for query in self._queries[name]:
                 try:
@@ -128,15 +131,15 @@ class Sinks:
         self, run: str, batch: int, files: Sequence[Path], name: str, target: Target, query: StoredQuery
     ) -> None:
         key = name, query.name
-        if key not in self._last:
-            self._last[key] = target.last_batch(run, query)
-        if batch <= self._last[key]:
+        if key not in self._last_batches:
+            self._last_batches[key] = target.last_batch(run, query)
+        if batch <= self._last_batches[key]:
             return
         count = sum(rows for _, _, rows in parts_of_batch(files, batch))
         if count:
             target.store(run, query, batch, rows_of_batch(files, query, batch))
             self._samples.add(SINK_ROWS, count, name, query.name)
-        self._last[key] = batch
+        self._last_batches[key] = batch
 
     def _repeat(self, name: str, target: Target, action: Callable[[], None]) -> None:
         for seconds in (*RETRY_SECONDS, None):
@@ -144,8 +147,8 @@ class Sinks:
                 action()
             except UnreachableError as error:
                 target.close()
-                for key in [key for key in self._last if key[0] == name]:
-                    del self._last[key]  # the attempt may have been stored
+                for key in [key for key in self._last_batches if key[0] == name]:
+                    del self._last_batches[key]  # the attempt may have been stored
                 if seconds is None:
                     raise SinkError(f"sinks.{name}: {error}; the last of {len(RETRY_SECONDS) + 1} attempts") from error
                 self._samples.add(SINK_RETRIES, 1, name)
@@ -159,7 +162,7 @@ class Sinks:
                 return
 
     def stop(self) -> None:
-        """Let `write` end with a SinkError in place of another attempt. Another thread may call this."""
+        """Make `write` raise SinkError before its next attempt. Another thread may call this."""
         self._stopped.set()
 
     def add_samples(self, samples: Samples) -> None:

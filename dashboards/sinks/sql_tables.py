@@ -1,8 +1,8 @@
 """Tables of a SQL database: SQLite, which needs no server, and PostgreSQL with the package psycopg.
 
-Each query has a table with its name. `wiretide_key` is the text of the columns that identify a row, and the primary
-key, because columns of a group may be NULL. A row with the key of a stored row replaces it; a change with weight -1
-deletes it. Rows of queries without a key are inserted.
+Each query has a table with its name. The primary key is `wiretide_key`, the text of the columns that identify a row,
+because columns of a group may be NULL. A row with the key of a stored row replaces the stored row. A change with weight
+-1 deletes the stored row. Rows of queries without a key are inserted.
 
 The table `wiretide_batches` contains the last micro-batch of each query of a run. It changes in the same transaction as
 the rows.
@@ -26,23 +26,29 @@ from highlevel.speculation.consistency import WEIGHT
 KEY = "wiretide_key"
 BATCHES = "wiretide_batches"
 CHUNK_ROWS = 10_000
-"""Rows of one call of the database."""
+"""Maximum number of rows of one call of the database."""
 
 
 class SqlTables:
-    """The tables of one database. `connect` opens a connection; `mark` is the placeholder of its parameters."""
+    """The tables of one database.
+
+    `connect` opens a connection; `placeholder`: the text that marks a parameter in SQL.
+    """
 
     def __init__(
         self,
         connect: Callable[[], Any],
-        mark: str,
+        placeholder: str,
         type_of: Callable[[pa.DataType], str],
-        value_of: Callable[[pa.Array], list[Any]],
+        values_of: Callable[[pa.Array], list[Any]],
         error: type[Exception],
         is_unreachable: Callable[[BaseException], bool],
     ) -> None:
-        """`error`: the base of all errors. `is_unreachable`: whether an attempt may be repeated after an error."""
-        self._connect, self._mark, self._type_of, self._values_of = connect, mark, type_of, value_of
+        """`error`: the base class of errors of the database.
+
+        `is_unreachable`: True if the attempt may be repeated after an error.
+        """
+        self._connect, self._placeholder, self._type_of, self._values_of = connect, placeholder, type_of, values_of
         self._error, self._is_unreachable = error, is_unreachable
         self._connection: Any = None
 
@@ -68,7 +74,10 @@ class SqlTables:
 
     def last_batch(self, run: str, query: StoredQuery) -> int:
         """Return the last micro-batch of a run that is stored; -1 if there is none."""
-        text = f"SELECT batch FROM {BATCHES} WHERE run = {self._mark} AND query = {self._mark} AND id = {self._mark}"
+        text = (
+            f"SELECT batch FROM {BATCHES} WHERE run = {self._placeholder} AND query = {self._placeholder} AND id "
+            f"= {self._placeholder}"
+        )
 
         def read(cursor: Any) -> int:
             cursor.execute(text, (run, query.name, query.id))
@@ -83,7 +92,7 @@ class SqlTables:
         def write(cursor: Any) -> None:
             for chunk in _chunks(rows):
                 self._write_rows(cursor, query, chunk)
-            marks = ", ".join([self._mark] * 4)
+            marks = ", ".join([self._placeholder] * 4)
             update = "ON CONFLICT (run, query, id) DO UPDATE SET batch = excluded.batch"
             cursor.execute(f"INSERT INTO {BATCHES} VALUES ({marks}) {update}", (run, query.name, query.id, batch))
 
@@ -93,7 +102,7 @@ class SqlTables:
         columns = [self._values_of(column) for column in rows.columns]
         names, table = query.schema.names, _quote(query.name)
         if query.key is None:
-            marks = ", ".join([self._mark] * len(names))
+            marks = ", ".join([self._placeholder] * len(names))
             cursor.executemany(f"INSERT INTO {table} VALUES ({marks})", list(zip(*columns, strict=True)))
             return
         parts = [rows.column(name).cast(_key_type(rows, name)).to_pylist() for name in query.key]
@@ -101,8 +110,8 @@ class SqlTables:
         weights = rows.column(WEIGHT).to_pylist() if query.has_changes else [1] * rows.num_rows
         withdrawn = [(key,) for key, weight in zip(keys, weights, strict=True) if weight < 0]
         if withdrawn:
-            cursor.executemany(f"DELETE FROM {table} WHERE {KEY} = {self._mark}", withdrawn)
-        marks = ", ".join([self._mark] * (len(names) + 1))
+            cursor.executemany(f"DELETE FROM {table} WHERE {KEY} = {self._placeholder}", withdrawn)
+        marks = ", ".join([self._placeholder] * (len(names) + 1))
         updates = ", ".join(f"{_quote(name)} = excluded.{_quote(name)}" for name in names)
         text = f"INSERT INTO {table} VALUES ({marks}) ON CONFLICT ({KEY}) DO UPDATE SET {updates}"
         entries = zip(keys, *columns, strict=True)
@@ -144,7 +153,7 @@ def _quote(name: str) -> str:
 
 
 def _key_type(rows: pa.RecordBatch, name: str) -> pa.DataType:
-    """Return the type of a column in keys: times are ns."""
+    """Return the type of a column in keys. Times become integers in ns."""
     kind = rows.schema.field(name).type
     return pa.int64() if pa.types.is_timestamp(kind) else kind
 
@@ -156,7 +165,7 @@ def _sqlite_type(kind: pa.DataType) -> str:
 
 
 def _sqlite_values(column: pa.Array) -> list[Any]:
-    """Return the values of a column. Times are text in the form of ISO 8601, which sorts by time."""
+    """Return the values of a column. Times become ISO 8601 texts, whose order is the order of time."""
     if pa.types.is_timestamp(column.type):
         return [None if text is None else f"{text.removesuffix('Z')}Z" for text in column.cast(pa.string()).to_pylist()]
     if pa.types.is_boolean(column.type):
@@ -165,7 +174,7 @@ def _sqlite_values(column: pa.Array) -> list[Any]:
 
 
 def open_sqlite(path: str) -> SqlTables:
-    """Return the tables in a file, which is created if it is missing."""
+    """Return the tables in a file. A missing file is created."""
 
     def connect() -> sqlite3.Connection:
         try:
@@ -178,7 +187,10 @@ def open_sqlite(path: str) -> SqlTables:
 
 
 def _is_sqlite_unreachable(error: BaseException) -> bool:
-    """Return True if the file is locked, or its disk is full or fails. The code without its details is one byte."""
+    """Return True if the file is locked, or its disk is full or fails.
+
+    The lowest byte of the error code is the basic code.
+    """
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
     return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
@@ -194,7 +206,10 @@ def _postgresql_type(kind: pa.DataType) -> str:
 
 
 def _postgresql_values(column: pa.Array) -> list[Any]:
-    """Return the values of a column. Times have microseconds. NUL, which no text may contain, is escaped."""
+    """Return the values of a column. Times have microseconds.
+
+    NUL is escaped, because PostgreSQL allows no NUL in a text.
+    """
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.timestamp("us", tz="UTC"), safe=False).to_pylist()
     if pa.types.is_string(column.type):

@@ -2,8 +2,8 @@
 
 Exactly once: a sink stores the ID of a micro-batch together with its rows, in one transaction of the other system. A
 micro-batch that is repeated after a crash is not stored again. The ID is stored for each run, because the micro-batches
-of another run folder also begin with 0. It is stored for each ID of a query, because a query with another text repeats
-the micro-batch.
+of another run folder also begin with 0. The ID is also stored for each ID of a query, because a query with a new text
+computes the micro-batch again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lowlevel.expressions.tree import Column
 
 
 class SinkError(WiretideError):
-    """Results cannot be stored in another system: correct its settings, or the system."""
+    """Results cannot be stored in another system. The user must correct the settings of the sink, or the system."""
 
 
 class UnreachableError(SinkError):
@@ -28,10 +28,10 @@ class UnreachableError(SinkError):
 
 @dataclass(frozen=True, slots=True)
 class StoredQuery:
-    """A query whose results are stored. `columns` are those of its result files, in their order.
+    """A query whose results are stored. `columns`: the columns of its result files, in their order.
 
     `key`: the columns that identify a row; None if rows may be equal. `has_changes`: the rows are changes, with the
-    columns `weight` and `final`. `id`: the ID of the query in its run, which another text changes.
+    columns `weight` and `final`. `id`: the ID of the query in its run. A query with another text has another ID.
     """
 
     name: str
@@ -43,10 +43,10 @@ class StoredQuery:
 
 
 class Target(Protocol):
-    """The other system. Errors are SinkError; an UnreachableError is followed by another attempt."""
+    """The other system. Errors are SinkError. After an UnreachableError the attempt is repeated."""
 
     def prepare(self, query: StoredQuery) -> None:
-        """Create what is missing for the results of a query, and check what exists."""
+        """Create missing tables or topics for the results of a query, and check existing ones."""
 
     def last_batch(self, run: str, query: StoredQuery) -> int:
         """Return the last micro-batch of a run that is stored; -1 if there is none."""

@@ -6,7 +6,7 @@
     opob_join, opib_join    OA-Join with ordered results: by a sort after it, or by a delay before it
     adaptive/               AdaptWID: stores the tuples or the partials of a group, whichever are smaller
 
-All except AdaptWID keep rows in order, as systems without watermarks do. AdaptWID needs no order. No planner selects
-it, because panes needed less time and memory in all measurements. `tests/documents/test_layout.py` checks that only
-experiments import these modules.
+All operators except AdaptWID keep rows in order, as systems without watermarks do. AdaptWID needs no order. No planner
+selects it, because panes needed less time and memory in all measurements. `tests/documents/test_layout.py` checks that
+only experiments import these modules.
 """

@@ -12,7 +12,7 @@ from lowlevel.table.entries import MAX, MAX_FLOAT, MIN, MIN_FLOAT, SUM
 
 @helper
 def fold(values, values_float, begin, end, kind, out, out_float, at):  # type: ignore[no-untyped-def]
-    """Aggregate the values `[begin, end)`, at least one, into `out[at]`."""
+    """Aggregate the values `[begin, end)`, which are not empty, into `out[at]`."""
     if kind == SUM:
         total = values[begin]
         for position in range(begin + 1, end):
@@ -43,21 +43,22 @@ def fold(values, values_float, begin, end, kind, out, out_float, at):  # type: i
 
 @helper
 def fold_groups(  # type: ignore[no-untyped-def]
-    group_ids, values, values_float, capacity, begin, end, ops, op_count, places, base, wid, out, out_float, rows
+    group_ids, values, values_float, capacity, begin, end, ops, op_count, group_rows, base, wid, out, out_float, rows
 ):  # fmt: skip
     """Aggregate the tuples `[begin, end)` by group into `out`, from row `rows`. Return the number of rows in `out`.
 
-    `places[group] - base` is the output row of a group in this window. A smaller value is from an earlier window.
+    `group_rows[group] - base` is the output row of a group in this window. A negative difference is from an earlier
+    window.
     """
     width = 2 + op_count
     first = rows
     for tuple_ in range(begin, end):
         group = group_ids[tuple_]
-        row = places[group] - base
+        row = group_rows[group] - base
         if row < first:
             row = rows
             rows += 1
-            places[group] = base + row
+            group_rows[group] = base + row
             out[row * width] = wid
             out[row * width + 1] = group
             for op in range(op_count):
@@ -88,12 +89,12 @@ def fold_groups(  # type: ignore[no-untyped-def]
 )
 def scan_windows(  # type: ignore[no-untyped-def]
     times, group_ids, values, values_float, capacity, tail, origin, length, slide, low, grouped, ops, op_count,
-    group_count, places, base, out, out_float, out_capacity, state,
+    group_count, group_rows, base, out, out_float, out_capacity, state,
 ):  # fmt: skip
     """Write rows (wid, group, values…) of the windows `[state[0], low)`. Return their number.
 
-    `times[:tail]` are in rising order. `state` contains the next window, its first possible tuple, and the number of
-    scanned tuples. The kernel returns before a window that may have more rows than `out` has room for.
+    `times[:tail]` are in rising order. `state` contains the next window, the index of its first possible tuple, and the
+    number of scanned tuples. The kernel returns before a window that may have more rows than `out` has room for.
     """
     rows = 0
     begin = state[1]
@@ -117,8 +118,8 @@ def scan_windows(  # type: ignore[no-untyped-def]
         state[2] += end - begin
         if grouped:
             rows = fold_groups(
-                group_ids, values, values_float, capacity, begin, end, ops, op_count, places, base, wid, out, out_float,
-                rows,
+                group_ids, values, values_float, capacity, begin, end, ops, op_count, group_rows, base, wid, out,
+                out_float, rows,
             )  # fmt: skip
         else:
             out[rows * width] = wid

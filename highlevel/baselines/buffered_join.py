@@ -43,7 +43,10 @@ class BufferedJoin:
 
 
 def left_time_name(spec: JoinSpec) -> str:
-    """Return the output name of the left time, which defines the order. Every row must have this time."""
+    """Return the output name of the left time, which defines the order.
+
+    Raises ValueError if rows may lack this time.
+    """
     if spec.kind in (JoinKind.RIGHT, JoinKind.FULL):
         raise ValueError(f"got a {spec.kind} join, expected a join whose rows all have a left time: INNER or LEFT")
     (name,) = spec.time_columns(WatermarkForm.LEFT)

@@ -1,8 +1,8 @@
-"""The buffering window aggregate: it stores the tuples of the last RANGE, and scans all of them for each window.
+"""The buffering window aggregate. It stores the tuples of the last RANGE, and scans them again for each window.
 
 Systems without an explicit definition of windows work in this way (Li 2008, §6.1.4). All tuples of a window are
 available, so any aggregate is possible, but each tuple is scanned RANGE/SLIDE times. The first tuple after the end of a
-window closes it. Tuples must arrive in order; others are dropped and counted.
+window closes it. Tuples must arrive in order. Tuples that are not in order are dropped and counted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.subaggregates import MERGE, SubAggregate
 
 MIN_ROWS = 1024
-"""Initial room, in tuples."""
+"""Initial capacity in tuples."""
 
 OUT_ROWS = 16_384
 """Maximum result rows of a batch. One window may have more."""
@@ -31,7 +31,7 @@ OUT_ROWS = 16_384
 class BufferingAggregate:
     """Process ordered rows with the time column `time`. The results are those of `Aggregate`.
 
-    `scanned` counts the tuple accesses, `disordered` the dropped tuples.
+    `scanned`: number of accesses to tuples. `disordered`: number of dropped tuples.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class BufferingAggregate:
         self.newest = BEGINNING
         self.closed = 0
         self.received = self.disordered = self.scanned = self.windows_closed = 0
-        self._places = np.empty(0, np.int64)
+        self._rows_by_group = np.empty(0, np.int64)
         self._written = 0
 
     @property
@@ -113,7 +113,7 @@ class BufferingAggregate:
             columns = self.keys.columns(used)
             self.keys = Keys(self.keys.kinds)
             self.keys.find_or_insert(columns, len(used))
-            self._places = np.empty(0, np.int64)
+            self._rows_by_group = np.empty(0, np.int64)
         parts = [
             (self.times, self.times[stored]),
             (self.group_ids, group_ids),
@@ -131,8 +131,8 @@ class BufferingAggregate:
         if low <= self.closed:
             return
         count = self.keys.count if self.keys is not None and self.groups else 1
-        if count > len(self._places):
-            self._places = np.full(2 * count, -1, np.int64)
+        if count > len(self._rows_by_group):
+            self._rows_by_group = np.full(2 * count, -1, np.int64)
         state = np.array([self.closed, self.head, 0], np.int64)
         window = self.window
         while state[0] < low and state[1] < self.tail:
@@ -141,7 +141,7 @@ class BufferingAggregate:
             rows = scan_windows(
                 self.times, self.group_ids, values, values.view(np.float64), self.values.shape[1], self.tail,
                 window.origin, window.range, window.slide, low, bool(self.groups), self.operations,
-                len(self.operations), count, self._places, self._written, flat, flat.view(np.float64), len(out),
+                len(self.operations), count, self._rows_by_group, self._written, flat, flat.view(np.float64), len(out),
                 state,
             )  # fmt: skip
             self._written += rows

@@ -2,9 +2,9 @@
 
 The rows of a key form a chain, oldest first.
 
-The order makes removal cheap: only `first`, the position of the oldest stored row, is increased. A chain may still
-contain removed rows until the next walk. A walk reads the chain of a key from its oldest stored row to the first row
-that is too new.
+The order makes removal cheap: only `first`, the position of the oldest stored row, is increased. A chain may contain
+removed rows until the next walk of this chain. A walk reads the chain of a key from its oldest stored row to the first
+row that is too new.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def walk(  # type: ignore[no-untyped-def]
     """Write a pair (row, position) for each stored row that matches a probing row. Return the number of pairs.
 
     Probing row i matches the stored rows of its key with clocks in `[lows[i], highs[i]]`. Rows before position `first`
-    are removed from the chains that are read. The walk stops after `room` pairs. The next call continues from `state`,
-    the current row and position.
+    are removed from the chains that are read. The walk stops after `room` pairs. `state` is the current row and
+    position, from which the next call continues.
     """
     pair_count = 0
     at = state[1]
@@ -149,9 +149,9 @@ class Chains:
             self.first += int(np.searchsorted(clocks, bound))
             self.buffer.cut(bound - 1)
 
-    def take(self, places: Words, names: list[str]) -> list[pa.Array]:
-        """Return columns of stored rows."""
-        rows = pa.Table.from_batches(self.buffer.runs()).select(names).take(pa.array(places)).combine_chunks()
+    def take(self, indexes: Words, names: list[str]) -> list[pa.Array]:
+        """Return the columns `names` of the stored rows at `indexes`."""
+        rows = pa.Table.from_batches(self.buffer.runs()).select(names).take(pa.array(indexes)).combine_chunks()
         return [column.chunk(0) for column in rows.columns]
 
     def stored_key_ids(self) -> Words:
@@ -164,15 +164,15 @@ class Chains:
         self.key_ids[stored] = new_ids[self.key_ids[stored]]
         self._chain_all(key_count)
 
-    def _chain(self, places: slice) -> None:
-        chain(self.key_ids, places.start, places.stop, self.base, self.first, self.tails, self.next_positions)
+    def _chain(self, new_rows: slice) -> None:
+        chain(self.key_ids, new_rows.start, new_rows.stop, self.base, self.first, self.tails, self.next_positions)
 
     def _chain_all(self, key_count: int) -> None:
         self.tails = np.full(key_count, NOBODY)
         self._chain(slice(self.first - self.base, self.end - self.base))
 
     def _make_room(self, rows: int) -> None:
-        """Move the rows to the front of the arrays. If they fill more than half of the arrays, make larger ones."""
+        """Move the rows to the front of the arrays. If they fill more than half of the arrays, enlarge the arrays."""
         stored = slice(self.first - self.base, self.end - self.base)
         capacity = len(self.clocks)
         while 2 * (self.rows + rows) > capacity:

@@ -29,16 +29,17 @@ from lowlevel.expressions.types import Type
 from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 UNUSED_KEYS = 4096
-"""Unused keys are removed when there are more of them than half of the number of rows plus half of this number."""
+"""Unused keys are removed when there are more than (number of rows + this number) / 2 of them."""
 
 
 class IopJoin:
     """Join two ordered inputs, and emit pairs.
 
-    Ports are 0 (left) and 1 (right). `clocks` are the names of the clock columns of both inputs, by default the times.
+    Ports are 0 (left) and 1 (right). `clocks`: the names of the clock columns of both inputs, by default the time
+    columns.
 
     Rows whose clock decreases are dropped and counted in `late`. Rows with a NULL key match no row. Emitted watermarks
-    are bounds of the left clock. They follow from punctuations and from the order of the inputs.
+    are bounds of the left clock. These watermarks follow from the punctuations and the order of the inputs.
     """
 
     def __init__(self, spec: JoinSpec, clocks: tuple[str, str] | None = None) -> None:
@@ -96,8 +97,8 @@ class IopJoin:
         """Remove the rows that later rows of this input cannot match."""
         yield from self._advance(Port(port), punctuation.watermark)
 
-    def _advance(self, port: Port, bounds: int) -> Iterator[Item]:
-        self.bounds[port] = max(self.bounds[port], bounds)
+    def _advance(self, port: Port, bound: int) -> Iterator[Item]:
+        self.bounds[port] = max(self.bounds[port], bound)
         other = Port(1 - port)
         self.sides[other].expire(self.spec.window.expiry_time(other, self.bounds[port]))
         low = min(self.bounds[Port.LEFT], self.spec.window.expiry_time(Port.LEFT, self.bounds[Port.RIGHT]))
@@ -106,7 +107,7 @@ class IopJoin:
             yield Punctuation(UNION, low)
 
     def _number_keys(self, keys: Sequence[pa.Array], rows: int) -> Words:
-        """Return the numbers of keys. First remove unused keys if they are many."""
+        """Return the numbers of keys. Before that, remove unused keys if there are many (UNUSED_KEYS)."""
         if not keys:
             return np.zeros(rows, np.int64)
         if 2 * self.keys.count > 3 * self.rows_held + UNUSED_KEYS:

@@ -1,8 +1,8 @@
 """Merge: the union of ordered inputs, with an ordered output (Li 2008, §8.1).
 
-A row is emitted when no input can have an earlier row. Each input then has a waiting row that is not earlier, or a
-watermark that excludes earlier rows. Until then rows wait in unlimited memory. So an idle or late input delays the rows
-of all other inputs. `Meld` does not wait, because its output has no order.
+A row is emitted when no input can have an earlier row: each input has a waiting row that is not earlier, or a watermark
+that excludes earlier rows. Until then rows wait in unlimited memory. So an idle or late input delays the rows of all
+other inputs. `Meld` does not wait, because its output has no order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class OrderedMerge:
     """
 
     def __init__(self, inputs: int, time: str = "ts") -> None:
-        """Unite `inputs` (at least one) inputs, ports 0 to inputs - 1."""
+        """Merge `inputs` (at least 1) inputs, ports 0 to inputs - 1."""
         self.time = time
         self.bounds = [BEGINNING] * inputs
         self.queues: list[deque[Run]] = [deque() for _ in range(inputs)]

@@ -2,7 +2,7 @@
 
 A left row waits until all its possible matches have arrived. So the results are in the order of left times. A right row
 is stored until no waiting left row can match it. If both windows have the same range and both inputs the same rate, it
-stores the rows of three ranges. A join without this buffer stores those of two ranges.
+stores the rows of three ranges. A join without this buffer stores the rows of two ranges.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ WATERMARKS = "watermarks"
 
 
 class OpibJoin(BufferedJoin):
-    """Emits the results of OAJoin, which needs no order, in the order of left times. Watermarks are of left times."""
+    """Emits the results of OAJoin, which needs no order, in the order of left times.
+
+    Its watermarks bound left times.
+    """
 
     def __init__(self, spec: JoinSpec) -> None:
         """Join by `spec`."""
@@ -43,7 +46,7 @@ class OpibJoin(BufferedJoin):
         return self.join.results
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Delay rows of the left input; store rows of the right."""
+        """Delay rows of the left input. Store rows of the right input."""
         self.received += batch.num_rows
         if port == Port.RIGHT:
             yield from self.join.process_rows(port, batch)

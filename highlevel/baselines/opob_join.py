@@ -1,7 +1,7 @@
 """OPOB-Join: order preserved by a buffer after the join (Li 2008, §7.3).
 
-The results of an OA-Join wait until no result with an earlier left time can follow, which takes up to RANGE. So the
-buffer contains the results of a RANGE, while the join contains rows.
+The results of an OA-Join wait until no result with an earlier left time can follow, at most for RANGE. So the buffer
+contains the results of one RANGE, in addition to the rows in the join.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from lowlevel.punctuation import GraphItem, Punctuation
 
 
 class OpobJoin(BufferedJoin):
-    """Emits the results of OAJoin, which needs no order, in the order of left times. Watermarks are of left times."""
+    """Emits the results of OAJoin, which needs no order, in the order of left times.
+
+    Its watermarks bound left times.
+    """
 
     def __init__(self, spec: JoinSpec) -> None:
         """Join by `spec`."""
@@ -34,11 +37,11 @@ class OpobJoin(BufferedJoin):
         return self.join.late
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Store the pairs of these rows in the buffer."""
+        """Join rows, and store the resulting pairs in the buffer."""
         yield from self._sort_results(self.join.process_rows(port, batch))
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[GraphItem]:
-        """Emit, in order, the results that no later result precedes."""
+        """Emit, in order, the results before which no later result can be."""
         yield from self._sort_results(self.join.punctuate(port, punctuation))
 
     def _sort_results(self, items: Iterable[GraphItem]) -> Iterator[GraphItem]:

@@ -1,12 +1,12 @@
-"""Slack: how in-order systems handle disorder. A window closes `slack` after its end, and later rows are lost.
+"""Slack, the way in which in-order systems handle disorder. A window closes `slack` after its end; later rows are lost.
 
 The clock is the largest time so far. A row is late if one of its windows is closed. A *consistent* operator removes a
 late row from all its windows, so that all windows contain the same rows. A *generous* operator removes it only from the
 closed windows. The best slack is unknown: if it is small, rows are lost; if it is large, all results are delayed (Li
 2008, §3.2, §6.2.5).
 
-`highlevel.sliding` computes the windows. Here each row gets the windows that are open when it arrives. The sizes of
-batches have no effect.
+`highlevel.sliding` computes the windows. This module assigns to each row the windows that are open when the row
+arrives. The sizes of batches have no effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lowlevel.subaggregates import SubAggregate
 
 
 class Lateness(StrEnum):
-    """Which windows lack a late row: all of its windows (CONSISTENT), or only those that are closed (GENEROUS)."""
+    """The windows that do not receive a late row: all its windows (CONSISTENT), or only closed ones (GENEROUS)."""
 
     CONSISTENT = "consistent"
     GENEROUS = "generous"

@@ -1,8 +1,8 @@
 """Sort: emit rows in time order (BSort; Li 2008, §3.2).
 
-In-order operators need this operator before them if the input is disordered. A row is emitted when it is `slack` older
-than the newest row, or not newer than a watermark. A row is dropped if, when it arrives, it is older than the last
-emitted watermark, or older than the newest row by more than the slack.
+In-order operators need this operator before them if the input is disordered. A row is emitted when the newest row is at
+least `slack` newer, or when a watermark reaches its time. An arriving row is dropped if it is older than the last
+emitted watermark, or older than the newest row by more than `slack`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from lowlevel.punctuation import BEGINNING, Item, Punctuation
 
 
 class SlackSort:
-    """Sorts rows by the column `time_column`. After the emitted rows it emits a watermark.
+    """Sorts rows by the column `time_column`. It emits a watermark after each group of sorted rows.
 
     No row that is emitted after a watermark is older than this watermark. `received` counts input rows, `results`
     output rows and `late` dropped rows.
     """
 
     def __init__(self, slack: int | None, time_column: str = "ts") -> None:
-        """Wait `slack` units of the column `time_column`. With None only punctuations cause output."""
+        """Wait `slack` units of the column `time_column`. None: rows wait for punctuations."""
         if slack is not None and slack < 0:
             raise ValueError(f"slack must not be negative, got {slack}")
         self.slack, self.time_column = slack, time_column

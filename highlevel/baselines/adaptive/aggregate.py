@@ -11,9 +11,9 @@ moved into partials. When it shrinks, new tuples are stored again, and old parti
             first tuple
 
 Every unexpired tuple is either in the buffer or in the partials of all its open windows. So a window is always the
-merge of its partials and of the buffered tuples in its range. A partial also counts the tuples for which it is the last
-window. When the window closes, the group's volume (its unexpired tuples) decreases by this count. So an empty state has
-the volume 0.
+merge of its partials and of the buffered tuples in its range. A partial also counts the tuples whose last window is its
+window. When this window closes, the volume of the group (its unexpired tuples) decreases by this count. So a group
+without tuples has the volume 0.
 
 Kernels over arrays of words do the work (`highlevel.baselines.adaptive.kernels`), in one call per batch. A punctuation
 closes windows in steps, and each step reads the state once.
@@ -42,7 +42,7 @@ from lowlevel.subaggregates import INT_MAX, MERGE, SubAggregate, count_of_rows
 from lowlevel.table.entries import MAX, MAX_FLOAT, MIN, MIN_FLOAT, SUM, SUM_FLOAT
 
 CLOSE_ROWS = 65_536
-"""Maximum window memberships of buffered tuples per step. One window may have more."""
+"""Maximum number of memberships (pairs of a buffered tuple and a window) per step. One window may have more."""
 
 
 def split_steps(closed: int, low: int, first: Words, end: Words) -> Iterator[int]:
@@ -51,7 +51,7 @@ def split_steps(closed: int, low: int, first: Words, end: Words) -> Iterator[int
     When windows close, a buffered tuple becomes a partial for each of them. A tuple may be in many windows, and a
     watermark may close any number of windows. The steps limit the memory for these partials.
 
-    `[first, end)` are the windows of the tuples. Windows without tuples cost no step.
+    `[first, end)` are the windows of the tuples. Windows without tuples need no step.
     """
     if len(first) == 0:
         yield low
@@ -88,8 +88,9 @@ class AdaptiveAggregate:
 
     Rows of the result: `wid`, the groups, the merged sub-aggregates.
 
-    Batches have the columns of `Aggregate`, and a column with the time of a row. Each port is a source; its watermark
-    is the minimum of the sources. A row for a final window is left out of it and counted in `late`.
+    Batches have the columns of `Aggregate`, and a column with the time of a row. Each port is a source. The watermark
+    of the operator is the minimum of the sources. A row is not added to windows that are final; it is counted in
+    `late`.
     """
 
     def __init__(
@@ -102,9 +103,9 @@ class AdaptiveAggregate:
         policy: ThresholdPolicy | None = None,
         time: str = "ts",
     ) -> None:
-        """Group by the columns `groups` and switch by `policy` (MemoryModel).
+        """Group by the columns `groups`. `policy` (default: MemoryModel) decides when a group becomes lazy or eager.
 
-        Lengths have the unit of column `time`.
+        `window_range` and `slide` have the unit of the column `time`.
         """
         self.groups = list(groups)
         self.subaggregates = list(subaggregates)
@@ -117,7 +118,7 @@ class AdaptiveAggregate:
         self.policy = MemoryModel() if policy is None else policy
         self.extents = Extents(sources, window_range)
         self.meld = Meld(sources)
-        self.kinds: list[pa.DataType] | None = None  # types of the group columns, from the first batch
+        self.group_types: list[pa.DataType] | None = None  # types of the group columns, from the first batch
         self.store = Store([], self.operations)
         self.closed = 0  # every window with a smaller id is final
         self.received = self.late = self.late_rows = self.windows_closed = 0
@@ -143,28 +144,28 @@ class AdaptiveAggregate:
                 return iter(())
             first, end = batch.column(FIRST_WID).to_numpy(), batch.column(END_WID).to_numpy()
             first = np.maximum(first, self.closed)
-        self._take(port, batch, np.ascontiguousarray(first), np.ascontiguousarray(end))
+        self._add_rows(port, batch, np.ascontiguousarray(first), np.ascontiguousarray(end))
         return iter(())
 
-    def _take(self, port: int, batch: pa.RecordBatch, first: Words, end: Words) -> None:
+    def _add_rows(self, port: int, batch: pa.RecordBatch, first: Words, end: Words) -> None:
         columns = [batch.column(name) for name in self.groups]
-        if self.kinds is None:
+        if self.group_types is None:
             self._create_store([column.type for column in columns])
         self.extents.record(port, batch.column(self.time).to_numpy(), first, end)
         values = np.empty((batch.num_rows, len(self.subaggregates)), np.int64)
         for number, sub in enumerate(self.subaggregates):
             values[:, number] = batch.column(sub.name).to_numpy().view(np.int64)
-        group_ids = self.store.name(columns, batch.num_rows)
-        self.store.take(group_ids, first, end, values, self.closed, self.eager_above)
+        group_ids = self.store.find_group_ids(columns, batch.num_rows)
+        self.store.add_rows(group_ids, first, end, values, self.closed, self.eager_above)
         self._measure()
 
     def _create_store(self, kinds: list[pa.DataType]) -> None:
         """Create the store for groups by columns of these types."""
-        self.kinds = kinds
+        self.group_types = kinds
         self.store = Store(kinds, self.operations)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Emit the windows below the smallest watermark of the sources, in the order of IDs; then pass it on."""
+        """Emit the windows below the smallest watermark of the sources, in the order of IDs, then this watermark."""
         for least in self.meld.punctuate(port, punctuation):
             assert isinstance(least, Punctuation)
             if least.watermark > self.closed:
@@ -176,7 +177,7 @@ class AdaptiveAggregate:
         for high in split_steps(self.closed, low, tuples[:, FIRST], tuples[:, END]):
             self.store.add_due(self.closed, high)
             self._measure()
-            due = self.store.take_due(high)
+            due = self.store.remove_due(high)
             self.closed = high
             if len(due):
                 yield self._result(due)
@@ -187,7 +188,7 @@ class AdaptiveAggregate:
         self.to_lazy += self.store.make_lazy(self.lazy_below)
 
     def _result(self, due: Words) -> pa.RecordBatch:
-        """Return the partials of final windows as a batch, in the order of their windows."""
+        """Return `due`, partials of final windows, as a batch in the order of their windows."""
         due = due[np.argsort(due[:, WID], kind="stable")]
         self.windows_closed += 1 + int(np.count_nonzero(np.diff(due[:, WID])))
         names = ["wid", *self.groups, *(sub.name for sub in self.subaggregates)]
@@ -220,7 +221,7 @@ class AdaptiveAggregate:
     @property
     def groups_eager(self) -> int:
         """Number of groups whose tuples are added to partials."""
-        return int(np.count_nonzero(self.store.eager))
+        return int(np.count_nonzero(self.store.is_eager))
 
     @property
     def to_eager(self) -> int:
@@ -251,7 +252,7 @@ class AdaptiveAggregate:
         """Return the progress of sources and windows, groups, the buffer, and a table for each window with partials."""
         tables = {"progress": pa.table({"closed": [self.closed]})}
         tables |= self.meld.snapshot() | self.extents.snapshot()
-        return tables if self.kinds is None else tables | snapshot_store(self.store, self.groups)
+        return tables if self.group_types is None else tables | snapshot_store(self.store, self.groups)
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""

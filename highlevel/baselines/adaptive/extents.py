@@ -15,28 +15,28 @@ from lowlevel.punctuation import BEGINNING
 class Extents:
     """The newest time of each source, and the extent distance.
 
-    The extent distance of a window is the progress of the newest time from its first tuple to its close. The distance
-    of the last closed window is used, and RANGE before that. Open windows are stored as ranges of IDs, one range for
-    each tuple that was the first tuple of some windows.
+    The extent distance of a window is the growth of the newest time between its first tuple and its close. `distance`
+    is that of the last closed window, and RANGE before the first close. Open windows are stored as ranges of IDs. A
+    range contains the windows that have the same first tuple.
     """
 
     def __init__(self, sources: int, range_length: int) -> None:
         """Begin with the distance `range_length`. Times, ranges and distances have the same unit."""
-        self.high = [BEGINNING] * sources
+        self.newest_times = [BEGINNING] * sources
         self.distance = range_length
         self.opened: list[
             tuple[int, int, int]
-        ] = []  # first ID, end, and the newest time when their first tuple arrived
+        ] = []  # ranges of windows: first ID, end, and the newest time when their first tuple arrived
         self.covered: Ranges = []
 
     @property
-    def furthest(self) -> int:
+    def max_newest_time(self) -> int:
         """The newest time of all sources."""
-        return max(self.high)
+        return max(self.newest_times)
 
     def offsets(self) -> list[int | None]:
-        """Distance of each source from the most advanced one, None for a source without tuples."""
-        return [None if high == BEGINNING else self.furthest - high for high in self.high]
+        """Distance of each source from the most advanced source; None for a source without tuples."""
+        return [None if high == BEGINNING else self.max_newest_time - high for high in self.newest_times]
 
     def record(
         self,
@@ -46,8 +46,8 @@ class Extents:
         ends: npt.NDArray[np.int64],
     ) -> None:
         """Record tuples in arrival order, and their windows `[first, end)`."""
-        highs = np.maximum.accumulate(np.maximum(times, self.furthest))
-        self.high[source] = max(self.high[source], int(times.max()))
+        highs = np.maximum.accumulate(np.maximum(times, self.max_newest_time))
+        self.newest_times[source] = max(self.newest_times[source], int(times.max()))
         known = self.covered[-1] if self.covered else (0, 0)
         other = (firsts[1:] != firsts[:-1]) | (ends[1:] != ends[:-1])  # windows other than those of the previous tuple
         new = np.flatnonzero(np.append(True, other) & ((firsts < known[0]) | (ends > known[1])))
@@ -71,7 +71,7 @@ class Extents:
         if position == 0:
             return
         _, end, high = self.opened[position - 1]
-        self.distance = self.furthest - high
+        self.distance = self.max_newest_time - high
         self.opened[:position] = [(low, end, high)] if end > low else []
         self.covered = [(max(start, low), end) for start, end in self.covered if end > low]
 
@@ -80,13 +80,13 @@ class Extents:
         first, end, high = zip(*self.opened, strict=True) if self.opened else ((), (), ())
         columns = [pa.array(each, pa.int64()) for each in (first, end, high)]
         return {
-            "sources": pa.table({"high": [*self.high, self.distance]}),
+            "sources": pa.table({"high": [*self.newest_times, self.distance]}),
             "opened": pa.table(columns, ["first", "end", "high"]),
         }
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         *high, self.distance = tables["sources"]["high"].to_pylist()
-        self.high[: len(high)] = high
+        self.newest_times[: len(high)] = high
         self.opened = [tuple(row.values()) for row in tables["opened"].to_pylist()]
         self.covered = unite((first, end) for first, end, _ in self.opened)

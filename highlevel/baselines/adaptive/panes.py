@@ -28,7 +28,7 @@ PANES, WINDOWS = "panes/", "windows/"
 class PanedAdaptiveAggregate:
     """Process rows and watermarks of the time column `time`. Emit windows, and watermarks of window IDs.
 
-    Panes are numbered from the start of window 0. `outside` counts rows that do not belong to any window.
+    Panes are numbered from the start of window 0. `rows_without_window` counts rows that do not belong to any window.
     """
 
     def __init__(
@@ -40,12 +40,15 @@ class PanedAdaptiveAggregate:
         policy: ThresholdPolicy | None = None,
         time: str = "ts",
     ) -> None:
-        """Group by the columns `groups`; panes switch by `policy` (MemoryModel)."""
+        """Group by the columns `groups`.
+
+        `policy` (default: MemoryModel) decides when a group of a pane becomes lazy or eager.
+        """
         self.window, self.pane, self.time = window, window.pane, time
         self.start = min(window.start(0), window.origin)
         self.panes = AdaptiveAggregate(groups, subaggregates, self.pane, self.pane, sources, policy, time)
         self.windows = AdaptiveAggregate(groups, subaggregates, window.range, window.slide, 1, ALWAYS_EAGER, time)
-        self.outside = 0
+        self.rows_without_window = 0
 
     @property
     def updates(self) -> int:
@@ -69,7 +72,7 @@ class PanedAdaptiveAggregate:
         first, end = self._find_windows(times)
         inside = first < end
         if not inside.all():
-            self.outside += int(np.count_nonzero(~inside))
+            self.rows_without_window += int(np.count_nonzero(~inside))
             batch, times = batch.filter(pa.array(inside)), times[inside]
         pane = (times - self.start) // self.pane
         return self.panes.process_rows(port, _add_window_ids(batch, pane, pane + 1))

@@ -47,17 +47,17 @@ def snapshot_store(store: Store, names: Sequence[str]) -> dict[str, pa.Table]:
     return tables
 
 
-def _words_to_table(rows: Words, names: list[str], places: list[int], values: int) -> pa.Table:
-    """Return words as columns; from word `values` they are sub-aggregates."""
-    places = [*places, *range(values, rows.shape[1])]
-    names = [*names, *(f"value{number}" for number in range(rows.shape[1] - values))]
-    return pa.table([pa.array(np.ascontiguousarray(rows[:, position])) for position in places], names)
+def _words_to_table(rows: Words, names: list[str], indexes: list[int], values_begin: int) -> pa.Table:
+    """Return the words at `indexes` as columns `names`. The words from `values_begin` on are sub-aggregates."""
+    indexes = [*indexes, *range(values_begin, rows.shape[1])]
+    names = [*names, *(f"value{number}" for number in range(rows.shape[1] - values_begin))]
+    return pa.table([pa.array(np.ascontiguousarray(rows[:, position])) for position in indexes], names)
 
 
-def _table_to_words(table: pa.Table, width: int, places: list[int], values: int) -> Words:
-    """Return the rows of words of a table: the inverse of `_words_to_table`."""
+def _table_to_words(table: pa.Table, width: int, indexes: list[int], values_begin: int) -> Words:
+    """Return the rows of words of a table. This is the inverse of `_words_to_table`."""
     rows = np.zeros((table.num_rows, width), np.int64)
-    for position, column in zip([*places, *range(values, width)], table.columns, strict=True):
+    for position, column in zip([*indexes, *range(values_begin, width)], table.columns, strict=True):
         rows[:, position] = column.to_numpy()
     return rows
 

@@ -65,12 +65,12 @@ def replace_rows(array: Words, rows: Words) -> Words:
 
 
 class Partials:
-    """Partials in no order, and an index with two slots per row of the array. Kernels write both."""
+    """Unordered partials, and an index with two slots per row of the array. Kernels write both."""
 
-    def __init__(self, values: int, state: Words) -> None:
-        """Create an empty table for partials with `values` values. `state`: the state of the kernels."""
+    def __init__(self, value_count: int, state: Words) -> None:
+        """Create an empty table of partials with `value_count` values each. `state`: the state of the kernels."""
         self.state = state
-        self.rows = np.empty((MIN_ROWS, ACCUMULATORS + values), np.int64)
+        self.rows = np.empty((MIN_ROWS, ACCUMULATORS + value_count), np.int64)
         self.index = _empty_index(MIN_ROWS)
 
     @property
@@ -94,14 +94,14 @@ class Partials:
         self.rows = copy_resized(self.rows, self.count, max(2 * len(self.rows), rows))
         self.rebuild_index()
 
-    def keep(self, rows: Words) -> None:
+    def replace_all(self, rows: Words) -> None:
         """Replace all partials by `rows`."""
         self.rows = replace_rows(self.rows, rows)
         self.state[PARTIALS] = len(rows)
         self.rebuild_index()
 
     def rebuild_index(self) -> None:
-        """Make the index from the rows."""
+        """Build the index from the rows."""
         self.index = _empty_index(len(self.rows))
         index_partials(self.rows.reshape(-1), self.rows.shape[1], self.count, self.index, len(self.index))
 
@@ -155,12 +155,12 @@ class Store:
         return rows[rows[:, GROUP] != NONE]
 
     @property
-    def eager(self) -> npt.NDArray[np.bool_]:
+    def is_eager(self) -> npt.NDArray[np.bool_]:
         """Mask of the eager groups."""
         eager: npt.NDArray[np.bool_] = self.groups[: self.group_count, HEAD] == EAGER
         return eager
 
-    def name(self, columns: Sequence[pa.Array], rows: int) -> Words:
+    def find_group_ids(self, columns: Sequence[pa.Array], rows: int) -> Words:
         """Return the ID of each row's group. New groups get the next IDs."""
         known = self.group_count
         group_ids = self.keys.find_or_insert(columns, rows)
@@ -169,7 +169,9 @@ class Store:
         self.groups[known : self.group_count] = 0, NONE  # VOLUME, HEAD
         return group_ids
 
-    def take(self, group_ids: Words, firsts: Words, ends: Words, values: Words, closed: int, eager_above: int) -> None:
+    def add_rows(
+        self, group_ids: Words, firsts: Words, ends: Words, values: Words, closed: int, eager_above: int
+    ) -> None:
         """Store rows, or add them to their windows `[firsts, ends)`.
 
         Groups with more than `eager_above` tuples become eager.
@@ -207,17 +209,17 @@ class Store:
                 return
             self._make_room()
 
-    def take_due(self, high: int) -> Words:
+    def remove_due(self, high: int) -> Words:
         """Remove and return the partials of windows below `high`. Subtract their tuples from the volumes."""
         rows = self.partials.used_rows
         due = rows[:, WID] < high
         taken = rows[due]
         self._subtract_tuples(taken[:, GROUP], taken[:, LAST])
-        self.partials.keep(rows[~due])
+        self.partials.replace_all(rows[~due])
         return taken
 
     def remove_gaps(self) -> None:
-        """Move the tuples of the buffer together, into the rows of removed tuples."""
+        """Move the tuples of the buffer into the rows of removed tuples, so that no gap remains."""
         self._keep_tuples(self.copy_tuples())
 
     def make_lazy(self, lazy_below: int) -> int:
@@ -227,22 +229,25 @@ class Store:
         """
         groups = self.groups[: self.group_count]
         empty = groups[:, VOLUME] == 0
-        calm = self.eager & (groups[:, VOLUME] < lazy_below) & ~empty
+        calm = self.is_eager & (groups[:, VOLUME] < lazy_below) & ~empty
         groups[calm | empty, HEAD] = NONE
         self._remove_groups(~empty)
         return int(np.count_nonzero(calm))
 
     def load(self, columns: Sequence[pa.Array], groups: Words, tuples: Words, partials: Words) -> None:
-        """Fill the empty store with these rows. Groups are numbered in their order, and contain VOLUME and HEAD."""
-        self.name(columns, len(groups))
+        """Fill the empty store with these rows.
+
+        `groups` contains VOLUME and HEAD of each group, in the order of their IDs.
+        """
+        self.find_group_ids(columns, len(groups))
         self.groups[: len(groups)] = groups
         self.tuples = np.empty((choose_capacity(len(tuples)), tuples.shape[1]), np.int64)
         self._keep_tuples(tuples)
         self.partials.rows = np.empty((choose_capacity(len(partials)), partials.shape[1]), np.int64)
-        self.partials.keep(partials)
+        self.partials.replace_all(partials)
 
     def _remove_groups(self, used: npt.NDArray[np.bool_]) -> None:
-        """Remove unused groups if they are a quarter of all, and number the others again."""
+        """Remove unused groups if they are at least a quarter of all groups, and renumber the others."""
         kept = int(np.count_nonzero(used))
         if 4 * kept > 3 * len(used) or kept == len(used):
             return
@@ -258,7 +263,7 @@ class Store:
         self.partials.rebuild_index()
 
     def _subtract_tuples(self, groups: Words, tuples: Words) -> None:
-        """Subtract numbers of tuples from the volumes of groups."""
+        """Subtract `tuples`, a number of tuples per entry of `groups`, from the volumes of these groups."""
         if len(groups):
             fewer = np.bincount(groups, tuples, self.group_count)
             self.groups[: self.group_count, VOLUME] -= fewer.astype(np.int64)

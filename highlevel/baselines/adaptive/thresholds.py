@@ -2,7 +2,7 @@
 
 Eager aggregation keeps a partial for each open window. Lazy aggregation stores the tuples until their windows close. A
 memory model determines the thresholds (Equation 6.7, Condition 6.9). The window extent distance `wed` is the time by
-which the most advanced source moves on between the first tuple of a window and the close of the window. A group
+which the most advanced source progresses between the first tuple of a window and the close of the window. A group
 receives `vol_k` tuples of source k per time, and `vol` tuples of all sources. It costs:
 
 * eager: `aggr * wed / SLIDE` bytes, a partial of `aggr` bytes for each open window.
@@ -13,11 +13,11 @@ Condition 6.9 states that eager is cheaper than lazy:
 
     vol * wed  >  aggr * wed / (tup * SLIDE)  +  sum_k vol_k * offset_k
 
-Move the sum with the offsets to the left side. The left side becomes `sum_k vol_k * (wed - offset_k)`, because vol is
-the sum of all vol_k. This is the number of tuples that have been received and have not expired. The operator that uses
-these thresholds (AdaptWID) counts these tuples. So it need not estimate rates and offsets.
+If the sum with the offsets is moved to the left side, the left side becomes `sum_k vol_k * (wed - offset_k)`, because
+vol is the sum of all vol_k. This is the number of tuples that have been received and have not expired. The operator
+that uses these thresholds (AdaptWID) counts these tuples. So it need not estimate rates and offsets.
 
-With only one threshold, a group near this threshold would switch again and again. So the threshold for a switch to lazy
+With only one threshold, a group near this threshold would switch repeatedly. So the threshold for a switch to lazy
 is HYSTERESIS times the threshold for a switch to eager.
 """
 

@@ -155,7 +155,7 @@ where = "n < 10"
     ]
     table = pa.Table.from_pylist(rows, rule.plan.schema)
     assert evaluated.evaluate({"counts": table}, {"counts": MINUTE}) == []
-    assert (rule.late, rule.states.time) == (1, MINUTE)
+    assert (rule.late_rows, rule.states.time) == (1, MINUTE)
 
 
 def test_sliding_windows_move_by_their_slide(tmp_path: Path) -> None:

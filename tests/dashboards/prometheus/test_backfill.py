@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import wiretide
-from dashboards.prometheus.backfill import DAY, Backfill, BackfillError, create_blocks, write_days
+from dashboards.prometheus.backfill import DAY_MS, Backfill, BackfillError, create_blocks, write_daily_files
 from dashboards.prometheus.query_series import QuerySeries
 from highlevel.aggregation import LATE
 from queries.gsql import compile_query
@@ -158,12 +158,12 @@ def test_a_real_prometheus_receives_them_by_remote_write(folder: Path) -> None:
 
 def test_each_day_is_a_file_and_samples_that_prometheus_would_drop_are_counted(tmp_path: Path) -> None:
     backfill = Backfill(QuerySeries(TALKERS, 2))
-    day = DAY // 1000
+    day = DAY_MS // 1000
     for end in (-60, 60, day - 1, day, day + 60):
         backfill.add(rows(TALKERS, end, ("10.0.0.1", 5, 500), ("10.0.0.2", 3, 200), ("10.0.0.3", 1, 60)))
     backfill.complete()
-    assert backfill.too_early == 6
-    written = dict(write_days([backfill], {"job": "j"}, tmp_path))
+    assert backfill.samples_before_1970 == 6
+    written = dict(write_daily_files([backfill], {"job": "j"}, tmp_path))
     assert {path.name: count for path, count in written.items()} == {
         "wiretide-1970-01-01.om": 12,
         "wiretide-1970-01-02.om": 12,
@@ -180,9 +180,9 @@ def test_windows_of_less_than_a_millisecond_have_one_sample(tmp_path: Path) -> N
         bounds = [number * 400_000, (number + 1) * 400_000]
         backfill.add(pa.table([[bounds[0]], [bounds[1]], [number]], schema=short.schema))
     backfill.complete()
-    ((path, count),) = write_days([backfill], {}, tmp_path)
+    ((path, count),) = write_daily_files([backfill], {}, tmp_path)
     assert [time for _, _, time, _ in read_samples(path)] == [0, 0.001, 0.002, 0.003, 0.004]
-    assert (count, backfill.too_close) == (5, 5)
+    assert (count, backfill.samples_within_1_ms) == (5, 5)
 
 
 def test_rows_of_one_window_in_several_batches_are_one_sample() -> None:
@@ -203,7 +203,7 @@ def test_late_rows_are_no_samples() -> None:
         backfill.add(pa.Table.from_pylist([row], late.schema))
     backfill.complete()
     assert [[*samples.values] for samples in backfill.samples.values()] == [[5, 7]]
-    assert backfill.too_close == 0
+    assert backfill.samples_within_1_ms == 0
 
 
 def test_wrong_blocks_are_an_error(tmp_path: Path) -> None:

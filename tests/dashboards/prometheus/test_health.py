@@ -6,7 +6,7 @@ from urllib.request import urlopen
 import pytest
 
 from dashboards.prometheus.exporter import Exporter
-from dashboards.prometheus.health import LONGEST_PAUSE, Health
+from dashboards.prometheus.health import MAX_BEAT_INTERVAL, Health
 from dashboards.prometheus.server import serve
 from tests.references.exporter_rows import plan
 
@@ -20,12 +20,12 @@ def status(health: Health, path: str) -> int:
 def test_the_life_of_a_run() -> None:
     now = [0.0]
     health = Health(lambda: now[0])
-    now[0] = 10 * LONGEST_PAUSE  # pulling an image may take long
+    now[0] = 10 * MAX_BEAT_INTERVAL  # pulling an image may take long
     assert (status(health, "/healthz"), status(health, "/readyz")) == (200, 503)
     health.beat()
     assert (status(health, "/healthz"), status(health, "/readyz")) == (200, 200)
     health.set_obstacle("Spark restarts")
-    now[0] += LONGEST_PAUSE
+    now[0] += MAX_BEAT_INTERVAL
     assert (status(health, "/healthz"), status(health, "/readyz")) == (200, 503)
     assert health.respond("/readyz") == ("503 Service Unavailable", "not ready: Spark restarts\n")
     now[0] += 1
@@ -34,7 +34,7 @@ def test_the_life_of_a_run() -> None:
     health.beat()
     assert (status(health, "/healthz"), status(health, "/readyz")) == (200, 200)
     health.end()
-    now[0] += 100 * LONGEST_PAUSE
+    now[0] += 100 * MAX_BEAT_INTERVAL
     assert (status(health, "/healthz"), status(health, "/readyz")) == (200, 200)
 
 

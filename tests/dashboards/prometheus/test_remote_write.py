@@ -140,7 +140,7 @@ def test_all_samples_arrive_in_the_order_of_their_times(seed: int, monkeypatch: 
 
 
 def test_a_receiver_that_is_busy_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_write, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(remote_write, "RETRY_SECONDS", (0.0, 0.0, 0.0))
     with receiver(503, 429, 500) as server:
         assert RemoteWrite(server.url).send([family("m", a=[(1, 2.0)])], {}) == 1
         assert len(server.requests) == 4
@@ -149,7 +149,7 @@ def test_a_receiver_that_is_busy_is_tried_again(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(("statuses", "tries"), [((400,), 1), ((302,), 1), ((500,) * 4, 4)])
 def test_a_refusal_is_an_error(statuses: tuple[int, ...], tries: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_write, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(remote_write, "RETRY_SECONDS", (0.0, 0.0, 0.0))
     with receiver(*statuses) as server:
         with pytest.raises(BackfillError, match=rf"status {statuses[0]}.*; 0 samples were accepted before"):
             RemoteWrite(server.url).send([family("m", a=[(1, 2.0)])], {})

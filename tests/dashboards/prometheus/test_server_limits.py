@@ -17,7 +17,14 @@ from urllib.request import Request, urlopen
 import pytest
 
 from dashboards.prometheus.exporter import Exporter
-from dashboards.prometheus.server import MAX_CONNECTIONS, MAX_HEAD, MAX_LINE, MAX_PER_CLIENT, Server, serve
+from dashboards.prometheus.server import (
+    MAX_CONNECTIONS,
+    MAX_HEAD_BYTES,
+    MAX_PER_CLIENT,
+    MAX_REQUEST_LINE_BYTES,
+    Server,
+    serve,
+)
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere loopback is 127.0.0.1 only")
 ROOT = Path(__file__).resolve().parents[3]
@@ -132,7 +139,7 @@ def test_all_clients_together_are_bounded(server: Server) -> None:
 
 
 def test_a_request_that_arrives_byte_by_byte_ends_at_its_deadline() -> None:
-    with serve(Exporter([], []), port=0, seconds=1.0) as server, connect(server) as slow:
+    with serve(Exporter([], []), port=0, connection_seconds=1.0) as server, connect(server) as slow:
         begin = time.monotonic()
         head = iter(b"GET /metrics HTTP/1.0\r\n" + b"X: y\r\n" * 1000)
         with contextlib.suppress(OSError):
@@ -145,7 +152,7 @@ def test_a_request_that_arrives_byte_by_byte_ends_at_its_deadline() -> None:
 
 
 def test_a_client_that_does_not_read_its_answer_is_closed_at_the_deadline() -> None:
-    with serve(Exporter([], []), port=0, seconds=0.5) as server, connect(server) as silent:
+    with serve(Exporter([], []), port=0, connection_seconds=0.5) as server, connect(server) as silent:
         silent.sendall(b"GET /metrics HTTP/1.0\r\n")  # and never the end
         assert silent.recv(1) == b""
         assert scrape(server)['requests_rejected_total{cause="deadline"}'] == 1
@@ -154,8 +161,8 @@ def test_a_client_that_does_not_read_its_answer_is_closed_at_the_deadline() -> N
 @pytest.mark.parametrize(
     ("head", "status"),
     [
-        (b"GET /" + b"a" * MAX_LINE + b" HTTP/1.0\r\n\r\n", b"414"),
-        (b"GET / HTTP/1.0\r\nX: " + b"a" * MAX_HEAD + b"\r\n\r\n", b"431"),
+        (b"GET /" + b"a" * MAX_REQUEST_LINE_BYTES + b" HTTP/1.0\r\n\r\n", b"414"),
+        (b"GET / HTTP/1.0\r\nX: " + b"a" * MAX_HEAD_BYTES + b"\r\n\r\n", b"431"),
         (b"GET / HTTP/1.0\r\n" + b"X: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n" * 500 + b"\r\n", b"431"),
     ],
 )

@@ -9,8 +9,8 @@ import pytest
 
 from capture.units import SECOND
 from dashboards.report.record_times import (
-    CLASSES,
-    LULLS,
+    LATENESS_BOUNDS,
+    MAX_LULLS,
     LinkTimes,
     class_names,
     late_by_class,
@@ -24,12 +24,17 @@ def measured_slowly(
     times: list[int], interfaces: list[int]
 ) -> tuple[list[int], int, dict[tuple[str, str], tuple[int, int]], list[int]]:
     """Return the late records by class, the largest lateness, the pairs of interfaces, and the longest lulls."""
-    classes, most, pairs, lulls = [0] * (len(CLASSES) + 1), 0, dict[tuple[str, str], tuple[int, int]](), list[int]()
+    classes, most, pairs, lulls = (
+        [0] * (len(LATENESS_BOUNDS) + 1),
+        0,
+        dict[tuple[str, str], tuple[int, int]](),
+        list[int](),
+    )
     newest, newest_interface = None, -1
     for time, interface in zip(times, interfaces, strict=True):
         if newest is not None and time < newest:
             lateness = newest - time
-            classes[sum(bound <= lateness for bound in CLASSES)] += 1
+            classes[sum(bound <= lateness for bound in LATENESS_BOUNDS)] += 1
             most = max(most, lateness)
             if interface >= 0 and newest_interface >= 0:
                 pair = (NAMES[interface], NAMES[newest_interface])
@@ -39,7 +44,7 @@ def measured_slowly(
         if newest is not None and time > newest:
             lulls.append(time - newest)
         newest, newest_interface = time, interface
-    return classes, most, pairs, sorted(lulls, reverse=True)[:LULLS]
+    return classes, most, pairs, sorted(lulls, reverse=True)[:MAX_LULLS]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -55,7 +60,7 @@ def test_times_are_those_of_a_loop_over_the_records(seed: int) -> None:
         link.add(np.array(times[first:end], np.int64), np.array(interfaces[first:end], np.int64), NAMES)
     classes, most, pairs, lulls = measured_slowly(times, interfaces)
     assert (link.rows, link.first, link.last) == (count, min(times), max(times))
-    assert link.late.tolist() == classes
+    assert link.late_by_class.tolist() == classes
     assert (link.late_rows, link.lateness.largest) == (sum(classes), most)
     assert link.pairs == pairs
     assert [lull.length for lull in link.lulls()] == lulls
@@ -78,6 +83,6 @@ def test_the_lateness_of_links_is_that_of_all_their_late_records() -> None:
 
 def test_every_class_has_a_name() -> None:
     link = LinkTimes("a")
-    link.add(np.array([10**15, *(10**15 - bound for bound in CLASSES), 10**15 - 1], np.int64))
-    assert len(class_names()) == len(CLASSES) + 1
+    link.add(np.array([10**15, *(10**15 - bound for bound in LATENESS_BOUNDS), 10**15 - 1], np.int64))
+    assert len(class_names()) == len(LATENESS_BOUNDS) + 1
     assert late_by_class([link]) == dict.fromkeys(class_names(), 1)

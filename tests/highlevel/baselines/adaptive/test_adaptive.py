@@ -134,7 +134,7 @@ def test_the_printed_trace_of_a_sum_that_switches_twice() -> None:
         partials = store.partials.used_rows
         tuples = sorted(row[-2] for row in store.copy_tuples().tolist())
         return (
-            "eager" if store.eager.any() else "lazy",
+            "eager" if store.is_eager.any() else "lazy",
             int(store.groups[0, VOLUME]),
             {int(row[WID]): (int(row[-2]), int(row[LAST])) for row in partials},
             tuples,
@@ -224,13 +224,13 @@ def test_volumes_modes_and_what_is_held_are_those_of_the_slow_twin() -> None:
                 wids = spec.wids(each.ts)
                 twin.take(each.group, each.number, wids.start, wids.stop)
             store = operator.store
-            names = store.keys.columns()[0].to_pylist() if operator.kinds else []
+            names = store.keys.columns()[0].to_pylist() if operator.group_types else []
             volumes = dict(zip(names, store.groups[: store.group_count, VOLUME].tolist(), strict=True))
             lively = {name: each.volume for name, each in twin.groups.items()}
             assert {name: volume for name, volume in volumes.items() if volume} == {
                 name: volume for name, volume in lively.items() if volume
             }, seed
-            modes = dict(zip(names, store.eager.tolist(), strict=True))
+            modes = dict(zip(names, store.is_eager.tolist(), strict=True))
             assert {name for name, mode in modes.items() if mode and volumes[name]} == {
                 name for name, each in twin.groups.items() if each.eager and each.volume
             }, seed
