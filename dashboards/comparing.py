@@ -82,7 +82,7 @@ def run_comparison(
         prepare()
     with bar("bytes") as reading:
         recordings = record(question.plan.leaves, inputs, settings.limit, reading)
-    settle = question.settle + max(settings.slacks, default=0)
+    settle = question.max_settle_time + max(settings.slacks, default=0)
     arrivals = arrange(recordings, settings.injection.apply(recordings), settle, settings.tick)
     with bar("runs") as running:
         comparison = compare(question, arrivals, settings.slacks, settings.repeat, running)
@@ -97,7 +97,7 @@ def check_answer(question: Question, comparison: Comparison, reference: object) 
     import pyarrow as pa
 
     assert isinstance(reference, pa.Table)
-    expected, exact = rows_of_answer(reference, question.shown), comparison.exact.shown
+    expected, exact = rows_of_answer(reference, question.result_columns), comparison.exact.shown
     if expected != exact:
         missing, extra = (expected - exact).total(), (exact - expected).total()
         raise ComparisonError(

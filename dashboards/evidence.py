@@ -28,7 +28,7 @@ from capture.files.stream import StreamedCapture
 from capture.open import open_capture
 from dashboards.answer import Answer, answer_all
 from dashboards.output.run_warnings import count
-from highlevel.groups.ids import NOBODY
+from highlevel.groups.ids import NO_GROUP
 from highlevel.groups.keys import Keys
 from highlevel.inline.engine import Input
 from highlevel.plan.answer_nodes import Sort
@@ -118,7 +118,7 @@ class Evidence:
                 continue
             for rows in reader.read(block):
                 batch = row_batch(rows, self._columns)
-                found = np.flatnonzero(self._packets.find(batch.columns, batch.num_rows) != NOBODY)
+                found = np.flatnonzero(self._packets.find(batch.columns, batch.num_rows) != NO_GROUP)
                 if not len(found):
                     continue
                 times, lengths, captured = (

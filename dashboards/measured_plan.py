@@ -117,7 +117,7 @@ class InlineAnalysis(Analysis):
     def __init__(self, plan: Plan, inputs: Sequence[Input], threads: int | None = None) -> None:
         """Open the inputs. Raises InputError for one that cannot be read."""
         super().__init__()
-        self.run = InlineRun([plan], inputs, threads=threads, measure=True)
+        self.run = InlineRun([plan], inputs, threads=threads, is_measured=True)
         self.plan = self.run.plans[0]
 
     def complete(self) -> None:

@@ -99,7 +99,7 @@ def find_alerts(settings: PipelineFile) -> list[Message]:
             for index, batch in result.batches:
                 past.add(chosen[index], batch)
         report(result.samples(), result.warnings(), stats=False)
-        newest = result.run.newest
+        newest = result.run.newest_time
     past.finish(newest)
     return [
         {**alert.message, "silenced": silences.covers(alert.rule, alert.group.labels, alert.began)}

@@ -116,7 +116,7 @@ def _answer_queries(settings: PipelineFile) -> tuple[list[Backfill], PastAlerts]
                 backfills[index].add(pa.Table.from_batches([batch]))
                 past.add(chosen[index], batch)
         report(result.samples(), result.warnings(), stats=False)
-        past.finish(result.run.newest)
+        past.finish(result.run.newest_time)
     for backfill in backfills:
         backfill.complete()
     return backfills, past

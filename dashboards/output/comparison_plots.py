@@ -65,7 +65,7 @@ def _draw_state(figure: Any, comparison: Comparison, rows: Sequence[Row]) -> Any
     seconds = (ticks - ticks[0]) / 1e9
     measured = {measurement.variant.name: measurement for measurement in comparison.measured}
     for number, row in enumerate(shown_variants(rows)):
-        stored = measured[row["variant"]].bytes.astype(np.float64)
+        stored = measured[row["variant"]].stored_bytes.astype(np.float64)
         stored[stored <= 0] = np.nan  # a logarithmic axis has no zero
         axes.plot(
             seconds[: len(stored)],

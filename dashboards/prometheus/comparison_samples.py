@@ -84,7 +84,7 @@ class _Collector:
         for metric in METRICS:
             family = GaugeMetricFamily(metric.name, metric.help, labels=[*metric.labels, *self.common_labels])
             for measurement in self.comparison.measured:
-                order = "in" if measurement.variant.ordered else "out"
+                order = "in" if measurement.variant.is_ordered else "out"
                 labels = [self.query, measurement.variant.name, order, *self.common_labels.values()]
                 for time, value in self._samples(metric, measurement):
                     family.add_metric(labels, value, timestamp=Timestamp(time // 1000, time % 1000 * 1_000_000))
@@ -99,7 +99,7 @@ class _Collector:
             if not math.isnan(value):
                 yield ticks[-1], value
             return
-        values = (measurement.items if metric is ROWS_HELD else measurement.bytes).tolist()
+        values = (measurement.stored_items if metric is ROWS_HELD else measurement.stored_bytes).tolist()
         last = None
         for time, value in zip(ticks, values, strict=False):
             if time != last:

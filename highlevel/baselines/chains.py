@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from capture.native import kernel
 from highlevel.baselines.sort_buffer import SortBuffer
-from highlevel.groups.ids import NOBODY
+from highlevel.groups.ids import NO_GROUP
 from highlevel.groups.key_words import Words
 
 INITIAL_CAPACITY = 1024
@@ -123,7 +123,7 @@ class Chains:
         """Make room for the ends of `key_count` chains."""
         if key_count > len(self.tails):
             capacity = max(key_count, len(self.tails) * 5 // 4)
-            self.tails = np.append(self.tails, np.full(capacity - len(self.tails), NOBODY))
+            self.tails = np.append(self.tails, np.full(capacity - len(self.tails), NO_GROUP))
 
     def probe(self, key_ids: Words, lows: Words, highs: Words) -> tuple[Words, Words]:
         """Return the matching pairs as two arrays: indexes of rows in `key_ids`, and indexes of stored rows.
@@ -147,7 +147,7 @@ class Chains:
         clocks = self.clocks[self.first - self.base : self.end - self.base]
         if len(clocks) and clocks[0] < bound:
             self.first += int(np.searchsorted(clocks, bound))
-            self.buffer.cut(bound - 1)
+            self.buffer.take_by_run(bound - 1)
 
     def take(self, indexes: Words, names: list[str]) -> list[pa.Array]:
         """Return the columns `names` of the stored rows at `indexes`."""
@@ -168,7 +168,7 @@ class Chains:
         chain(self.key_ids, new_rows.start, new_rows.stop, self.base, self.first, self.tails, self.next_positions)
 
     def _chain_all(self, key_count: int) -> None:
-        self.tails = np.full(key_count, NOBODY)
+        self.tails = np.full(key_count, NO_GROUP)
         self._chain(slice(self.first - self.base, self.end - self.base))
 
     def _make_room(self, rows: int) -> None:

@@ -116,7 +116,7 @@ class IopJoin:
                 new_ids[side.stored_key_ids()] = 1
             used = np.flatnonzero(new_ids)
             new_ids[used] = np.arange(len(used))
-            self.keys = self.keys.only(used)
+            self.keys = self.keys.copy_of(used)
             for side in self.sides:
                 side.renumber_keys(new_ids, len(used))
         return self.keys.find_or_insert(keys, rows)

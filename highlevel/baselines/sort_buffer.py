@@ -1,8 +1,8 @@
-"""A buffer that sorts rows by time. It consists of sorted runs; rows are removed from their beginnings.
+"""A buffer that sorts rows by time. It consists of sorted runs. Rows are removed from the beginnings of runs.
 
-Each batch is a run. Small neighbouring runs are merged, so that many tiny batches become few runs. A stable sort merges
-two runs; it is fast for sorted parts. Removed rows are merged too. If rows arrive almost in order, they are in one or
-two runs, whatever the size of the buffer is.
+Each batch is a run. Small neighbouring runs are merged, so that many tiny batches become few runs. Two runs are merged
+by a stable sort, which is fast for sorted parts. Removed rows are merged in the same way. If rows arrive almost in
+order, the buffer has one or two runs, for any number of rows.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.groups.key_words import Words
 
 SMALL_RUN = 32_768
-"""Maximum rows of a run that is merged with a new run of its size."""
+"""Maximum number of rows of a run that is merged with a new run of similar size."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Rows in the order of time, their times, and the number of rows in the memory that they share."""
+    """Rows in the order of time, and their times. `shared_rows`: number of rows in the memory that the batch uses."""
 
     times: Words
     batch: pa.RecordBatch
@@ -32,15 +32,15 @@ class Run:
         """Bytes of the rows."""
         return int(self.batch.nbytes)
 
-    def rest(self, place: int) -> Run:
-        """Return the rows from index `place` on.
+    def rest(self, index: int) -> Run:
+        """Return the rows from `index` on.
 
         A slice keeps the memory of its batch. If more than half of this memory would be unused, the rows are copied.
         """
-        rest = self.batch.slice(place)
+        rest = self.batch.slice(index)
         if 2 * rest.num_rows >= self.shared_rows:
-            return Run(self.times[place:], rest, self.shared_rows)
-        return Run(self.times[place:].copy(), rest.take(pa.array(np.arange(rest.num_rows))), rest.num_rows)
+            return Run(self.times[index:], rest, self.shared_rows)
+        return Run(self.times[index:].copy(), rest.take(pa.array(np.arange(rest.num_rows))), rest.num_rows)
 
 
 class SortBuffer:
@@ -71,10 +71,10 @@ class SortBuffer:
 
     def take(self, bound: int) -> list[pa.RecordBatch]:
         """Remove the rows with times up to `bound`. Return them in time order, as one batch or none."""
-        taken = self.cut(bound)
+        taken = self.take_by_run(bound)
         return [sort_by_time(taken, self.time).batch] if taken else []
 
-    def cut(self, bound: int) -> list[pa.RecordBatch]:
+    def take_by_run(self, bound: int) -> list[pa.RecordBatch]:
         """Remove the rows with times up to `bound`. Return one sorted batch for each run that contains such rows."""
         taken: list[pa.RecordBatch] = []
         kept: list[Run] = []
@@ -90,7 +90,7 @@ class SortBuffer:
         return taken
 
     def runs(self) -> list[pa.RecordBatch]:
-        """Return all rows in the order of storage. They are in time order only if they arrived in time order."""
+        """Return all rows in the order of storage. This is the order of time only if the rows arrived in it."""
         return [run.batch for run in self._runs]
 
     def all(self) -> list[pa.RecordBatch]:

@@ -1,6 +1,7 @@
 """A sort of each input, followed by the in-order join.
 
-Disorder of one input delays both: its rows wait in its sort, and the rows of the other input wait in the join.
+Disorder of one input delays both inputs: the rows of this input wait in its sort, and the rows of the other input wait
+in the join.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from lowlevel.punctuation import Item, Punctuation
 
 
 class SortedJoin:
-    """Join two inputs without order.
+    """Join two inputs that are not in order.
 
     `slacks` are the slacks of the left and the right sort; with None a sort waits for watermarks.
     """
@@ -35,7 +36,7 @@ class SortedJoin:
 
     @property
     def late(self) -> int:
-        """Rows that exceeded their slack, or were below a watermark, and were dropped."""
+        """Number of dropped rows: rows that exceeded the slack of their sort, or were below a watermark."""
         return sum(sort.late for sort in self.sorts)
 
     @property

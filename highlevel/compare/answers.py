@@ -1,4 +1,4 @@
-"""Difference between an answer and the exact one: wrong rows, missing rows, and the error of the counts."""
+"""Difference between an answer and the exact answer: wrong rows, missing rows, and the error of the counts."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ class Difference:
 
 
 class Answer:
-    """Multiset of result rows: their keys and values, and the sum of the counts of each key."""
+    """The result rows of an answer as a multiset of (key, values), and the sum of the counts by key."""
 
     def __init__(self, question: Question, batches: Sequence[pa.RecordBatch]) -> None:
         """Count all rows of an answer."""
         table = pa.Table.from_batches(batches, question.plan.schema)
         self.results = table.num_rows
         keys = _rows(table, question.keys)
-        values = _rows(table, question.shown)
+        values = _rows(table, question.result_columns)
         self.shown = Counter(values)
         self.rows = Counter(zip(keys, values, strict=True))
         self.counts: Counter[Row] = Counter()
-        counts = [1] * len(keys) if question.count is None else table.column(question.count).to_pylist()
+        counts = [1] * len(keys) if question.count_column is None else table.column(question.count_column).to_pylist()
         for key, count in zip(keys, counts, strict=True):
             self.counts[key] += count
 
     def difference(self, other: Answer) -> Difference:
         """Compare `other` with this exact answer.
 
-        A row of `other` is wrong if this answer does not contain it. A row is missing if `other` has no row, or fewer
-        rows, of its key. A wrong row of the same key counts as wrong, not as missing.
+        A row of `other` is wrong if this answer does not contain it. A row is missing if `other` has fewer rows with
+        the key of the row. If `other` has a wrong row with this key, the row counts as wrong, not as missing.
         """
         wrong = (other.rows - self.rows).total()
         own_keys, other_keys = (Counter(key for key, _ in answer.rows.elements()) for answer in (self, other))

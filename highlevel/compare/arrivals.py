@@ -16,17 +16,20 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.compare.recording import Numbers, Recording
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
-TICK = 250_000_000
-"""Length of a tick in ns of arrival time. Ticks are longer if there would be more than about MAX_TICKS of them."""
+MIN_TICK = 250_000_000
+"""Minimum length of a tick in ns of arrival time. Ticks are longer if there would be more than about MAX_TICKS ticks.
+"""
 
 MAX_TICKS = 4000
 
 
 @dataclass(frozen=True)
 class Source:
-    """Input of one leaf from one recording: rows in arrival order, and for each tick the position after its rows.
+    """The input of one leaf from one recording: rows in arrival order.
 
-    `leaf` and `recording` are positions in the lists of leaves and recordings.
+    `is_end`: for each tick, the index after its last row.
+
+    `leaf` and `recording` are indexes in the lists of leaves and recordings.
     """
 
     leaf: int
@@ -40,7 +43,7 @@ class Source:
 class Event:
     """End of a tick at the time `now` for one source: the rows of the tick, and the watermark after them.
 
-    `ends`: whether this is the end of the source.
+    `is_end`: whether this is the end of the source.
     """
 
     tick: int
@@ -48,7 +51,7 @@ class Event:
     port: int
     rows: pa.RecordBatch | None
     watermark: int
-    ends: bool
+    is_end: bool
 
 
 @dataclass(frozen=True)
@@ -73,14 +76,18 @@ class Arrivals:
         """The links of each leaf, in the order of its ports."""
         return [[source.link for source in self.sources if source.leaf == leaf] for leaf in range(leaves)]
 
-    def events(self, late: int | None) -> Iterator[Event]:
-        """Yield all events in order, then the end of each source. Watermarks are exact or `late` by some ns.
+    def events(self, watermark_delay: int | None) -> Iterator[Event]:
+        """Yield all events in order, then the end of each source.
+
+        Watermarks are `watermark_delay` ns behind the newest time, or exact if it is None.
 
         A source without rows has an event if its watermark has grown.
         """
         watermarks = self.exact_watermarks
-        if late is not None:
-            watermarks = [np.where(newest == BEGINNING, BEGINNING, newest - late) for newest in self.largest_times]
+        if watermark_delay is not None:
+            watermarks = [
+                np.where(newest == BEGINNING, BEGINNING, newest - watermark_delay) for newest in self.largest_times
+            ]
         starts, sent = [0] * len(self.sources), [BEGINNING] * len(self.sources)
         for tick, now in enumerate(self.ticks.tolist()):
             for port, source in enumerate(self.sources):
@@ -88,10 +95,10 @@ class Arrivals:
                 rows = source.rows.slice(start, end - start) if end > start else None
                 watermark = int(watermarks[source.recording][tick])
                 if rows is not None or watermark > sent[port]:
-                    yield Event(tick, now, port, rows, watermark, ends=False)
+                    yield Event(tick, now, port, rows, watermark, is_end=False)
                 starts[port], sent[port] = end, watermark
         for port in range(len(self.sources)):
-            yield Event(len(self.ticks) - 1, int(self.ticks[-1]), port, None, END, ends=True)
+            yield Event(len(self.ticks) - 1, int(self.ticks[-1]), port, None, END, is_end=True)
 
 
 def make_punctuation(source: Source, watermark: int) -> Punctuation:
@@ -102,15 +109,15 @@ def make_punctuation(source: Source, watermark: int) -> Punctuation:
 def arrange(
     recordings: Sequence[Recording], arrivals: Sequence[Numbers], settle: int, tick: int | None = None
 ) -> Arrivals:
-    """Sort the rows of recordings by `arrivals`, one array per recording. Raise InputError without rows.
+    """Sort the rows of recordings by `arrivals`, one array per recording. Raise InputError if there are no rows.
 
-    A pause has ticks only in its first `settle` ns, because later in the pause no result can follow. `tick` is the
-    length of a tick in ns, None for an automatic length.
+    A pause between rows has ticks only in its first `settle` ns, because no result can follow later in the pause.
+    `tick`: the length of a tick in ns; None: chosen automatically.
     """
     all_arrivals = np.sort(np.concatenate([np.empty(0, np.int64), *arrivals]))
     if len(all_arrivals) == 0:
         raise InputError("got no row in the input, expected at least one")
-    length, ticks = _ticks(all_arrivals, settle, tick)
+    length, ticks = _choose_ticks(all_arrivals, settle, tick)
     sources: list[Source] = []
     exact_watermarks, largest_times = [], []
     for index, (recording, link_arrivals) in enumerate(zip(recordings, arrivals, strict=True)):
@@ -132,11 +139,11 @@ def arrange(
     return Arrivals(length, ticks, sources, exact_watermarks, largest_times)
 
 
-def _ticks(arrivals: Numbers, settle: int, tick: int | None) -> tuple[int, Numbers]:
+def _choose_ticks(arrivals: Numbers, settle: int, tick: int | None) -> tuple[int, Numbers]:
     """Return the length of a tick, and the ends of the ticks with rows or at most `settle` ns after a row."""
     begin = int(arrivals[0])
     active = int(np.minimum(np.diff(arrivals), settle).sum()) + 1
-    length = tick or max(TICK, -(-active // MAX_TICKS))
+    length = tick or max(MIN_TICK, -(-active // MAX_TICKS))
     ticks_with_rows = np.unique((arrivals - begin) // length)
     spans = np.minimum(np.diff(ticks_with_rows, append=ticks_with_rows[-1] + 1), 1 + -(-settle // length))
     offsets = np.arange(int(spans.sum())) - np.repeat(np.cumsum(spans) - spans, spans)

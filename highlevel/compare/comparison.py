@@ -22,31 +22,31 @@ Progress = Callable[[int, int], None]
 class Measurement:
     """Cost, state and answer of one variant.
 
-    `processor`: CPU time in s. `items` and `bytes`: stored rows or partials and their bytes, one sample per tick.
-    `latency` and `max_latency`: median and maximum in s; `call`: median wall time in s of a call with results. All
-    three are NaN if no result was emitted before the end of the input.
+    `stored_items` and `stored_bytes`: number and bytes of stored rows or partials, one sample per tick.
+    `median_latency`, `max_latency`: latency of results in s. `call_seconds`: median wall time of a call with results.
+    These three are NaN if no result was emitted before the end of the input.
     """
 
     variant: Variant
-    processor: float
+    cpu_seconds: float
     rows: int
-    items: Numbers
-    bytes: Numbers
-    latency: float
+    stored_items: Numbers
+    stored_bytes: Numbers
+    median_latency: float
     max_latency: float
-    call: float
+    call_seconds: float
     difference: Difference
     late: int
 
     @property
     def rate(self) -> float:
         """Rows per second of CPU time."""
-        return self.rows / max(self.processor, 1e-9)
+        return self.rows / max(self.cpu_seconds, 1e-9)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Measurements of all variants in their order. `exact` is the answer of the first variant, which is exact."""
+    """The measurements of all variants, in their order. `exact`: the answer of the first variant, which is exact."""
 
     question: Question
     arrivals: Arrivals
@@ -98,13 +98,13 @@ def compare(
                 variant,
                 median(cpu_times),
                 arrivals.rows,
-                np.array(observation.items or [0]),
-                np.array(observation.bytes or [0]),
+                np.array(observation.stored_items or [0]),
+                np.array(observation.stored_bytes or [0]),
                 float(np.median(latencies)) if len(latencies) else float("nan"),
                 float(latencies.max()) if len(latencies) else float("nan"),
                 median(observation.call_seconds) if observation.call_seconds else float("nan"),
                 difference,
-                observation.late,
+                observation.late_rows,
             )
         )
     return Comparison(question, arrivals, exact, measured)

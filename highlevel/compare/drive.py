@@ -1,4 +1,4 @@
-"""Feed a pipeline with arrivals, to sample its state and latencies, or to measure its CPU time."""
+"""Run a pipeline over arrivals, to sample its state and latencies, or to measure its CPU time."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ def count_late(operator: object) -> int:
 
 @dataclass
 class VariantSamples:
-    """Samples of one variant: stored `items` and `bytes` after each tick, `latencies` of windows or pairs in ns.
+    """Samples of one variant: number and bytes of stored items after each tick, and `latencies` of results in ns.
 
-    `call_seconds`: wall time of each call of the pipeline that emitted results. `late`: number of late rows.
+    `call_seconds`: wall time of each call of the pipeline that emitted results. `late_rows`: number of late rows.
     """
 
-    items: list[int] = field(default_factory=list)
-    bytes: list[int] = field(default_factory=list)
+    stored_items: list[int] = field(default_factory=list)
+    stored_bytes: list[int] = field(default_factory=list)
     latencies: list[Numbers] = field(default_factory=list)
     call_seconds: list[float] = field(default_factory=list)
     results: list[pa.RecordBatch] = field(default_factory=list)
-    late: int = 0
+    late_rows: int = 0
 
 
 class ObservedJoin:
@@ -141,12 +141,12 @@ def observe(question: Question, variant: Variant, arrivals: Arrivals) -> Variant
         times = times_of_pairs(join.spec)
     pipeline = Pipeline(question.plan, arrivals.links(len(question.plan.leaves)), make=make)
     tick = 0
-    for event in arrivals.events(variant.late):
+    for event in arrivals.events(variant.watermark_delay):
         if event.tick != tick:
             _sample(samples, operators, event.tick - tick)
             tick = event.tick
-        now, input_ended = event.now, event.ends
-        for call in _feed_event(pipeline, arrivals, event):
+        now, input_ended = event.now, event.is_end
+        for call in _process_event(pipeline, arrivals, event):
             began = time.perf_counter()
             results = [item for item in call if isinstance(item, pa.RecordBatch) and item.num_rows]
             if results:
@@ -156,7 +156,7 @@ def observe(question: Question, variant: Variant, arrivals: Arrivals) -> Variant
                 if question.windowed and not input_ended:
                     latencies = now - np.unique(batch.column(WINDOW_END).to_numpy())
                     samples.latencies.append(latencies[latencies >= 0])
-    samples.late = sum(map(count_late, operators))
+    samples.late_rows = sum(map(count_late, operators))
     return samples
 
 
@@ -164,20 +164,20 @@ def measure_cpu_time(question: Question, variant: Variant, arrivals: Arrivals) -
     """Run a variant once without samples. Return the CPU time in seconds."""
     pipeline = variant.pipeline(question, arrivals.links(len(question.plan.leaves)))
     began = time.process_time()
-    for event in arrivals.events(variant.late):
-        for call in _feed_event(pipeline, arrivals, event):
+    for event in arrivals.events(variant.watermark_delay):
+        for call in _process_event(pipeline, arrivals, event):
             for _ in call:
                 pass
     return time.process_time() - began
 
 
-def _feed_event(pipeline: Pipeline, arrivals: Arrivals, event: Event) -> Iterator[Iterator[GraphItem]]:
+def _process_event(pipeline: Pipeline, arrivals: Arrivals, event: Event) -> Iterator[Iterator[GraphItem]]:
     if event.rows is not None:
         yield pipeline.process_rows(event.port, event.rows)
     yield pipeline.punctuate(event.port, make_punctuation(arrivals.sources[event.port], event.watermark))
 
 
 def _sample(samples: VariantSamples, operators: Sequence[object], ticks: int) -> None:
-    """Add a sample of the operators for each of the `ticks` since the last event. No event changed their state."""
-    samples.items += [sum(map(count_stored, operators))] * ticks
-    samples.bytes += [sum(map(count_state_bytes, operators))] * ticks
+    """Add `ticks` equal samples, one per tick since the last event, because no event changed the state."""
+    samples.stored_items += [sum(map(count_stored, operators))] * ticks
+    samples.stored_bytes += [sum(map(count_state_bytes, operators))] * ticks

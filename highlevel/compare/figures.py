@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
         ("late_rows", pa.int64()),
     ]
 )
-"""`promised_late_s`: how far watermarks are below the newest time in s; NULL for exact watermarks.
+"""`promised_late_s`: seconds by which watermarks are below the newest time; NULL for exact watermarks.
 
 A latency is NULL if no result was emitted before the end of the input.
 """
@@ -47,17 +47,19 @@ def _row(measurement: Measurement) -> dict[str, object]:
     percent_per_row = 100 / max(1, difference.results)
     return {
         "variant": measurement.variant.name,
-        "in_order": measurement.variant.ordered,
-        "promised_late_s": None if measurement.variant.late is None else measurement.variant.late / 1e9,
+        "in_order": measurement.variant.is_ordered,
+        "promised_late_s": None
+        if measurement.variant.watermark_delay is None
+        else measurement.variant.watermark_delay / 1e9,
         "rows": measurement.rows,
         "rows_per_cpu_s": measurement.rate,
-        "rows_held_most": int(measurement.items.max()),
-        "rows_held_mean": float(measurement.items.mean()),
-        "bytes_held_most": int(measurement.bytes.max()),
-        "bytes_held_mean": float(measurement.bytes.mean()),
-        "latency_median_s": _null_if_nan(measurement.latency),
+        "rows_held_most": int(measurement.stored_items.max()),
+        "rows_held_mean": float(measurement.stored_items.mean()),
+        "bytes_held_most": int(measurement.stored_bytes.max()),
+        "bytes_held_mean": float(measurement.stored_bytes.mean()),
+        "latency_median_s": _null_if_nan(measurement.median_latency),
         "latency_most_s": _null_if_nan(measurement.max_latency),
-        "call_median_s": _null_if_nan(measurement.call),
+        "call_median_s": _null_if_nan(measurement.call_seconds),
         "results": difference.results,
         "wrong": difference.wrong,
         "missing": difference.missing,

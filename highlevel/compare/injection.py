@@ -12,7 +12,7 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.compare.recording import Numbers, Recording, first_arrival
 
 EXPORT_DIVISOR = 6
-"""The rows of a block arrive within block length / EXPORT_DIVISOR after its end: 10 s for a block of a minute."""
+"""The rows of a block arrive within (block length / EXPORT_DIVISOR) after its end, for example 10 s for one minute."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Injection:
     def apply(self, recordings: Sequence[Recording]) -> list[Numbers]:
         """Return the new arrival times of the rows of each recording. Raise InputError for an unknown link.
 
-        The order is: blocks, delay of each row, skew of its link, idle times. So an idle time holds back all rows that
+        The order is: blocks, delay of each row, skew of its link, idle times. So an idle time delays all rows that
         would arrive in it.
         """
         links = {recording.link.lower() for recording in recordings}

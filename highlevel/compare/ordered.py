@@ -1,4 +1,4 @@
-"""In-order replacements for operators of the product: sources, unions, windows and joins."""
+"""In-order operators that replace the operators of the engine: sources, unions, windows and joins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lowlevel.punctuation import BEGINNING, END, GraphItem, Item, JointPunctuati
 
 
 class CompositeOperator:
-    """Operator that consists of other operators, which store its state."""
+    """An operator that consists of other operators, which store its state."""
 
     def __init__(self, parts: Sequence[StateOwner]) -> None:
         """`parts` store the rows."""
@@ -50,7 +50,7 @@ class CompositeOperator:
 
 
 class OrderedLeaf(CompositeOperator):
-    """A sort of each link, which emits rows up to the watermark, and an order-preserving merge of all links."""
+    """Sorts the rows of each link up to its watermark, and merges all links in order."""
 
     def __init__(self, ports: int) -> None:
         """Sort `ports` links."""
@@ -89,10 +89,13 @@ class OrderedUnion(OrderedMerge):
 
 
 class InOrderWindows(CompositeOperator):
-    """Windows by an in-order operator, with the same stages before and after as the operator of the product."""
+    """Windows by an in-order operator. The stages before and after it are the same as in the engine."""
 
     def __init__(self, node: Windowed, slack: tuple[int, Lateness] | None = None) -> None:
-        """Store rows in order. With `slack`, process rows in arrival order, and close windows by the clock."""
+        """Store rows in order.
+
+        With `slack`, process rows in arrival order, and close windows by the largest time so far.
+        """
         aggregation = node.aggregation
         assert isinstance(aggregation.window, SlidingWindow), "the question allows only sliding windows"
         self.window = aggregation.window
@@ -137,7 +140,7 @@ class InOrderWindows(CompositeOperator):
 
 
 class InOrderJoin(CompositeOperator):
-    """Join whose pairs are in the order of left times, with the columns and the watermarks of its node."""
+    """A join whose pairs are in the order of left times. It has the columns and the watermarks of its node."""
 
     def __init__(self, node: Join, join: IopJoin | OpibJoin | OpobJoin) -> None:
         """Replace the join of `node` by `join`."""

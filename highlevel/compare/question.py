@@ -1,6 +1,6 @@
-"""Questions: queries that can be compared. The plan of a question reads single rows.
+"""Questions: queries that can be compared.
 
-It computes groups of windows over links, or a join of two inputs.
+The plan of a question reads single rows, and computes groups of windows over links, or a join of two inputs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SUPPORTED = (
 """Queries that have an in-order counterpart."""
 
 LEFT_TIME, RIGHT_TIME = ".left_time", ".right_time"
-"""Columns of pairs if a query does not return these times."""
+"""Names of the columns of times in pairs, if the query does not return these times."""
 
 
 class NotComparedError(WiretideError):
@@ -35,22 +35,24 @@ class NotComparedError(WiretideError):
     status = 2
 
     def __init__(self, unsupported: str) -> None:
-        """The message contains a description of the `unsupported` query, and the supported queries."""
+        """`unsupported`: a description of the query. The message also lists the supported queries."""
         super().__init__(f"{unsupported} cannot be compared; expected {SUPPORTED}")
 
 
 @dataclass(frozen=True)
 class Question:
-    """The plan of a query, changed to read single rows. Its last result columns identify rows; the answer lacks them.
+    """The plan of a query, changed to read single rows.
 
-    `shown`: the columns of the query. `keys`: the columns that identify a result; without windows all columns.
-    `count`: the column with the number of rows of a group, None without windows.
+    Its last result columns are not part of the answer; they identify rows.
+
+    `result_columns`: the result columns of the query. `keys`: the columns that identify a result; without windows all
+    columns. `count_column`: the column with the number of rows of a group, None without windows.
     """
 
     plan: Plan
-    shown: tuple[str, ...]
+    result_columns: tuple[str, ...]
     keys: tuple[str, ...]
-    count: str | None
+    count_column: str | None
 
     @property
     def join(self) -> Join | None:
@@ -60,7 +62,7 @@ class Question:
     @property
     def windowed(self) -> bool:
         """Return True if results are groups of windows."""
-        return self.count is not None
+        return self.count_column is not None
 
     @property
     def window(self) -> SlidingWindow | None:
@@ -68,8 +70,8 @@ class Question:
         return self.plan.root.aggregation.window if isinstance(self.plan.root, Windowed) else None  # type: ignore[return-value]
 
     @property
-    def settle(self) -> int:
-        """Largest time in ns from a row's arrival to the last result that it affects, with exact watermarks."""
+    def max_settle_time(self) -> int:
+        """Maximum time in ns from the arrival of a row to the last result that it affects, with exact watermarks."""
         window, join = self.window, self.join
         longest = window.range + window.slide if window is not None else 0
         if join is not None:

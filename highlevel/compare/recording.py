@@ -25,13 +25,13 @@ from lowlevel.punctuation import BEGINNING
 from lowlevel.rows.readers import Exports, Rows, make_reader
 from lowlevel.table.reducer import QueryRows
 
-ROW = ".row"
-"""Name of the column with the position of a row in its recording."""
+ROW_COLUMN = ".row"
+"""Name of the column with the index of a row in its recording."""
 
 
 @dataclass(frozen=True)
 class NumberedRows:
-    """Rows with their positions in the input."""
+    """Rows, and their indexes in the input."""
 
     rows: Rows
     columns: Columns
@@ -61,15 +61,15 @@ class NumberedColumns(Mapping[str, AnyVector]):
     """The columns of rows, and the column ROW."""
 
     def __init__(self, columns: Columns, first: int, count: int) -> None:
-        """`first` is the position of the first of `count` rows."""
+        """`first`: the index of the first of `count` rows."""
         self._columns = columns
         self._positions = Vector(np.arange(first, first + count))
 
     def __getitem__(self, name: str) -> AnyVector:
-        return self._positions if name == ROW else self._columns[name]
+        return self._positions if name == ROW_COLUMN else self._columns[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self._columns, ROW])
+        return iter([*self._columns, ROW_COLUMN])
 
     def __len__(self) -> int:
         return len(self._columns) + 1
@@ -78,15 +78,15 @@ class NumberedColumns(Mapping[str, AnyVector]):
 Numbers = npt.NDArray[np.int64]
 
 DEFAULT_LIMIT = 20_000_000
-"""Default maximum of rows in memory; a packet with an address needs about 100 bytes."""
+"""Default maximum number of rows in memory. A packet with an address needs about 100 bytes."""
 
 
 @dataclass(frozen=True)
 class Recording:
     """Rows of one kind (packets, flows) of one input, in file order, with their times and arrival times in ns.
 
-    The arrival is the recorded arrival if the format contains it, otherwise the largest time so far. `leaf_rows`: for
-    each leaf of the input, by its number, the selected rows and their positions in `times`.
+    The arrival time is the recorded one if the format contains it, otherwise the largest time so far. `leaf_rows`: by
+    leaf number, the selected rows and their indexes in `times`.
     """
 
     link: str
@@ -104,7 +104,7 @@ def record(
     """Read every input once for each kind of rows of its leaves.
 
     `progress` is called with (bytes read so far, bytes in total). Raise InputError for a live input, for a file that is
-    no capture, and for more than `limit` rows.
+    not a capture, and for more than `limit` rows.
     """
     recordings: list[Recording] = []
     rows = finished_bytes = 0
@@ -133,9 +133,9 @@ def record(
 
 
 def join_recordings(recordings: Sequence[Recording]) -> list[Recording]:
-    """Return one recording for each link and kind of rows, for example for the hourly files of a link.
+    """Return one recording for each link and kind of rows, even if a link has several files.
 
-    With separate recordings the link would have no watermark before its last file begins.
+    With one recording per file, the link would have no watermark before its last file begins.
     """
     groups: dict[tuple[str, tuple[int, ...]], list[Recording]] = {}
     for recording in recordings:
@@ -162,11 +162,11 @@ def _concatenate(parts: Sequence[Recording]) -> Recording:
 
 
 class _Recorder:
-    """Records the rows of one input for its leaves. `plans`: the numbers of the leaves and their low-level plans."""
+    """Records the rows of one input for its leaves. `plans`: pairs of leaf number and low-level plan."""
 
     def __init__(self, link: str, plans: Sequence[tuple[int, LowLevelPlan]]) -> None:
         self.link = link
-        key = Key(ROW, Column(ROW, Type.INT))
+        key = Key(ROW_COLUMN, Column(ROW_COLUMN, Type.INT))
         self.columns = {name for _, plan in plans for name in plan.columns} | {"ts"}
         self.nodes = {leaf: QueryRows(link, replace(plan, keys=(*plan.keys, key))) for leaf, plan in plans}
         self.batches: dict[int, list[pa.RecordBatch]] = {leaf: [] for leaf, _ in plans}
@@ -196,7 +196,7 @@ class _Recorder:
             batch = pa.RecordBatch.from_arrays(
                 [_as_array(column) for column in table.columns], schema=table.schema.remove_metadata()
             )
-            leaf_rows[leaf] = (batch.drop_columns([ROW]), batch.column(ROW).to_numpy())
+            leaf_rows[leaf] = (batch.drop_columns([ROW_COLUMN]), batch.column(ROW_COLUMN).to_numpy())
         return Recording(self.link, np.concatenate(self.times or no_rows), arrivals, leaf_rows)
 
 

@@ -1,4 +1,4 @@
-"""Variants of a question: their watermarks, and their replacements for operators of the product."""
+"""Variants of a question: their watermarks, and the operators that they replace."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ from highlevel.plan.operators.operator import NodeOperator
 from highlevel.plan.pipeline import Pipeline, make_operator
 
 Replacement = Callable[[Node, int], NodeOperator | None]
-"""Return the replacement of a node's operator, for a number of ports, or None for the operator of the product."""
+"""Receives a node and its number of ports. Returns the operator that replaces the default operator, or None."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A variant whose watermarks are exact (`late` None) or `late` by some ns. `ordered` variants process in order."""
+    """A variant of a plan.
+
+    `watermark_delay`: ns by which watermarks are below the newest time; None: exact watermarks.
+    """
 
     name: str
-    late: int | None
-    ordered: bool
+    watermark_delay: int | None
+    is_ordered: bool
     replacement: Replacement | None = None
 
     def pipeline(self, question: Question, links: Sequence[Sequence[str]]) -> Pipeline:
@@ -37,7 +40,7 @@ class Variant:
         return Pipeline(question.plan, links, make=self.make)
 
     def make(self, node: Node, ports: int) -> NodeOperator:
-        """Make the operator of a node: the replacement, or the operator of the product."""
+        """Make the operator of a node: the replacement, or the default operator."""
         replacement = None if self.replacement is None else self.replacement(node, ports)
         return make_operator(node, ports) if replacement is None else replacement
 
@@ -45,7 +48,7 @@ class Variant:
 def variants_of(question: Question, slacks: Sequence[int]) -> list[Variant]:
     """Return all variants of a question, the out-of-order variants first. In both groups exact watermarks are first."""
     watermark_delays: list[int | None] = [None, *slacks]
-    variants = [Variant(f"out of order, {_watermark_text(late)}", late, ordered=False) for late in watermark_delays]
+    variants = [Variant(f"out of order, {_watermark_text(late)}", late, is_ordered=False) for late in watermark_delays]
     if question.join is None:
         variants += [
             Variant(f"in order, {_watermark_text(late)}", late, True, _replace_by_ordered) for late in watermark_delays

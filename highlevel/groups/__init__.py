@@ -3,5 +3,5 @@
     group columns ──► words (`key_words`) ──► dense ids 0, 1, 2, … (`ids`) ──► one accumulator array per sub-aggregate
     of a batch         64 bits each            open addressing                 (`merging`), looked up by id
 
-`keys` does the first two steps, `table` all steps.
+`keys` performs the first two steps, `table` all steps.
 """

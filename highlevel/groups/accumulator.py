@@ -30,18 +30,21 @@ from lowlevel.subaggregates import INT_MAX, INT_MIN
 class Accumulator:
     """The words of all groups for one `MergeRule`: a row of `words` for each of its columns."""
 
-    def __init__(self, merge_rules: MergeRule, floats: Sequence[bool]) -> None:
-        """Accumulate the columns of `merge_rules`. `floats` is True for FLOAT columns."""
-        self.merge_rules = merge_rules
-        self.floats = tuple(floats)
-        if merge_rules.rule in PAIRS:
-            is_first = merge_rules.rule is Rule.FIRST
+    def __init__(self, merge_rule: MergeRule, is_float_by_column: Sequence[bool]) -> None:
+        """Accumulate the columns of `merge_rule`. `is_float_by_column`: for each column, True if its type is FLOAT."""
+        self.merge_rule = merge_rule
+        self.is_float_by_column = tuple(is_float_by_column)
+        if merge_rule.rule in PAIRS:
+            is_first = merge_rule.rule is Rule.FIRST
             self.op = SUM  # not used, because pairs have a separate kernel
-            self.initial_values = [INT_MAX if is_first else INT_MIN, _neutral_word(is_first, self.floats[1])]
+            self.initial_values = [
+                INT_MAX if is_first else INT_MIN,
+                _neutral_word(is_first, self.is_float_by_column[1]),
+            ]
         else:
-            self.op = OPCODES[merge_rules.rule, self.floats[0]]
+            self.op = OPCODES[merge_rule.rule, self.is_float_by_column[0]]
             self.initial_values = [NEUTRAL_WORDS[self.op]]
-        self.words: Words = np.empty((len(merge_rules.columns), 0), np.int64)
+        self.words: Words = np.empty((len(merge_rule.columns), 0), np.int64)
 
     def reserve(self, groups: int) -> None:
         """Make room for IDs below `groups`."""
@@ -53,30 +56,33 @@ class Accumulator:
 
     def copy(self) -> Accumulator:
         """Return an independent copy."""
-        twin = Accumulator(self.merge_rules, self.floats)
+        twin = Accumulator(self.merge_rule, self.is_float_by_column)
         twin.words = self.words.copy()
         return twin
 
-    def merge(self, ids: Words, values: Sequence[Words], undo: bool = False) -> None:
-        """Merge a batch, or subtract a merged batch (`undo`). `values`: words of the columns, floats as their bits."""
-        if self.merge_rules.rule in PAIRS:
+    def merge(self, ids: Words, values: Sequence[Words], subtracts: bool = False) -> None:
+        """Merge a batch, or with `subtracts` subtract a merged batch.
+
+        `values`: words of the columns, floats as their bits.
+        """
+        if self.merge_rule.rule in PAIRS:
             times, words = self.words
-            is_last = self.merge_rules.rule is Rule.LAST
+            is_last = self.merge_rule.rule is Rule.LAST
             merge_pairs(
-                is_last, self.floats[1], times, words, words.view(np.float64), ids, values[0], values[1],
+                is_last, self.is_float_by_column[1], times, words, words.view(np.float64), ids, values[0], values[1],
                 values[1].view(np.float64), len(ids),
             )  # fmt: skip
             return
         words = self.words[0]
-        op = INVERSES[self.op] if undo else self.op
+        op = INVERSES[self.op] if subtracts else self.op
         merge_values(op, words, words.view(np.float64), ids, values[0], values[0].view(np.float64), len(ids))
 
 
-def _neutral_word(first: bool, is_float: bool) -> int:
-    """Return the neutral word for FIRST, before which every value is, or for LAST, after which every value is."""
+def _neutral_word(is_first: bool, is_float: bool) -> int:
+    """Return the neutral value word: for FIRST, every value precedes it; for LAST, every value follows it."""
     if is_float:
-        return NAN_WORD if first else int(np.array(-np.inf).view(np.int64))
-    return INT_MAX if first else INT_MIN
+        return NAN_WORD if is_first else int(np.array(-np.inf).view(np.int64))
+    return INT_MAX if is_first else INT_MIN
 
 
 def words_of(values: npt.NDArray[Any]) -> Words:

@@ -1,8 +1,9 @@
 """Dense ids of groups: the first group seen is 0, the next new one 1, and so on.
 
-Open addressing with linear probing over slots of one word, `tag << 32 | id`. A tag is 32 bits of the group's hash; its
-low bits are the home slot. So the slots can be doubled without the keys, and keys are compared only if the whole tag is
-equal. Rows are processed in groups of PREFETCH_ROWS: prefetch their slots, then their keys, then compare.
+Open addressing with linear probing over slots of one word, `tag << 32 | id`. A tag consists of 32 bits of the group's
+hash, and its low bits are the home slot. So the number of slots can be doubled without reading the keys, and keys are
+compared only if the whole tags are equal. Rows are processed in groups of PREFETCH_ROWS: prefetch their slots, then
+their keys, then compare.
 """
 
 from __future__ import annotations
@@ -15,29 +16,29 @@ from capture.native import kernel
 from capture.prefetch import prefetch
 from highlevel.groups.key_words import Words
 
-NOBODY = -1
-"""Empty slot. No group has this tag with this ID. Also the ID of an unknown group."""
+NO_GROUP = -1
+"""The value of an empty slot, which no group has, and the ID of an unknown group."""
 
 PREFETCH_ROWS = 64
 """Rows whose memory is prefetched together."""
 
 MIN_GROUPS = 64
-"""Initial room of a table, in groups."""
+"""Initial capacity of a table in groups."""
 
 
 @kernel("i64(i64*, i64, i64, i64, i64*, i64, i64*, i64, i64, i64*, i64*, i64*)")
 def find_ids(  # type: ignore[no-untyped-def]
-    words, rows, begin, width, slots, slot_count, keys, limit, add, count, tags, ids
+    words, rows, begin, width, slots, slot_count, keys, limit, inserts, count, tags, ids
 ):  # fmt: skip
-    """Write the IDs of the groups of rows `[begin, rows)` to `ids`. Return the row reached.
+    """Write the IDs of the groups of rows `[begin, rows)` to `ids`. Return the first row that was not processed.
 
     - `words`: width x rows.
     - `keys`: limit x width.
     - `slots`: slot_count words, a power of two above limit.
     - `tags`: room for PREFETCH_ROWS words.
 
-    With `add` a new group gets the ID `count[0]`, and the kernel returns before a row that would need the ID `limit`.
-    Otherwise an unknown group gets NOBODY.
+    With `inserts` a new group gets the ID `count[0]`, and the kernel returns before a row that would need the ID
+    `limit`. Otherwise an unknown group gets NO_GROUP.
     """
     mask = np.uint64(slot_count - 1)
     half = np.uint64(32)
@@ -54,13 +55,13 @@ def find_ids(  # type: ignore[no-untyped-def]
         for row in range(first, end):
             tag = np.uint64(tags[row - first])
             entry = slots[np.int64(tag & mask)]
-            if entry != NOBODY and np.uint64(entry) >> half == tag:
+            if entry != NO_GROUP and np.uint64(entry) >> half == tag:
                 prefetch(keys, (entry & 0xFFFFFFFF) * width)
         for row in range(first, end):
             tag = np.uint64(tags[row - first])
             slot = np.int64(tag & mask)
-            found = np.int64(NOBODY)
-            while slots[slot] != NOBODY:
+            found = np.int64(NO_GROUP)
+            while slots[slot] != NO_GROUP:
                 entry = slots[slot]
                 if np.uint64(entry) >> half == tag:
                     at = (entry & 0xFFFFFFFF) * width
@@ -73,7 +74,7 @@ def find_ids(  # type: ignore[no-untyped-def]
                         found = entry & 0xFFFFFFFF
                         break
                 slot = (slot + 1) & np.int64(mask)
-            if found == NOBODY and add:
+            if found == NO_GROUP and inserts:
                 if count[0] == limit:
                     return row
                 found = count[0]
@@ -87,15 +88,18 @@ def find_ids(  # type: ignore[no-untyped-def]
 
 @kernel("i64(i64*, i64, i64*, i64)")
 def move_slots(slots, slot_count, wider, wider_count):  # type: ignore[no-untyped-def]
-    """Move the entries of `slots` into the empty `wider` (both powers of two). Return their number."""
+    """Move the entries of `slots` into the empty table `wider`. Both sizes are powers of two.
+
+    Return the number of entries.
+    """
     moved = 0
     mask = np.uint64(wider_count - 1)
     for position in range(slot_count):
         entry = slots[position]
-        if entry == NOBODY:
+        if entry == NO_GROUP:
             continue
         slot = np.int64((np.uint64(entry) >> np.uint64(32)) & mask)
-        while wider[slot] != NOBODY:
+        while wider[slot] != NO_GROUP:
             slot = (slot + 1) & np.int64(mask)
         wider[slot] = entry
         moved += 1
@@ -103,18 +107,21 @@ def move_slots(slots, slot_count, wider, wider_count):  # type: ignore[no-untype
 
 
 GROWTH = ((16_384, 6), (65_536, 2), (sys.maxsize, 1))
-"""Limits in groups, and the number of halves by which the room of a smaller table grows. Copies cost more than unused
-memory if a table is small."""
+"""Pairs (limit, h): a table for fewer than `limit` groups grows by h halves of its capacity. For small tables, copies
+cost more than unused memory."""
 
 
 class GroupIds:
-    """The ids of groups of `width` words. Memory grows by the factors 4, 2 and 1.5, the larger it is (`GROWTH`)."""
+    """The ids of groups of `width` words.
+
+    The memory grows by the factor 4, 2 or 1.5, depending on its size (`GROWTH`).
+    """
 
     def __init__(self, width: int) -> None:
         """Create an empty table for keys of `width` words."""
         self.width = width
         self.keys: Words = np.empty((MIN_GROUPS, max(1, width)), np.int64)
-        self.slots = np.full(2 * MIN_GROUPS, NOBODY, np.int64)
+        self.slots = np.full(2 * MIN_GROUPS, NO_GROUP, np.int64)
         self._count = np.zeros(1, np.int64)
         self._tags = np.empty(PREFETCH_ROWS, np.int64)
 
@@ -128,8 +135,10 @@ class GroupIds:
         """Memory of keys and slots."""
         return int(self.keys.nbytes + self.slots.nbytes)
 
-    def find(self, words: Words, *, add: bool) -> Words:
-        """Return the IDs of the groups of some rows, NOBODY for an unknown group. With `add`, insert unknown groups.
+    def find(self, words: Words, *, inserts: bool) -> Words:
+        """Return the IDs of the groups of some rows, NO_GROUP for an unknown group.
+
+        With `inserts`, insert unknown groups.
 
         `words` has the shape (width, rows).
         """
@@ -138,7 +147,7 @@ class GroupIds:
         done = 0
         while done < rows:
             done = find_ids(
-                words, rows, done, self.width, self.slots, len(self.slots), self.keys, len(self.keys), add,
+                words, rows, done, self.width, self.slots, len(self.slots), self.keys, len(self.keys), inserts,
                 self._count, self._tags, ids,
             )  # fmt: skip
             if done < rows:
@@ -155,6 +164,6 @@ class GroupIds:
         while 4 * capacity > 3 * slot_count:
             slot_count *= 2
         if slot_count > len(self.slots):
-            wider = np.full(slot_count, NOBODY, np.int64)
+            wider = np.full(slot_count, NO_GROUP, np.int64)
             move_slots(self.slots, len(self.slots), wider, len(wider))
             self.slots = wider

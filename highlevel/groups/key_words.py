@@ -28,7 +28,7 @@ Words = npt.NDArray[np.int64]
 
 
 class Form(IntEnum):
-    """Encoding of a group column in words. The greater of two forms of a column can hold the values of both."""
+    """Encoding of a group column in words. The greater of two forms of a column can encode the values of both."""
 
     NUMBER = 0
     NULLABLE = 1
@@ -45,16 +45,16 @@ WIDE_BYTES = 16
 
 
 @kernel("i64(u8*, i64*, u8*, i64, i64, i64, i64*)")
-def pack_strings(data, offsets, valid, some_null, rows, words, out):  # type: ignore[no-untyped-def]
-    """Write strings to `out` (words x rows): the bytes in one or two words, low bytes first, and the length + 1.
+def pack_strings(data, offsets, valid, has_nulls, rows, words, packed):  # type: ignore[no-untyped-def]
+    """Write strings to `packed` (words x rows): the bytes in one or two words, low bytes first, and the length + 1.
 
-    String i is `data[offsets[i]:offsets[i + 1]]` and must fit. With `some_null` it is NULL unless `valid[i]`. With one
-    word the length is above the bytes, with three it is the last word. Returns rows.
+    String i is `data[offsets[i]:offsets[i + 1]]` and must fit. With `has_nulls` it is NULL unless `valid[i]`. With one
+    word, the length is in the high bits above the bytes; with three, it is the last word. Returns `rows`.
     """
     for row in range(rows):
-        if some_null and not valid[row]:
+        if has_nulls and not valid[row]:
             for word in range(words):
-                out[word * rows + row] = 0
+                packed[word * rows + row] = 0
             continue
         first = offsets[row]
         length = offsets[row + 1] - first
@@ -65,11 +65,11 @@ def pack_strings(data, offsets, valid, some_null, rows, words, out):  # type: ig
         for position in range(8, length):
             high |= np.uint64(data[first + position]) << np.uint64(8 * position - 64)
         if words == 1:
-            out[row] = np.int64(low) | ((length + 1) << 56)
+            packed[row] = np.int64(low) | ((length + 1) << 56)
         else:
-            out[row] = np.int64(low)
-            out[rows + row] = np.int64(high)
-            out[2 * rows + row] = length + 1
+            packed[row] = np.int64(low)
+            packed[rows + row] = np.int64(high)
+            packed[2 * rows + row] = length + 1
     return rows
 
 
@@ -116,14 +116,14 @@ def form_of(column: pa.Array) -> Form:
 
 
 def _offsets(column: pa.Array) -> npt.NDArray[Any]:
-    """Return the offsets of the strings of a column in its byte buffer, and the end of the last string."""
+    """Return the offsets of the strings of a column in its byte buffer, and after them the end of the last string."""
     if len(column) == 0:
         return np.zeros(1, np.int64)
     width = np.dtype(np.int64 if _is_large(column.type) else np.int32)
     return np.frombuffer(column.buffers()[1], width, len(column) + 1, column.offset * width.itemsize)
 
 
-def numbers(column: pa.Array) -> Words:
+def to_number_words(column: pa.Array) -> Words:
     """Return the values of a column without NULLs as words."""
     if column.type == pa.float64():
         data = column.to_numpy(zero_copy_only=False)
@@ -138,17 +138,17 @@ def numbers(column: pa.Array) -> Words:
 
 
 def pack(column: pa.Array, form: Form, out: Words) -> None:
-    """Write the words of a column, of any form but LONG, to `out` (words of the form x rows, contiguous)."""
+    """Write the words of a column to `out` (WIDTHS[form] x rows, contiguous). `form` is not LONG."""
     rows = len(column)
     if form is Form.NUMBER:
-        out[0] = numbers(column)
+        out[0] = to_number_words(column)
         return
     if form is Form.NULLABLE:
         zero = pa.scalar(False if pa.types.is_boolean(column.type) else 0, column.type)
-        out[0] = numbers(pc.fill_null(column, zero) if column.null_count else column)
+        out[0] = to_number_words(pc.fill_null(column, zero) if column.null_count else column)
         out[1] = np.asarray(pc.is_null(column))
         return
-    offsets, data, valid = _offsets(column), string_bytes(column), present(column)
+    offsets, data, valid = _offsets(column), string_bytes(column), validity(column)
     if form is Form.SHORT and not len(valid) and rows and bool((offsets[1:] - offsets[:-1] == 4).all()):
         out[0] = np.frombuffer(data, "<u4", rows, int(offsets[0]))
         out[0] |= 5 << 56
@@ -167,13 +167,13 @@ def string_bytes(column: pa.Array) -> npt.NDArray[np.uint8]:
     return np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
 
 
-def present(column: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return 0 for each NULL and 1 for each value; an empty array without NULLs."""
+def validity(column: pa.Array) -> npt.NDArray[np.uint8]:
+    """Return 0 for each NULL and 1 for each value, or an empty array if there is no NULL."""
     return np.asarray(pc.is_valid(column)).view(np.uint8) if column.null_count else np.empty(0, np.uint8)
 
 
 def unpack(words: Words, form: Form, kind: pa.DataType) -> pa.Array:
-    """Return the column of type `kind` whose words these are (words of the form x rows)."""
+    """Return the column of type `kind` that `words` (WIDTHS[form] x rows) encode."""
     if form in (Form.NUMBER, Form.NULLABLE):
         data = words[0].copy()
         absent = words[1] != 0 if form is Form.NULLABLE else None
@@ -189,11 +189,11 @@ def unpack(words: Words, form: Form, kind: pa.DataType) -> pa.Array:
         return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     packed = np.ascontiguousarray(words)
     lengths = (packed[0] >> 56 if form is Form.SHORT else packed[2]) - 1
-    present = lengths >= 0
+    validity = lengths >= 0
     offsets = np.zeros(rows + 1, np.int64)
     np.cumsum(np.maximum(lengths, 0), out=offsets[1:])
     data = np.empty(int(offsets[-1]), np.uint8)
     unpack_strings(packed, rows, len(packed), offsets, data)
-    absent_bits = None if present.all() else pa.array(present).buffers()[1]
+    absent_bits = None if validity.all() else pa.array(validity).buffers()[1]
     buffers = [absent_bits, pa.py_buffer(offsets.astype(width)), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, rows, buffers)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from highlevel.groups.ids import NOBODY, GroupIds
+from highlevel.groups.ids import NO_GROUP, GroupIds
 from highlevel.groups.key_words import WIDTHS, Form, Words, form_of, is_string, pack, unpack
 from highlevel.groups.long_strings import LongStrings
 
@@ -33,7 +33,7 @@ class Keys:
         return self.ids.count
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Number of groups for which memory is allocated."""
         return len(self.ids.keys)
 
@@ -46,17 +46,17 @@ class Keys:
         """Return the IDs of the groups of some rows. New groups get the next IDs."""
         forms = [max(before, form_of(column)) for before, column in zip(self.forms, columns, strict=True)]
         if forms != self.forms:
-            self._lay_out(forms)
-        return self.ids.find(self._words(columns, rows, add=True), add=True)
+            self._convert_to(forms)
+        return self.ids.find(self._words(columns, rows, add=True), inserts=True)
 
     def find(self, columns: Sequence[pa.Array], rows: int) -> Words:
-        """Return the IDs of the groups of some rows, NOBODY for an unknown group."""
+        """Return the IDs of the groups of some rows, NO_GROUP for an unknown group."""
         if self.count == 0:
-            return np.full(rows, NOBODY)
+            return np.full(rows, NO_GROUP)
         forms = [max(before, form_of(column)) for before, column in zip(self.forms, columns, strict=True)]
         if forms != self.forms:
-            self._lay_out(forms)
-        return self.ids.find(self._words(columns, rows, add=False), add=False)
+            self._convert_to(forms)
+        return self.ids.find(self._words(columns, rows, add=False), inserts=False)
 
     def columns(self, ids: npt.NDArray[np.int64] | None = None) -> list[pa.Array]:
         """Return the columns of the groups `ids`, by default of all groups in the order of their IDs."""
@@ -72,18 +72,18 @@ class Keys:
                 columns.append(unpack(words, form, kind))
         return columns
 
-    def only(self, ids: npt.NDArray[np.int64]) -> Keys:
-        """Return a copy with the groups `ids` only. Their new IDs are 0, 1, 2, …."""
+    def copy_of(self, ids: npt.NDArray[np.int64]) -> Keys:
+        """Return a copy that contains only the groups `ids`. Their new IDs are 0, 1, 2, …."""
         copy = Keys(self.kinds)
         copy.find_or_insert(self.columns(ids), len(ids))
         return copy
 
-    def _lay_out(self, forms: list[Form]) -> None:
-        """Convert the known groups to wider forms."""
+    def _convert_to(self, forms: list[Form]) -> None:
+        """Convert the known groups to the forms `forms`, which are wider."""
         columns, count = self.columns(), self.count
         self.forms = forms
         self.ids = GroupIds(sum(WIDTHS[form] for form in forms))
-        self.ids.find(self._words(columns, count, add=True), add=True)
+        self.ids.find(self._words(columns, count, add=True), inserts=True)
 
     def _words(self, columns: Sequence[pa.Array], rows: int, *, add: bool) -> Words:
         words = np.empty((self.ids.width, rows), np.int64)

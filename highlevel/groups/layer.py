@@ -13,8 +13,8 @@ from highlevel.groups.accumulator import Accumulator, words_of
 from highlevel.groups.key_words import Words
 from highlevel.groups.merging import MergeRule, Rule
 
-HELD = "held"
-"""Internal column that counts rows. No input column has this name."""
+ROW_COUNT = "held"
+"""Internal column with the number of rows. No input column has this name."""
 
 
 class Layer:
@@ -23,38 +23,38 @@ class Layer:
     Sub-aggregates are int64 or float64 and never NULL.
     """
 
-    def __init__(self, schema: pa.Schema, merge_rules: Sequence[MergeRule], held: bool = False) -> None:
+    def __init__(self, schema: pa.Schema, merge_rules: Sequence[MergeRule], counts_rows: bool = False) -> None:
         """Create an empty layer. `schema` contains the types of the columns in `merge_rules`."""
         self.accumulators = [
             Accumulator(merge_rule, [schema.field(name).type == pa.float64() for name in merge_rule.columns])
             for merge_rule in merge_rules
         ]
-        self.held = Accumulator(MergeRule((HELD,), Rule.SUM), [False]) if held else None
+        self.row_counts = Accumulator(MergeRule((ROW_COUNT,), Rule.SUM), [False]) if counts_rows else None
 
     @property
     def all(self) -> list[Accumulator]:
-        """All accumulators; the last is the row counts, if rows are counted."""
-        return self.accumulators if self.held is None else [*self.accumulators, self.held]
+        """All accumulators. If rows are counted, the last accumulator contains the row counts."""
+        return self.accumulators if self.row_counts is None else [*self.accumulators, self.row_counts]
 
     @property
     def bytes(self) -> int:
         """Memory of the accumulators."""
         return sum(int(each.words.nbytes) for each in self.all)
 
-    def merge(self, ids: Words, batch: pa.RecordBatch, room: int, undo: bool = False) -> None:
+    def merge(self, ids: Words, batch: pa.RecordBatch, id_end: int, subtracts: bool = False) -> None:
         """Merge a batch.
 
-        With `undo`, subtract a batch that was merged before. Row i belongs to group `ids[i]`, which is less than
-        `room`.
+        With `subtracts`, subtract a batch that was merged before. Row i belongs to the group `ids[i]`. All IDs are
+        below `id_end`.
         """
         for accumulator in self.accumulators:
-            accumulator.reserve(room)
+            accumulator.reserve(id_end)
             accumulator.merge(
-                ids, [words_of(batch.column(name).to_numpy()) for name in accumulator.merge_rules.columns], undo
+                ids, [words_of(batch.column(name).to_numpy()) for name in accumulator.merge_rule.columns], subtracts
             )
-        if self.held is not None:
-            self.held.reserve(room)
-            self.held.merge(ids, [np.ones(len(ids), np.int64)], undo)
+        if self.row_counts is not None:
+            self.row_counts.reserve(id_end)
+            self.row_counts.merge(ids, [np.ones(len(ids), np.int64)], subtracts)
 
     def merge_layer(self, other: Layer) -> None:
         """Merge another layer over the same groups."""
@@ -68,7 +68,7 @@ class Layer:
         """Return an independent copy."""
         twin = object.__new__(Layer)
         twin.accumulators = [accumulator.copy() for accumulator in self.accumulators]
-        twin.held = None if self.held is None else self.held.copy()
+        twin.row_counts = None if self.row_counts is None else self.row_counts.copy()
         return twin
 
     def keep(self, ids: npt.NDArray[np.int64]) -> None:
@@ -76,15 +76,15 @@ class Layer:
         for accumulator in self.all:
             accumulator.words = np.ascontiguousarray(accumulator.words[:, ids])
 
-    def present(self, count: int) -> npt.NDArray[np.int64] | None:
+    def groups_with_rows(self, count: int) -> npt.NDArray[np.int64] | None:
         """Return the IDs of the groups that have rows, among the first `count` groups.
 
         Return None if all of them have rows, or if rows are not counted.
         """
-        if self.held is None:
+        if self.row_counts is None:
             return None
-        self.held.reserve(count)
-        has_rows = self.held.words[0, :count]
+        self.row_counts.reserve(count)
+        has_rows = self.row_counts.words[0, :count]
         return None if has_rows.all() else np.flatnonzero(has_rows)
 
     def columns(self, ids: npt.NDArray[np.int64] | None, count: int) -> list[pa.Array]:
@@ -92,7 +92,7 @@ class Layer:
         columns = []
         for accumulator in self.accumulators:
             accumulator.reserve(count)
-            for words, is_float in zip(accumulator.words, accumulator.floats, strict=True):
+            for words, is_float in zip(accumulator.words, accumulator.is_float_by_column, strict=True):
                 values = words[:count].copy() if ids is None else words[ids]
                 columns.append(array_of(values.view(np.float64) if is_float else values))
         return columns

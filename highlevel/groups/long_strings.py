@@ -1,6 +1,7 @@
-"""Numbers of distinct strings of any length: the first seen is 0, the next new one 1, and so on.
+"""Numbers of distinct strings of any length: the first string is 0, the next new string 1, and so on.
 
-Works as `highlevel.groups.ids`, but compares byte strings, which are stored one after the other on a heap.
+The algorithm is that of `highlevel.groups.ids`, but the keys are byte strings, which are stored consecutively on a
+heap.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import pyarrow as pa
 
 from capture.native import helper, kernel
 from capture.prefetch import prefetch
-from highlevel.groups.ids import MIN_GROUPS, NOBODY, PREFETCH_ROWS, move_slots
-from highlevel.groups.key_words import Words, is_text, present, string_bytes, string_offsets
+from highlevel.groups.ids import MIN_GROUPS, NO_GROUP, PREFETCH_ROWS, move_slots
+from highlevel.groups.key_words import Words, is_text, string_bytes, string_offsets, validity
 
 UNKNOWN = -2
-"""Number of an unknown string. The number of a NULL is NOBODY."""
+"""Number of an unknown string. The number of a NULL is NO_GROUP."""
 
 
 @helper
@@ -38,13 +39,14 @@ def string_tag(data, first, end):  # type: ignore[no-untyped-def]
 
 @kernel("i64(u8*, i64*, u8*, i64, i64, i64, i64*, i64, u8*, i64, i64*, i64, i64, i64*, i64*, i64*)")
 def number_strings(  # type: ignore[no-untyped-def]
-    data, offsets, valid, some_null, begin, rows, slots, slot_count, heap, heap_size, ends, limit, add, count, tags, out
+    data, offsets, valid, has_nulls, begin, rows, slots, slot_count, heap, heap_size, ends, limit, inserts, count, tags,
+    out,
 ):  # fmt: skip
-    """Write the numbers of strings `[begin, rows)` to `out`. Return the row reached.
+    """Write the numbers of strings `[begin, rows)` to `out`. Return the first row that was not processed.
 
-    String i is `data[offsets[i]:offsets[i + 1]]`. With `some_null` it is NULL unless `valid[i]`. Known string n is
+    String i is `data[offsets[i]:offsets[i + 1]]`. With `has_nulls` it is NULL unless `valid[i]`. Known string n is
     `heap[ends[n]:ends[n + 1]]`. `ends` has limit + 1 words, `slots` slot_count (a power of two above limit), `tags`
-    PREFETCH_ROWS. With `add` the kernel returns before a string that does not fit into `ends` or `heap`.
+    PREFETCH_ROWS. With `inserts` the kernel returns before a string that does not fit into `ends` or `heap`.
     """
     mask = np.uint64(slot_count - 1)
     half = np.uint64(32)
@@ -55,15 +57,15 @@ def number_strings(  # type: ignore[no-untyped-def]
             tags[row - first] = np.int64(tag)
             prefetch(slots, np.int64(tag & mask))
         for row in range(first, end):
-            if some_null and not valid[row]:
-                out[row] = NOBODY
+            if has_nulls and not valid[row]:
+                out[row] = NO_GROUP
                 continue
             start = offsets[row]
             length = offsets[row + 1] - start
             tag = np.uint64(tags[row - first])
             slot = np.int64(tag & mask)
             found = np.int64(UNKNOWN)
-            while slots[slot] != NOBODY:
+            while slots[slot] != NO_GROUP:
                 entry = slots[slot]
                 number = entry & 0xFFFFFFFF
                 if np.uint64(entry) >> half == tag and ends[number + 1] - ends[number] == length:
@@ -76,7 +78,7 @@ def number_strings(  # type: ignore[no-untyped-def]
                         found = number
                         break
                 slot = (slot + 1) & np.int64(mask)
-            if found == UNKNOWN and add:
+            if found == UNKNOWN and inserts:
                 found = count[0]
                 if found == limit or ends[found] + length > heap_size:
                     return row
@@ -97,7 +99,7 @@ class LongStrings:
         self.kind = kind
         self.heap = np.empty(16 * MIN_GROUPS, np.uint8)
         self.ends = np.zeros(MIN_GROUPS + 1, np.int64)
-        self.slots = np.full(2 * MIN_GROUPS, NOBODY, np.int64)
+        self.slots = np.full(2 * MIN_GROUPS, NO_GROUP, np.int64)
         self._count = np.zeros(1, np.int64)
         self._tags = np.empty(PREFETCH_ROWS, np.int64)
 
@@ -106,16 +108,16 @@ class LongStrings:
         """Memory of the strings."""
         return int(self.heap.nbytes + self.ends.nbytes + self.slots.nbytes)
 
-    def numbers(self, column: pa.Array, add: bool) -> Words:
-        """Return the number of each string. A new string gets the next number (`add`) or UNKNOWN."""
-        offsets, data, valid = string_offsets(column), string_bytes(column), present(column)
+    def numbers(self, column: pa.Array, inserts: bool) -> Words:
+        """Return the number of each string. A new string gets the next number if `inserts`, otherwise UNKNOWN."""
+        offsets, data, valid = string_offsets(column), string_bytes(column), validity(column)
         rows = len(column)
         out = np.empty(rows, np.int64)
         done = 0
         while done < rows:
             done = number_strings(
                 data, offsets, valid, len(valid) > 0, done, rows, self.slots, len(self.slots), self.heap,
-                len(self.heap), self.ends, len(self.ends) - 1, add, self._count, self._tags, out,
+                len(self.heap), self.ends, len(self.ends) - 1, inserts, self._count, self._tags, out,
             )  # fmt: skip
             if done < rows:
                 self._grow(int(offsets[done + 1] - offsets[done]))
@@ -128,13 +130,13 @@ class LongStrings:
             self.heap = np.append(self.heap, np.empty(len(self.heap) + length, np.uint8))
         if count == len(self.ends) - 1:
             self.ends = np.append(self.ends, np.zeros(count, np.int64))
-            wider = np.full(2 * len(self.slots), NOBODY, np.int64)
+            wider = np.full(2 * len(self.slots), NO_GROUP, np.int64)
             move_slots(self.slots, len(self.slots), wider, len(wider))
             self.slots = wider
 
     def take(self, numbers: Words) -> pa.Array:
-        """Return the strings of some numbers; NOBODY is NULL."""
+        """Return the strings of some numbers; NO_GROUP is NULL."""
         wide = pa.large_string() if is_text(self.kind) else pa.large_binary()  # the heap may be beyond 2**31 bytes
         buffers = [None, pa.py_buffer(self.ends), pa.py_buffer(self.heap)]
         strings = pa.Array.from_buffers(wide, int(self._count[0]), buffers)
-        return strings.take(pa.array(numbers, mask=numbers == NOBODY)).cast(self.kind)
+        return strings.take(pa.array(numbers, mask=numbers == NO_GROUP)).cast(self.kind)

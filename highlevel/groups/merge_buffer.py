@@ -1,12 +1,12 @@
-"""Partials of one window or pane, merged by group if there are many, and stored as a few pieces.
+"""Stores the partials of one window or pane: merged by group if there are many, and as a few pieces.
 
     partials since the last snapshot ──► one piece ──┐
     pieces of earlier snapshots ─────────────────────┴──► pieces: base, changes, newer changes, …
 
-A snapshot of an open window must not cost as much as the window. Partials can be merged in any grouping, so a snapshot
-only merges the partials that are new. They become one more piece; a group occurs at most once in a piece, and may occur
-in several pieces. Old pieces are returned as the same objects, so the host does not write them again. Pieces are merged
-as in a log-structured merge tree (`count_merged_pieces`), so a row is written O(log n) times.
+A snapshot of an open window must not cost as much as the window. The order of merges has no effect, so a snapshot only
+merges new partials. They become one more piece. A group occurs at most once in a piece, but may occur in several
+pieces. Old pieces are returned as the same objects, so the engine does not write them again. Pieces are merged as in a
+log-structured merge tree (`count_merged_pieces`), so a row is written O(log n) times.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from highlevel.groups.merging import MergeRule
 from highlevel.groups.table import GroupTable, join_small, merge_batches
 
 MERGE_ROWS = 16_384
-"""Partials of a buffer that wait for a merge. A merge of fewer partials would cost more for calls than for rows."""
+"""Number of waiting partials that causes a merge. A merge of fewer partials would cost more for calls than for rows."""
 
 FEW_ROWS = 4096
-"""Maximum rows of a window that is always one piece. More files would cost more than these rows."""
+"""Maximum number of rows of a window that is always one piece. Further files would cost more than these rows."""
 
 SIMILAR_PIECES = 16
-"""Number of pieces of similar size that are merged to one, and the limit of the ratio of similar sizes."""
+"""Number of pieces of similar size that are merged to one piece. Sizes are similar if their ratio is below this number.
+"""
 
 
 def count_merged_pieces(row_counts: Sequence[int]) -> int:
-    """Return the number of pieces at the end of a list that must be merged to one. 1: none.
+    """Return the number of last pieces that must be merged to one piece. 1: no merge is needed.
 
-    All pieces are merged if the changes together have as many rows as the base.
+    All pieces are merged if the pieces after the first (the base) have at least as many rows as the base.
 
     >>> count_merged_pieces([100_000] + [1000] * 15), count_merged_pieces([100_000] + [1000] * 16)
     (1, 16)
@@ -51,8 +52,8 @@ def count_merged_pieces(row_counts: Sequence[int]) -> int:
 class MergeBuffer:
     """Partials of one range of windows.
 
-    Few partials are stored as received, and many partials in a table of groups. `merged_batches` and `merged_pieces`
-    replace both by merged batches. Until the next `add` they return the same batches.
+    A few partials are stored as received, many partials in a table of groups. `merged_batches` and `merged_pieces`
+    replace the stored partials by merged batches. Until the next `add`, they return the same batches.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class MergeBuffer:
         return self.table
 
     def _merge_to_piece(self) -> None:
-        """Make a piece of the partials that are in no piece."""
+        """Make a new piece of the partials that are not yet in a piece."""
         if self.waiting or self.table is not None:
             self.pieces.append(self._merge().to_arrow())
             self.table = None

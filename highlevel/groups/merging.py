@@ -1,6 +1,6 @@
 """Rules to merge the partials of a group, with their kernels.
 
-Sums and XOR can be undone exactly, because integers wrap. Sums of FLOAT cannot, because they are rounded.
+Integer sums and XOR can be undone exactly, because integers wrap. FLOAT sums cannot, because they are rounded.
 
     sum    a + b                  min    the smaller; NaN if all are NaN          first  the value of the smallest time
     and    bits in all values     max    the greater; NaN if all are NaN          last   the value of the greatest time
@@ -53,7 +53,7 @@ OPCODES: dict[tuple[Rule, bool], int] = {
     (Rule.MIN, True): MIN_FLOAT,
     (Rule.MAX, True): MAX_FLOAT,
 }
-"""Operation of the kernel, by the rule and whether the column is FLOAT."""
+"""Operation of the kernel, by the rule and by True for FLOAT columns."""
 
 INVERSES = {SUM: SUBTRACT, XOR: XOR}
 """Inverse operations."""
@@ -119,25 +119,28 @@ def precedes(time, value, other_time, other_value):  # type: ignore[no-untyped-d
 
 @kernel("i64(i64, i64, i64*, i64*, f64*, i64*, i64*, i64*, f64*, i64)")
 def merge_pairs(  # type: ignore[no-untyped-def]
-    last, is_float, held_times, held, held_float, ids, times, values, values_float, rows
+    is_last, is_float, stored_times, stored, stored_float, ids, times, values, values_float, rows
 ):  # fmt: skip
-    """Merge pairs of time and value: keep the smallest time, or with `last` the greatest. The value decides ties."""
+    """Merge pairs of time and value: keep the pair with the smallest time, or if `is_last` the greatest.
+
+    If times are equal, the smaller value is kept, or if `is_last` the greater value.
+    """
     for row in range(rows):
         at = ids[row]
         if is_float:
             value = values_float[row]
-            other = held_float[at]
-            if last:
-                better = precedes(held_times[at], other, times[row], value)
+            other = stored_float[at]
+            if is_last:
+                better = precedes(stored_times[at], other, times[row], value)
             else:
-                better = precedes(times[row], value, held_times[at], other)
-        elif last:
-            better = precedes(held_times[at], held[at], times[row], values[row])
+                better = precedes(times[row], value, stored_times[at], other)
+        elif is_last:
+            better = precedes(stored_times[at], stored[at], times[row], values[row])
         else:
-            better = precedes(times[row], values[row], held_times[at], held[at])
+            better = precedes(times[row], values[row], stored_times[at], stored[at])
         if better:
-            held_times[at] = times[row]
-            held[at] = values[row]
+            stored_times[at] = times[row]
+            stored[at] = values[row]
     return rows
 
 
@@ -150,7 +153,7 @@ class MergeRule:
 
 
 def list_merge_rules(subaggregates: Iterable[SubAggregate]) -> list[MergeRule]:
-    """Return the merge rules of the columns of sub-aggregates. Times are followed by their values."""
+    """Return the merge rules of the columns of sub-aggregates. In a pair, the time is followed by the value."""
     rules: list[MergeRule] = []
     for sub in subaggregates:
         if sub.kind in TIME_OF:

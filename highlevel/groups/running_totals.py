@@ -3,9 +3,9 @@
     window 7     pane 5 + 6 + 7
     window 8              6 + 7 + 8   = window 7 - pane 5 + pane 8
 
-A pane costs a look-up and two merges, independent of the number of panes per window (Li 2008, §6.2.3). The group IDs of
-a pane are stored for its subtraction. The totals are exact, because only sums of integers and XOR are computed in this
-way. A group without rows is removed, independent of its sums.
+Each pane needs one look-up and two merges, for any number of panes per window (Li 2008, §6.2.3). The group IDs of a
+pane are stored for its subtraction. The totals are exact, because only integer sums and XOR are computed in this way. A
+group without rows is removed, even if its sums are not 0.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from highlevel.groups.merging import MergeRule
 from highlevel.groups.table import GroupTable
 
 Key = tuple[int, int]
-"""The half-open range of the IDs of the windows to which a merge buffer belongs."""
+"""The half-open range of the IDs of the windows that contain a merge buffer."""
 
 PURGE_GROUPS = 1024
-"""Number of groups without rows that may remain in addition to the other groups."""
+"""Maximum number of groups without rows, in addition to the number of groups with rows."""
 
 
 class RunningTotals:
@@ -32,7 +32,7 @@ class RunningTotals:
 
     def __init__(self, schema: pa.Schema, groups: Sequence[str], merge_rules: Sequence[MergeRule]) -> None:
         """Create empty totals. `schema` is the schema of the merge buffers."""
-        self.table = GroupTable(schema, groups, merge_rules, held=True)
+        self.table = GroupTable(schema, groups, merge_rules, counts_rows=True)
         self.buffers: dict[Key, tuple[pa.RecordBatch, npt.NDArray[np.int32]]] = {}  # with the ids of their groups
         self._ends: list[tuple[int, Key]] = []  # a heap
 
@@ -52,7 +52,7 @@ class RunningTotals:
         while self._ends and self._ends[0][0] <= wid:
             _, key = heappop(self._ends)
             batch, ids = self.buffers.pop(key)
-            self.table.undo(batch, ids.astype(np.int64))
+            self.table.subtract(batch, ids.astype(np.int64))
             has_subtracted = True
         return has_subtracted
 

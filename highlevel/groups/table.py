@@ -1,4 +1,4 @@
-"""A table of groups: partials in, one merged row per group out."""
+"""A table of groups. It merges partials into one row per group."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from highlevel.groups.layer import Layer
 from highlevel.groups.merging import MergeRule
 
 FEW_ROWS = 65_536
-"""Maximum rows that are joined to one batch before they are merged."""
+"""Maximum number of rows that are joined to one batch before a merge."""
 
 
 class GroupTable:
     """Merges batches by the columns `groups`. Not thread safe.
 
     The rows are equal to `pyarrow.Table.group_by(groups).aggregate(…)` over all merged batches. Columns are `groups`
-    and then the accumulated columns; groups are in the order of their first row. With `held` the table counts the rows
-    of each group, so that merged rows can be subtracted. A group without rows is not in the result.
+    and then the accumulated columns; groups are in the order of their first row. With `counts_rows` the table counts
+    the rows of each group, so that merged rows can be subtracted. A group without rows is not in the result.
     """
 
     def __init__(
-        self, schema: pa.Schema, groups: Sequence[str], merge_rules: Sequence[MergeRule], held: bool = False
+        self, schema: pa.Schema, groups: Sequence[str], merge_rules: Sequence[MergeRule], counts_rows: bool = False
     ) -> None:
         """Merge batches with at least the columns of `schema`."""
         self.schema = merged_schema(schema, groups, merge_rules)
         self.groups = list(groups)
         self.keys = Keys([schema.field(name).type for name in groups])
-        self.layer = Layer(schema, merge_rules, held)
+        self.layer = Layer(schema, merge_rules, counts_rows)
 
     @property
     def count(self) -> int:
@@ -45,28 +45,28 @@ class GroupTable:
         return self.keys.bytes + self.layer.bytes
 
     def merge(self, batch: pa.RecordBatch) -> Words:
-        """Add a batch. Return the IDs of its rows' groups."""
+        """Add a batch. Return the group ID of each row."""
         ids = self.keys.find_or_insert([batch.column(name) for name in self.groups], batch.num_rows)
-        self.layer.merge(ids, batch, self.keys.room)
+        self.layer.merge(ids, batch, self.keys.capacity)
         return ids
 
-    def undo(self, batch: pa.RecordBatch, ids: Words) -> None:
-        """Subtract a batch that was merged. All rules must be invertible, and `held` must be True."""
-        self.layer.merge(ids, batch, self.keys.room, True)
+    def subtract(self, batch: pa.RecordBatch, ids: Words) -> None:
+        """Subtract a batch that was merged. All rules must be invertible, and `counts_rows` must be True."""
+        self.layer.merge(ids, batch, self.keys.capacity, True)
 
     def purge(self) -> Words:
         """Remove the groups without rows. Return the new IDs of the others, indexed by the old IDs."""
-        ids = self.layer.present(self.count)
+        ids = self.layer.groups_with_rows(self.count)
         new_ids = np.arange(self.count)
         if ids is not None:
-            self.keys = self.keys.only(ids)
+            self.keys = self.keys.copy_of(ids)
             self.layer.keep(ids)
             new_ids[ids] = np.arange(len(ids))
         return new_ids
 
     def to_arrow(self) -> pa.RecordBatch:
         """Return a copy with a row per group."""
-        ids = self.layer.present(self.count)
+        ids = self.layer.groups_with_rows(self.count)
         return batch_of(self.schema, [*self.keys.columns(ids), *self.layer.columns(ids, self.count)])
 
 
@@ -97,7 +97,7 @@ def merge_batches(
 
 
 def join_small(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Join batches to one batch if they have few rows, because each batch costs calls, independent of its size."""
+    """Join batches to one batch if they have few rows, because each batch has a fixed cost."""
     few = sum(batch.num_rows for batch in batches) < FEW_ROWS
     return [join_batches(batches)] if batches and few else list(batches)
 

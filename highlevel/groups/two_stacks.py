@@ -4,11 +4,13 @@
                   6+7  7 | back: 8+9+10     window 10              = (6+7) + (8+9+10)
 
 A new pane is merged into the back. When the first pane of the back leaves the window, the front is empty. Then the back
-becomes the new front: it is merged from its last pane to its first, and each step is kept. The steps are layers
-(`highlevel.groups.layer`) over the IDs of one set of keys, so a window is the merge of two layers without a look-up.
+becomes the new front: its panes are merged from the last to the first, and the result of each step is stored. The steps
+are layers (`highlevel.groups.layer`) over the IDs of one set of keys, so a window is the merge of two layers without a
+look-up.
 
-All steps of a window with n panes would need n times the memory of its groups. So only steps at √n positions are kept.
-The steps between two positions are computed when the first is needed: three merges per pane and 2·√n layers.
+All steps of a window with n panes would need n times the memory of its groups. So only the steps at √n positions are
+stored. The steps between two positions are computed when the first of them is needed. This needs three merges per pane
+and 2·√n layers.
 
 A buffer that arrives later, and ends before the front does, is merged into the steps that contain it.
 """
@@ -31,12 +33,12 @@ from highlevel.groups.table import batch_of, merged_schema
 from lowlevel.subaggregates import INT_MAX
 
 MergeBuffer = tuple[int, pa.RecordBatch]
-"""The ID of the first window without this merge buffer, and the buffer's partials."""
+"""The ID of the first window after the merge buffer has left, and the partials of the buffer."""
 
 
 @dataclass(slots=True)
 class Block:
-    """Buffers of the front without steps: their largest end, the buffers, and the merge of all later buffers."""
+    """Buffers of the front without stored steps: their largest end, the buffers, the merge of all later buffers."""
 
     end: int
     buffers: list[MergeBuffer]
@@ -59,7 +61,7 @@ class TwoStacks:
     def _clear(self) -> None:
         """Remove all groups."""
         self.keys = Keys([self.schema.field(name).type for name in self.groups])
-        self.back = Layer(self.schema, self.merge_rules, held=True)
+        self.back = Layer(self.schema, self.merge_rules, counts_rows=True)
         self.back_buffers = []
         self.back_end = INT_MAX  # the first window that lacks a buffer of the back
 
@@ -81,7 +83,7 @@ class TwoStacks:
             self._merge(self._steps_with(end, batch), batch)
 
     def _steps_with(self, end: int, batch: pa.RecordBatch) -> list[Layer]:
-        """Return the layers of the front that contain a buffer. Create its step, or add it to its block."""
+        """Return the layers of the front that contain a buffer. Before that, create its step or add it to its block."""
         steps = [layer for other, layer in self.front if other <= end]
         if self.front and end < self.front[0][0]:
             position = len(self.front) - len(steps)
@@ -118,11 +120,11 @@ class TwoStacks:
             layer = layer.copy()
             layer.merge_layer(self.front[-1][1])
         count = self.keys.count
-        ids = layer.present(count)
+        ids = layer.groups_with_rows(count)
         return batch_of(self.schema, [*self.keys.columns(ids), *layer.columns(ids, count)])
 
     def _move_back_to_front(self, wid: int) -> None:
-        """Make a new front from the back, with the buffers of window `wid` and later windows.
+        """Make a new front from the buffers of the back that window `wid` or later windows contain.
 
         Other groups are removed.
         """
@@ -152,4 +154,4 @@ class TwoStacks:
     def _merge(self, layers: list[Layer], batch: pa.RecordBatch) -> None:
         ids = self.keys.find_or_insert([batch.column(name) for name in self.groups], batch.num_rows)
         for layer in layers:
-            layer.merge(ids, batch, self.keys.room)
+            layer.merge(ids, batch, self.keys.capacity)

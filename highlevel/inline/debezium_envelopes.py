@@ -6,10 +6,10 @@
     u   (1, a)   (1, b)    d 1 a,  c 1 b        both at once, so no reader sees half of an update
     d   (1, b)             d 1 b
 
-A table is of envelopes if it has the columns `op`, `before` and `after`, and the schema of the query has none of the
-rows. With the schemas of Kafka Connect an event is in the field `payload` of the line. A line `null` after a deletion
-(a tombstone) has no row. A source has events only, or rows only. If the schema declares a key, the row before is the
-last row of the key (`LastRows`).
+A table contains envelopes if it has the columns `op`, `before` and `after`, and no column of the schema of the query
+except those of events. With the schemas of Kafka Connect an event is in the field `payload` of the line. A line `null`
+after a deletion (a tombstone) has no row. A source contains only events, or only rows. If the schema declares a key,
+the row before a change is the last row of the key (`LastRows`).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ EVENT_TIME = "ts_ms"
 PAYLOAD, SCHEMA = "payload", "schema"
 
 EMPTY_PAYLOAD = re.compile(rb'"payload"\s*:\s*null')
-"""A part of each event without a payload."""
+"""Matches a part of each event without a payload."""
 
-OF_EVENT = {OPERATION: pa.string(), EVENT_TIME: pa.int64()}
+EVENT_FIELDS = {OPERATION: pa.string(), EVENT_TIME: pa.int64()}
 """The fields of an event that a query can read in addition to the row, and their types in JSON."""
 
 OPERATIONS = ("c", "r", "u", "d")
@@ -42,7 +42,7 @@ Batches = Callable[[int], Iterator[tuple[int, pa.RecordBatch]]]
 
 
 def has_envelopes(names: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Return whether columns are those of envelopes. `wanted`: the columns of the schema."""
+    """Return True if `names` are the columns of envelopes. `wanted`: the columns of the schema."""
     return {OPERATION, BEFORE, AFTER} <= {*names} and not {BEFORE, AFTER} & {*wanted}
 
 
@@ -59,13 +59,13 @@ def envelope_schema(line: bytes, schema: pa.Schema) -> pa.Schema | None:
     is_inner = isinstance(inner, dict) and has_envelopes([*inner], schema.names)
     if not is_inner and not (isinstance(event, dict) and has_envelopes([*event], schema.names)):
         return None
-    row = pa.struct([field for field in schema if field.name not in OF_EVENT])
-    fields = pa.schema([*OF_EVENT.items(), (BEFORE, row), (AFTER, row)])
+    row = pa.struct([field for field in schema if field.name not in EVENT_FIELDS])
+    fields = pa.schema([*EVENT_FIELDS.items(), (BEFORE, row), (AFTER, row)])
     return pa.schema([(PAYLOAD, pa.struct(list(fields)))]) if is_inner else fields
 
 
 def is_tombstone(line: bytes) -> bool:
-    """Return whether a line of JSON is `null`, or an event of Kafka Connect whose payload is `null`."""
+    """Return True if a line of JSON is `null`, or an event of Kafka Connect whose payload is `null`."""
     if not EMPTY_PAYLOAD.search(line):
         return line.strip() == b"null"
     try:
@@ -89,11 +89,11 @@ def row_names(schema: pa.Schema) -> list[str]:
         schema = pa.schema(list(schema.field(PAYLOAD).type))
     row = next((schema.field(name).type for name in (AFTER, BEFORE) if pa.types.is_struct(schema.field(name).type)), ())
     names = [field.name for field in row]
-    return [name for name in OF_EVENT if name in schema.names] + names
+    return [name for name in EVENT_FIELDS if name in schema.names] + names
 
 
-def without_empty_rows(batches: Batches) -> Batches:
-    """Return a reader of envelopes in a table without those whose columns are all NULL: deletions have such rows."""
+def skip_empty_envelopes(batches: Batches) -> Batches:
+    """Return a reader that skips envelopes whose columns are all NULL. Deletions have such envelopes."""
 
     def read(chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         for number, batch in batches(chunk):
@@ -133,8 +133,8 @@ def _rows(events: pa.RecordBatch, last_rows: LastRows | None) -> pa.RecordBatch:
                 f"got an event {operation!r} without the row {name!r}, expected the whole row (in PostgreSQL: "
                 "ALTER TABLE … REPLICA IDENTITY FULL), or a key in the schema: UINT id (key);"
             )
-    before, after = _where(withdraws, before, after.type), _where(inserts, after, before.type)
-    changes = _stated_changes(before, after) if last_rows is None else last_rows.apply(before, after)
+    before, after = _null_unless(withdraws, before, after.type), _null_unless(inserts, after, before.type)
+    changes = _changes_of_complete_events(before, after) if last_rows is None else last_rows.apply(before, after)
     words = np.where(changes.withdrawn, "d", np.where(is_snapshot[changes.events], "r", "c"))
     columns = {OPERATION: pa.array(words, pa.string())}
     if EVENT_TIME in events.schema.names:
@@ -143,8 +143,8 @@ def _rows(events: pa.RecordBatch, last_rows: LastRows | None) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _stated_changes(before: pa.StructArray, after: pa.StructArray) -> RowChanges:
-    """Return the changes of events whose rows are complete; NULL is no row."""
+def _changes_of_complete_events(before: pa.StructArray, after: pa.StructArray) -> RowChanges:
+    """Return the changes of events that contain both complete rows. NULL means that there is no row."""
     has_before, has_after = (rows.is_valid().to_numpy(zero_copy_only=False) for rows in (before, after))
     count = len(before)
     events = np.repeat(np.arange(count), has_before.astype(np.int64) + has_after)
@@ -162,8 +162,8 @@ def _is_one_of(operations: pa.Array, wanted: Sequence[str]) -> npt.NDArray[np.bo
     return pc.is_in(operations, value_set=pa.array(wanted)).to_numpy(zero_copy_only=False)
 
 
-def _where(chosen: npt.NDArray[np.bool_], rows: pa.Array, other_type: pa.DataType) -> pa.Array:
-    """Return `rows` with NULL in place of those that are not chosen. `other_type`: the type if no event has a row."""
+def _null_unless(chosen: npt.NDArray[np.bool_], rows: pa.Array, other_type: pa.DataType) -> pa.Array:
+    """Return `rows` with NULL in place of rows that are not chosen. `other_type`: the type if no event has a row."""
     if pa.types.is_null(rows.type):
         return pa.nulls(len(rows), other_type)
     return pc.take(rows, array_of(np.arange(len(rows)), ~chosen))

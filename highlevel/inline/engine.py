@@ -48,7 +48,7 @@ ORDER_REMEDY = "one capture: merge captures first (mergecap -w all.pcap a.pcap b
 
 
 def check_one_input(leaves: Iterable[Leaf], inputs: Iterable[Input]) -> None:
-    """Raise InputError if a query that depends on the arrival order reads several inputs, or a folder without order."""
+    """Raise InputError if a query that depends on the arrival order reads several inputs, or files in any order."""
     inputs = list(inputs)
     for leaf in leaves:
         leaf_inputs = [source for source in inputs if source.feeds(leaf)] if leaf.low.in_arrival_order else []
@@ -76,10 +76,10 @@ MAX_THREADS = 8
 LIVE_SLACK = 10_000_000_000
 """Default of the allowed disorder of live inputs, in ns."""
 
-EXACT = -1
-"""The allowed disorder that means: no watermark before the end of the input, so no row can be late."""
+EXACT_SLACK = -1
+"""The value of the allowed disorder for which there is no watermark before the end of the input, so no row is late."""
 
-LARGE_STATE = 1 << 30
+LARGE_STATE_BYTES = 1 << 30
 """Bytes of operator state from which on a run warns that its windows and joins need much memory."""
 
 ROWS_BETWEEN_MEASUREMENTS = 1 << 20
@@ -100,10 +100,10 @@ class Input:
     `stream` is the name in FROM that reads the capture, in upper or lower case; None for every name. With `follow` the
     input includes data appended later, and new files in the folder or matching the glob. With `spool` the path is the
     folder of a spool (`lowlevel.spool`). Only `highlevel.spark` reads spools. `bound_kinds`: kinds of rows that are
-    names of links of the run too. `FROM packets` then reads only the link of this name. `table`: the files with a
-    schema that are the input in place of a capture; the path is the first of them. `topic`: a partition of a topic is
-    the input; `frame`: a streaming DataFrame of Spark with these columns. Then the path only names the input. Only
-    `highlevel.spark` reads tables, topics and DataFrames.
+    also names of links of the run. For such a kind, `FROM packets` reads only the link of this name. In place of a
+    capture, the input may be `table` (files with a schema; the path is the first file), `topic` (a partition of a
+    topic) or `frame` (a streaming DataFrame of Spark with these columns). For the last two, the path only names the
+    input. Only `highlevel.spark` reads tables, topics and DataFrames.
     """
 
     link: str
@@ -118,7 +118,7 @@ class Input:
 
     @property
     def is_capture(self) -> bool:
-        """Return whether the path is a capture: not a spool, and not rows with a schema."""
+        """True if the path is a capture: not a spool, and not rows with a schema."""
         return not self.spool and self.rows is None
 
     @property
@@ -144,7 +144,7 @@ class Input:
         return "standard input" if str(self.path) == STANDARD_INPUT else str(self.path)
 
     def feeds(self, leaf: Leaf) -> bool:
-        """Return whether a leaf reads this input. If FROM names only a kind of rows, its leaf reads every capture."""
+        """Return True if a leaf reads this input. If FROM names only a kind of rows, its leaf reads every capture."""
         if self.rows is not None or leaf.low.kind == TABLE:
             is_table = self.rows is not None and leaf.low.kind == TABLE
             return is_table and leaf.streams[0].lower() == str(self.stream).lower()
@@ -154,7 +154,7 @@ class Input:
 
 
 def files_of(link: str, inputs: Sequence[Input]) -> tuple[Path, ...]:
-    """Return the files of a link that are read whole: neither followed nor spools, pipes or interfaces."""
+    """Return the files of a link that are read completely: no followed files, spools, pipes or interfaces."""
     return tuple(
         source.path
         for source in inputs
@@ -177,8 +177,8 @@ class InlineRun:
     """One pass over inputs for any number of queries.
 
     The low level runs in `threads` threads, and one more for each live input. The operators run in the thread that
-    reads the results. With one thread and no live input, everything runs in that thread. The answer does not depend on
-    the number of threads, except for the last bits of FLOAT sums and the order of the rows of one window.
+    reads the results. With one thread and no live input, everything runs in the reading thread. The answer does not
+    depend on the number of threads, except for the last bits of FLOAT sums and the order of the rows of one window.
     """
 
     def __init__(
@@ -190,19 +190,19 @@ class InlineRun:
         slack: int | None = None,
         block_records: int = BLOCK_RECORDS,
         lull: IdleRule | None = None,
-        measure: bool = False,
+        is_measured: bool = False,
         export_delay: int | None = None,
     ) -> None:
         """Open and check every input.
 
         `slack` is the allowed disorder in ns, for inputs without exact watermarks: streams and flows. None means
-        LIVE_SLACK for live inputs and EXACT for others. `export_delay`: with a slack, the time in ns after which a flow
-        record is exported at the latest (`LateByExport`).
+        LIVE_SLACK for live inputs and EXACT_SLACK for others. `export_delay`: with a slack, the time in ns after which
+        a flow record is exported at the latest (`LateByExport`).
 
         With `lull` the clock raises the watermark of idle live inputs (`lowlevel.watermarks.idle`); otherwise their
-        windows wait for data. `threads` None means `available_threads()`. With `measure` the operators and the low
+        windows wait for data. `threads` None means `available_threads()`. With `is_measured` the operators and the low
         level are measured. The label of a leaf's counters is then its name in the plan, not the name of the query.
-        Raises InputError for a file that is no capture, ValueError for a number of threads below 1.
+        Raises InputError for a file that is not a capture, ValueError for a number of threads below 1.
         """
         leaves = [leaf for plan in plans for leaf in plan.leaves]
         self.inputs = [each for each in inputs if any(each.feeds(leaf) for leaf in leaves)]
@@ -211,10 +211,10 @@ class InlineRun:
         self.progress: Callable[[int, int], None] | None = None
         """Called with (bytes read, bytes in total), by one thread at a time."""
         self.on_large_state: Callable[[int], None] | None = None
-        """Called once with the bytes of the operators' state, when they exceed LARGE_STATE."""
-        self._passed = 0  # bytes, each counted once per pass over it
+        """Called once with the bytes of the operators' state, when they exceed LARGE_STATE_BYTES."""
+        self._processed_bytes = 0  # each byte counts once per pass over it
         self._stopping = False
-        self._unwanted = Event()
+        self._consumer_stopped = Event()
         self._lock = Lock()
         for each in self.inputs:
             if each.spool:
@@ -235,7 +235,7 @@ class InlineRun:
         self.plans = plans if is_exact else [plan.with_row_counts() for plan in plans]
         files = [*find_watched_files(tuple(self.plans))]
         fixed = Watchlists() if files else NoWatchlists()
-        """The watchlists of finite inputs: one version in the whole run."""
+        """The watchlists of finite inputs, of which one version is used in the whole run."""
         nodes = nodes_of(*(plan.root for plan in self.plans))
         self._leaves = [node for node in nodes if isinstance(node, Leaf)]
         """The distinct leaves of all plans. The position in this list is the number of the leaf in the run."""
@@ -245,13 +245,13 @@ class InlineRun:
             for leaf in plan.leaves:
                 names_of[self._leaf_numbers[leaf]].append(plan.name)
         queries = [tuple(names) for names in names_of]
-        if measure:
+        if is_measured:
             queries = [(name,) for name in leaf_names(self.plans[0])]
-        self.low_level_seconds: list[float] | None = [] if measure else None
+        self.low_level_seconds: list[float] | None = [] if is_measured else None
         """Busy seconds of each thread of the low level, if they are measured."""
         self.has_ended_early = False
-        """Whether the run has ended before the end of its inputs, because every query has all rows of its LIMIT."""
-        self.total = 0
+        """True if the run has ended before the end of its inputs, because every query has all rows of its LIMIT."""
+        self.bytes_total = 0
         self.shards: list[Shard] = []
         tables = TableSizes(slots, budget_of(slots))
         for number, (each, capture) in enumerate(zip(self.inputs, captures, strict=True)):
@@ -274,8 +274,8 @@ class InlineRun:
                 export_delay,
             )
             self.shards += make_shards(shard_input, capture, self.threads)
-            self.total += len(capture.data) if isinstance(capture, Capture) else capture.size
-        self._schedule = Schedule(self.shards, tables, self._advance, self._unwanted)
+            self.bytes_total += len(capture.data) if isinstance(capture, Capture) else capture.size
+        self._schedule = Schedule(self.shards, tables, self._advance, self._consumer_stopped)
         # Ports are numbered leaf by leaf. The ports of a leaf are the shards of its inputs, in the order of the inputs.
         self.shards_of: list[list[Shard]] = [[] for _ in self._leaves]
         """The shards that feed each leaf."""
@@ -290,12 +290,12 @@ class InlineRun:
         for plan in self.plans:
             check_links(plan, [links[self._leaf_numbers[leaf]] for leaf in plan.leaves])
         roots = [plan.root for plan in self.plans]
-        self.nodes = NodeOperators(roots, links, watchlists=self.watchlists, measure=measure)
+        self.nodes = NodeOperators(roots, links, watchlists=self.watchlists, measure=is_measured)
 
     def results(self) -> Generator[tuple[int, pa.RecordBatch], None, None]:
         """Run, and yield (position of the plan, rows of final windows in the order of their ends).
 
-        The low level is a few items ahead of the operators and of the consumer. The run ends before the end of the
+        The low level may be a few items ahead of the operators and the consumer. The run ends before the end of the
         inputs if every query has all rows of its LIMIT (`Plan.ends_early`).
         """
         unmeasured_rows = 0
@@ -330,19 +330,19 @@ class InlineRun:
         if self.on_large_state is None:
             return
         state_bytes = self.nodes.state_bytes
-        if state_bytes >= LARGE_STATE:
+        if state_bytes >= LARGE_STATE_BYTES:
             self.on_large_state(state_bytes)
             self.on_large_state = None
 
     def _run_low_level(self) -> Iterator[LeafShardItem]:
-        """Run the shards in threads, or in this thread with one thread and no live input."""
+        """Run the shards in threads. With one thread and no live input, run them in this thread."""
         producers = [self._schedule.work() for _ in range(min(self.threads, len(self._schedule.shards)))]
         producers += [self._listen(shard) for shard in self.shards if isinstance(shard, LiveShard)]
         if self.low_level_seconds is not None:
             producers = [self._measure_busy_time(producer, self.low_level_seconds) for producer in producers]
         if self.threads == 1 and not self.live:
             return itertools.chain.from_iterable(producers)
-        return run_ahead(producers, QUEUED_PER_THREAD * (1 + len(producers)), self._unwanted)
+        return run_ahead(producers, QUEUED_PER_THREAD * (1 + len(producers)), self._consumer_stopped)
 
     @staticmethod
     def _measure_busy_time(items: Iterator[LeafShardItem], busy: list[float]) -> Iterator[LeafShardItem]:
@@ -371,25 +371,25 @@ class InlineRun:
 
     def cancel(self) -> None:
         """End the run without its remaining results: `results` ends or raises UnwantedError soon. Thread-safe."""
-        self._unwanted.set()
+        self._consumer_stopped.set()
 
     def _listen(self, shard: LiveShard) -> Iterator[LeafShardItem]:
-        for leaf_number, item in shard.run(lambda: self._stopping, self._unwanted):
+        for leaf_number, item in shard.run(lambda: self._stopping, self._consumer_stopped):
             yield leaf_number, shard, item
 
     @property
-    def done(self) -> int:
+    def bytes_done(self) -> int:
         """Bytes that have been read. A byte that is scanned but not yet decoded counts half."""
-        return self._passed // READS_PER_BYTE
+        return self._processed_bytes // READS_PER_BYTE
 
     def _advance(self, amount: int) -> None:
         """Count `amount` bytes of one pass. Raises UnwantedError if the consumer has stopped."""
-        if self._unwanted.is_set():
+        if self._consumer_stopped.is_set():
             raise UnwantedError
         with self._lock:
-            self._passed += amount
+            self._processed_bytes += amount
             if self.progress:
-                self.progress(self.done, self.total)
+                self.progress(self.bytes_done, self.bytes_total)
 
     def readings(self) -> list[Reading]:
         """Return the outcome of each input, in their order. It is complete after the last result."""
@@ -402,9 +402,9 @@ class InlineRun:
         ]
 
     @property
-    def newest(self) -> int | None:
+    def newest_time(self) -> int | None:
         """The time of the newest record of all inputs in ns, complete after the last result; None without records."""
-        newest = max((shard.newest for shard in self.shards), default=BEGINNING)
+        newest = max((shard.newest_time for shard in self.shards), default=BEGINNING)
         return None if newest == BEGINNING else newest
 
     def lateness(self) -> dict[tuple[str, str], Lateness]:
@@ -436,15 +436,15 @@ class InlineRun:
                 samples[key] = max(samples.get(key, 0), amount)
         for root, plan in enumerate(self.plans):
             shards = [shard for leaf in plan.leaves for shard in self.shards_of[self._leaf_numbers[leaf]]]
-            newest = max((shard.newest for shard in shards), default=BEGINNING)
+            newest = max((shard.newest_time for shard in shards), default=BEGINNING)
             samples.merge(query_samples(self.nodes, plan, newest, root=root), ALL_METRICS)
         count_files(samples, self.watchlists.checked)
         return samples
 
     def _choose_slack(self, slack: int | None, capture: AnyCapture, leaves: Sequence[Leaf]) -> int | None:
-        """Return the allowed disorder of an input in ns, for plans that state none. None: exact watermarks."""
+        """Return the allowed disorder of an input in ns, for plans that state no disorder. None: exact watermarks."""
         if isinstance(capture, Capture) and any(leaf.low.has_record_watermarks for leaf in leaves):
             return None  # the scan provides exact watermarks
         live = isinstance(capture, StreamedCapture) and capture.live
-        chosen = slack if slack is not None else LIVE_SLACK if live else EXACT
-        return None if chosen == EXACT else chosen
+        chosen = slack if slack is not None else LIVE_SLACK if live else EXACT_SLACK
+        return None if chosen == EXACT_SLACK else chosen

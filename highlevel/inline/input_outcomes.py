@@ -1,4 +1,4 @@
-"""Outcome of each input: whether it was read completely, and which records or files were left out."""
+"""The outcome of each input: complete records, damage, and omitted records or files."""
 
 from __future__ import annotations
 
@@ -39,12 +39,13 @@ UNSUPPORTED = "unsupported_link_type"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One input after a run: the number of complete `records`, and of damaged files by cause of FILES_DAMAGED.
+    """The outcome of one input. `records`: number of complete records.
 
-    `several` is True if the input may consist of many files. `unsupported` counts records of unsupported link types;
-    `link_types` contains these types, if known. `refused` counts files that are no captures and were skipped. For a
-    live interface `dropped` counts packets lost in the system, `unreadable` packets unreadable in the ring, and `down`
-    the times it was down. `unread_sets` counts sets of flow records without a template.
+    `damage`: number of damaged files, by cause of FILES_DAMAGED. `several`: True if the input may consist of many
+    files. `unsupported`: number of records of unsupported link types; `link_types`: these types, if known. `refused`:
+    number of skipped files that are not captures. For a live interface, `dropped`: packets lost in the system,
+    `unreadable`: unreadable packets in the ring, `down`: how often it was down. `unread_sets`: number of sets of flow
+    records without a template.
     """
 
     name: str

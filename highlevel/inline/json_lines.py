@@ -39,7 +39,7 @@ def split_lines(text: bytes) -> list[bytes]:
 def read_objects(lines: Sequence[bytes], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the values of lines with the columns of `schema`: one row for each line, in batches of any size.
 
-    Other values of an object are ignored, and missing ones are NULL. Raises ValueError for a line that is not one
+    Other values of an object are ignored, and missing values are NULL. Raises ValueError for a line that is not one
     object, or has a value of another type.
     """
     from pyarrow import json as arrow_json

@@ -37,7 +37,10 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """Withdrawn and inserted rows. `events`: for each row the number of its event; `withdrawn`: which are withdrawn."""
+    """Withdrawn and inserted rows. `events`: the number of the event of each row.
+
+    `withdrawn`: True for withdrawn rows.
+    """
 
     rows: pa.Table
     events: Numbers
@@ -50,12 +53,13 @@ class LastRows:
     def __init__(self, keys: Sequence[str], convert: ColumnConverter, max_keys: int = MAX_KEYS) -> None:
         """Store no rows yet. `keys`: the columns of the key. The case of names is ignored.
 
-        `convert` returns the values of a column in its type in queries: two texts may be the same time or address.
+        `convert` returns the values of a column in its type in queries, because different texts may be the same time or
+        address.
         """
         self._keys, self._convert, self._max_keys = tuple(keys), convert, max_keys
         self._row_number_by_key: dict[Key, int] = {}
         self._parts: list[pa.Table] = []
-        self.stored = 0
+        self.stored_rows = 0
         """Number of stored rows, including those that are no longer the last of their key."""
 
     def apply(self, before: pa.StructArray, after: pa.StructArray) -> RowChanges:
@@ -68,7 +72,7 @@ class LastRows:
         """
         new_keys = self._keys_of(after)
         changes: list[tuple[int, int, bool]] = []
-        next_row = self.stored
+        next_row = self.stored_rows
         for event, (old, new) in enumerate(zip(self._keys_of(before), new_keys, strict=True)):
             for key in dict.fromkeys(key for key in (old, new) if key is not None):
                 last = self._row_number_by_key.pop(key, None)
@@ -109,15 +113,15 @@ class LastRows:
         if self._parts and self._parts[0].schema != part.schema:  # another file, with other types of the same columns
             self._parts = [_with_schema(pa.concat_tables(self._parts), part.schema)]
         self._parts.append(part)
-        self.stored += len(rows)
+        self.stored_rows += len(rows)
 
     def _compact(self) -> None:
         """Remove rows that are not the last of their key, if these are most of the stored rows."""
-        if self.stored <= 2 * len(self._row_number_by_key) + MAX_KEYS // 16 and len(self._parts) <= MAX_PARTS:
+        if self.stored_rows <= 2 * len(self._row_number_by_key) + MAX_KEYS // 16 and len(self._parts) <= MAX_PARTS:
             return
         numbers = np.fromiter(self._row_number_by_key.values(), np.int64, len(self._row_number_by_key))
         last = pc.take(pa.concat_tables(self._parts), array_of(numbers)).combine_chunks()
-        self._parts, self.stored = [last], len(numbers)
+        self._parts, self.stored_rows = [last], len(numbers)
         self._row_number_by_key = dict(zip(self._row_number_by_key, range(len(numbers)), strict=True))
 
 

@@ -56,18 +56,19 @@ def slots_per_table(slots: int, shards: int) -> int:
 
 
 class TableSizes:
-    """Determines the size of the tables of each new shard, from the number of open shards. Thread-safe.
+    """Determines the size of the tables of a new shard from the number of open shards. Thread-safe.
 
-    `expected` is the maximum number of shards that will be open at the same time, or 0 before the scan. These shards
-    share the memory of FULL_SIZE_SHARDS full tables. Without it the first FULL_SIZE_SHARDS shards have full tables, the
-    next FULL_SIZE_SHARDS half tables, the next 2 * FULL_SIZE_SHARDS quarter tables, and so on.
+    `expected_shards` is the maximum number of shards that will be open at the same time, or 0 before the scan. These
+    shards share the memory of FULL_SIZE_SHARDS full tables. If it is 0, the first FULL_SIZE_SHARDS shards have full
+    tables, the next FULL_SIZE_SHARDS shards half tables, the next 2 * FULL_SIZE_SHARDS shards quarter tables, and so
+    on.
     """
 
     def __init__(self, slots: int, budget: TableBudget | None = None) -> None:
         """`slots` is the size of a full table. Tables with a `budget` may be smaller, and grow."""
         self.slots = slots
         self.budget = budget
-        self.expected = 0
+        self.expected_shards = 0
         self._open = 0
         self._lock = Lock()
 
@@ -75,7 +76,7 @@ class TableSizes:
         """Count a shard that begins. Return the slots of each of its tables."""
         with self._lock:
             self._open += 1
-            return slots_per_table(self.slots, max(self.expected, self._open))
+            return slots_per_table(self.slots, max(self.expected_shards, self._open))
 
     def end_shard(self) -> None:
         """Count a shard that ends."""
@@ -87,7 +88,7 @@ LeafItem = tuple[int, Item]
 """The number of a leaf, and an item for it."""
 
 READS_PER_BYTE = 2
-"""Each byte of a mapped file is read twice: it is scanned, then decoded. A byte of a stream is read once, and counts as
+"""Each byte of a mapped file is read twice: in the scan and in decoding. A byte of a stream is read once, but counts as
 two reads."""
 
 Progress = Callable[[int], None]
@@ -98,7 +99,7 @@ Progress = Callable[[int], None]
 class ShardInput:
     """The input of a shard, and the leaves that read it.
 
-    `number`: the position of the input in the run. `link`: the name of its link. `leaves`: the leaves that read the
+    `number`: the index of the input in the run. `link`: the name of its link. `leaves`: the leaves that read the
     input, with their numbers in the run. `queries`: for each leaf the names of the queries that contain it. `tables`:
     the sizes of tables. `slack`: allowed disorder in ns; None for exact watermarks. `block_records`: records per block.
     `lull`: the rule by which the clock raises the watermark of an idle live input. `files`: all files of the link, if
@@ -136,9 +137,9 @@ class Shard:
         self.next_time = BEGINNING
         """Approximate time of the next rows, ns. The waiting shard with the smallest value continues first."""
         self.max_lead = END
-        """In ns. The shard waits while its `next_time` is more than this after the `next_time` of another shard in use.
-        END: it never waits."""
-        self.newest = BEGINNING
+        """Maximum lead in ns. The shard waits while its `next_time` is later than that of another shard in use by more
+        than this. END: it never waits."""
+        self.newest_time = BEGINNING
         """Largest record time so far, ns."""
         self.node: Node | None = None
         self.damage: str | None = None
@@ -149,8 +150,8 @@ class Shard:
     def raise_watermark(self, watermark: int) -> Iterator[LeafItem]:
         """Yield the watermark for each leaf.
 
-        The exact watermark of a block does not apply to leaves whose times are not the record times. They receive only
-        END.
+        The exact watermark of a block does not apply to leaves whose times are not the record times. Such leaves
+        receive only END.
         """
         for number, leaf in self.input.leaves:
             if leaf.low.has_record_watermarks or watermark == END:
@@ -159,7 +160,7 @@ class Shard:
     def process_block(self, block: Block) -> Iterator[LeafItem]:
         """Aggregate one block in the tables."""
         node = self._ensure_node()
-        self.newest = max(self.newest, block.max_ts)
+        self.newest_time = max(self.newest_time, block.max_ts)
         yield from self._number_leaves(node.process(block))
 
     def end(self, damage: str | None) -> Iterator[LeafItem]:
@@ -175,12 +176,12 @@ class Shard:
             self.input.tables.end_shard()
 
     def close(self) -> None:
-        """Close the input, also before its end."""
+        """Close the input, even before its end."""
         if isinstance(self.capture, StreamedCapture):
             self.capture.close()
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Return True if no work is left."""
         return self._final_samples is not None
 
@@ -219,20 +220,20 @@ class Shard:
 class BlockDistribution:
     """Scans a mapped file in pieces, and then distributes its blocks over shards. Thread-safe."""
 
-    def __init__(self, capture: Capture, pieces: int, block_records: int = BLOCK_RECORDS) -> None:
-        """Prepare to scan in up to `pieces` pieces."""
+    def __init__(self, capture: Capture, piece_count: int, block_records: int = BLOCK_RECORDS) -> None:
+        """Prepare a scan in at most `piece_count` pieces."""
         self.capture = capture
-        self.scan = PiecewiseScan(capture, pieces, block_records)
-        self.earliest = BEGINNING
+        self.scan = PiecewiseScan(capture, piece_count, block_records)
+        self.earliest_time = BEGINNING
         """Smallest record time of the file, ns; END without records."""
-        self.newest = BEGINNING
+        self.newest_time = BEGINNING
         """Largest record time of the file, ns; BEGINNING without records."""
         self.damage: str | None = None
         self._unscanned = self.scan.piece_count
         self._blocks_left: deque[Block] = deque()
         self._lock = Lock()
 
-    def walk(self, piece: int, progress: Progress) -> None:
+    def scan_piece(self, piece: int, progress: Progress) -> None:
         """Scan one piece. The thread that scans the last piece prepares the distribution of blocks."""
         self.scan.walk(piece, progress)
         with self._lock:
@@ -240,11 +241,11 @@ class BlockDistribution:
             if self._unscanned:
                 return
         index = self.scan.index(progress)
-        self.earliest, self.damage = index.watermark, index.damage
-        self.newest = max((block.max_ts for block in index.blocks), default=BEGINNING)
+        self.earliest_time, self.damage = index.watermark, index.damage
+        self.newest_time = max((block.max_ts for block in index.blocks), default=BEGINNING)
         self._blocks_left.extend(index.blocks)
 
-    def take(self) -> Block | None:
+    def take_block(self) -> Block | None:
         """Return the next block, or None after the last."""
         try:
             return self._blocks_left.popleft()
@@ -268,12 +269,12 @@ class MappedShard(Shard):
 
     def begin(self) -> Iterator[LeafItem]:
         """Emit the watermark of the scan before the first row."""
-        self.next_time = self.distribution.earliest
-        yield from self.raise_watermark(self.distribution.earliest)
+        self.next_time = self.distribution.earliest_time
+        yield from self.raise_watermark(self.distribution.earliest_time)
 
     def step(self, progress: Progress) -> Iterator[LeafItem]:
         """Process the next block, or end after the last."""
-        block = self.distribution.take()
+        block = self.distribution.take_block()
         if block is not None:
             yield from self.process_block(block)
             self.next_time = block.watermark
@@ -287,7 +288,7 @@ class StreamShard(Shard):
 
     `next_time` is the smallest time of the last block, so several streams advance together. A record with a wrong time
     changes `next_time` for one block only. Before the first block, `next_time` is the smallest time of the first
-    AGREEING_ROWS records. So if many files follow each other in time, few are open at the same time.
+    AGREEING_ROWS records. So if the files cover successive times, few files are open at the same time.
     """
 
     def __init__(self, shard_input: ShardInput, capture: StreamedCapture) -> None:
@@ -302,7 +303,7 @@ class StreamShard(Shard):
         self._consumed = 0
 
     def close(self) -> None:
-        """Close the input, also before its end."""
+        """Close the input, even before its end."""
         if self._blocks is not None:
             self._blocks.close()
         super().close()
@@ -353,17 +354,17 @@ class LiveShard(Shard):
         self._polled_before_rows: int | None = None  # time of the last poll without data, before the first row
         self._rounders = [WatermarkRounder(leaf.low.pane, leaf.low.origin) for _, leaf in shard_input.leaves]
 
-    def run(self, stopping: Callable[[], bool], unwanted: Event) -> Iterator[LeafItem]:
-        """Process blocks as they arrive, until the input ends or `stopping` returns True.
+    def run(self, is_stopping: Callable[[], bool], consumer_stopped: Event) -> Iterator[LeafItem]:
+        """Process blocks as they arrive, until the input ends or `is_stopping` returns True.
 
-        If `unwanted` is set, stop without results.
+        If `consumer_stopped` is set, stop without results.
         """
         last_data = time.monotonic()
         stopped: float | None = None
         with closing(_blocks(self.stream, self.input.block_records)) as blocks:
             last_poll = self._clock()
             for block in blocks:
-                if unwanted.is_set():
+                if consumer_stopped.is_set():
                     break
                 now = time.monotonic()
                 is_idle = block is None and self.stream.silent
@@ -372,7 +373,7 @@ class LiveShard(Shard):
                     yield from self._process_live(block)
                 elif is_idle:
                     yield from self._advance_by_clock(last_poll)
-                if stopping():
+                if is_stopping():
                     stopped = stopped or now
                     deadline = min(max(last_data, stopped) + GRACE_SECONDS, stopped + MAX_STOP_SECONDS)
                     if not self.stream.has_writer or now >= deadline:
@@ -380,7 +381,7 @@ class LiveShard(Shard):
                 if is_idle or block is not None:
                     last_poll = self._clock()
         self.stream.close()
-        if not unwanted.is_set():
+        if not consumer_stopped.is_set():
             yield from self.end(self.stream.damage)
 
     def _clock(self) -> int:
@@ -396,16 +397,16 @@ class LiveShard(Shard):
         if self.input.lull is not None and isinstance(self.input.lull.clock, ReplayClock):
             self.input.lull.clock.advance(self._ensure_node().newest)
 
-    def _advance_by_clock(self, polled: int) -> Iterator[LeafItem]:
-        """Raise the watermark of an idle input by the clock. At the time `polled` no data had arrived."""
-        if self.input.lull is None or polled == BEGINNING:
+    def _advance_by_clock(self, polled_at: int) -> Iterator[LeafItem]:
+        """Raise the watermark of an idle input by the clock. At the time `polled_at` no data had arrived."""
+        if self.input.lull is None or polled_at == BEGINNING:
             return
         if self.node is not None:
-            yield from self._number_leaves(self.node.tick(polled))
+            yield from self._number_leaves(self.node.tick(polled_at))
             return
-        self._polled_before_rows = polled
+        self._polled_before_rows = polled_at
         for (number, _), rounder in zip(self.input.leaves, self._rounders, strict=True):
-            boundary = rounder.next_boundary(max(BEGINNING + 1, polled - self.input.lull.threshold))
+            boundary = rounder.next_boundary(max(BEGINNING + 1, polled_at - self.input.lull.threshold))
             if boundary is not None:
                 yield number, Punctuation(self.input.link, boundary)
 

@@ -1,7 +1,7 @@
 """CSV, JSON, Parquet and Arrow files, and tables, as streams with a schema, read in batches and in bounded memory.
 
 The watermark after a batch is the largest time so far, minus the slack of the time column (the allowed disorder). So a
-row that is older than its schema allows may be late. A late row is not added to windows that are final, but counted.
+row that is older than the slack allows may be late. A late row is counted, and is not added to final windows.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ JSON_TYPES: Mapping[Type, pa.DataType] = {Type.INT: pa.int64(), Type.FLOAT: pa.f
 
 @dataclass(frozen=True, slots=True)
 class FileColumn:
-    """A column of a file: its name and type in queries, the name of its type in messages, the range of integers.
+    """A column of a file: its name and type in queries, the name of its type in messages, its range of integers.
 
-    `band`: how much older than the newest row a time may be, in ns; None if the column has no watermark. `is_key`: a
-    column of the key, by which an event of Debezium finds the row that it replaces.
+    `slack_ns`: how much older than the newest row a time may be, in ns; None if the column has no watermark. `is_key`:
+    True for a column of the key, by which events of Debezium identify the row that they replace.
     """
 
     name: str
@@ -61,13 +61,13 @@ class FileColumn:
     type_name: str
     minimum: int | None
     maximum: int | None
-    band: int | None
+    slack_ns: int | None
     is_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A row of a stream: the number of its source, of its chunk, and of the row in the chunk."""
+    """The position of a row in a stream: the number of its source, of its chunk, and of the row in the chunk."""
 
     source: int = 0
     chunk: int = 0
@@ -76,7 +76,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
-    """A batch: its first row, its number of rows, and the smallest and largest value of each time column, in ns."""
+    """The position of the first row of a batch, its number of rows, and by time column the bounds in ns (inclusive)."""
 
     position: Position
     rows: int
@@ -128,13 +128,13 @@ class FileStream(Stream):
         """Bytes of all sources."""
         return sum(map(source_size, self.sources))
 
-    def band(self, time: str) -> int | None:
+    def slack_of(self, time: str) -> int | None:
         """Return how much older than the newest row a value of a time column may be, in ns. None: no watermark."""
-        return next((column.band for column in self.declared_columns if column.name == time), None)
+        return next((column.slack_ns for column in self.declared_columns if column.name == time), None)
 
     def node(self, time: str | None) -> Node:
         """Return the plan node that reads the rows, with the allowed disorder of its time column."""
-        slack = self.band(time or next(iter(self.times), ""))
+        slack = self.slack_of(time or next(iter(self.times), ""))
 
         def add_slack(node: Node) -> Node:
             return replace(node, low=replace(node.low, slack=slack)) if isinstance(node, Leaf) else node
@@ -157,8 +157,8 @@ class FileStream(Stream):
             with open_source(source, self._json_schema) as opened:
                 self._column_indexes(source, opened.names)
 
-    def find_positions(self, names: Sequence[str]) -> list[int]:
-        """Return the position of each declared column in `names`. Raises InputError for a missing column."""
+    def find_indexes(self, names: Sequence[str]) -> list[int]:
+        """Return the index in `names` of each declared column. Raises InputError for a missing column."""
         return self._column_indexes(pa.table({}), names)
 
     def check_types(self, schema: pa.Schema) -> None:
@@ -168,8 +168,8 @@ class FileStream(Stream):
             self._convert_values(table, column, pa.array([], values.type))
 
     def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch, int]]:
-        """Yield the rows of a leaf of this stream: the watermark before each batch, the batch, the watermark after."""
-        band = self.band(leaf.streams[1])
+        """Yield the rows of a leaf in batches: the watermark before the batch, the batch, the watermark after it."""
+        band = self.slack_of(leaf.streams[1])
         watermark = BEGINNING
         for _, rows, bytes_read in self.rows():
             batch = rows_of_leaf(leaf, rows)
@@ -188,32 +188,32 @@ class FileStream(Stream):
             yield BatchSummary(position, rows.num_rows, bounds)
 
     def rows(self, start: Position = FIRST_ROW) -> Iterator[tuple[Position, pa.RecordBatch, int]]:
-        """Yield batches with the declared columns: the first row, the batch, the bytes read so far.
+        """Yield batches with the declared columns: the position of the first row, the batch, the bytes read so far.
 
-        `start` is the first row of a batch. Rows with a key are read from the beginning, because an event may replace
-        any earlier row. Raises InputError for wrong values.
+        `start`: the position of the first row of a batch. Rows with a key are read from the beginning, because an event
+        may replace any earlier row. Raises InputError for wrong values.
         """
         if start != FIRST_ROW and self.keys:
             yield from (each for each in self.rows() if astuple(each[0]) >= astuple(start))
             return
         waiting: deque[tuple[Position, pa.RecordBatch]] = deque()
         row_count = bytes_read = 0
-        for position, part, bytes_read in self._parts(start):
+        for position, part, bytes_read in self._source_batches(start):
             waiting.append((position, part))
             row_count += part.num_rows
             while row_count >= BATCH_ROWS:
-                yield (*_take(waiting, BATCH_ROWS), bytes_read)
+                yield (*_take_rows(waiting, BATCH_ROWS), bytes_read)
                 row_count -= BATCH_ROWS
         if row_count:
-            yield (*_take(waiting, row_count), bytes_read)
+            yield (*_take_rows(waiting, row_count), bytes_read)
 
-    def _parts(self, start: Position) -> Iterator[tuple[Position, pa.RecordBatch, int]]:
+    def _source_batches(self, start: Position) -> Iterator[tuple[Position, pa.RecordBatch, int]]:
         """Yield batches of any size. Raises InputError for wrong values."""
         finished_bytes = sum(map(source_size, self.sources[: start.source]))
         column_of = {column.name: column for column in self.declared_columns}
 
         def convert_key(name: str, values: pa.Array) -> pa.Array:
-            return self._convert_values(source, column_of[name], values)  # of the source that is being read
+            return self._convert_values(source, column_of[name], values)  # `source` is the source that is being read
 
         last_rows = LastRows(self.keys, convert_key) if self.keys else None
         for number, source in enumerate(self.sources[start.source :], start.source):
@@ -244,7 +244,7 @@ class FileStream(Stream):
             finished_bytes += source_size(source)
 
     def _column_indexes(self, source: Source, names: Sequence[str]) -> list[int]:
-        """Return the position of each declared column in a source. Raises InputError for a missing column."""
+        """Return the index of each declared column in a source. Raises InputError for a missing column."""
         position_of: dict[str, int] = {}
         for position, name in enumerate(names):
             position_of.setdefault(name.lower(), position)
@@ -281,7 +281,7 @@ class FileStream(Stream):
 
         if is_text:
             _check_encoding(location, values)
-        zone = _zone(values) if column.type is Type.TIME and is_text else None
+        zone = _time_zone_of(values) if column.type is Type.TIME and is_text else None
 
         def convert(part: pa.Array) -> pa.ChunkedArray:
             if column.type is Type.TIME and is_text:
@@ -304,8 +304,8 @@ class FileStream(Stream):
         return array
 
 
-def _take(waiting: deque[tuple[Position, pa.RecordBatch]], row_count: int) -> tuple[Position, pa.RecordBatch]:
-    """Remove the first `row_count` rows. Return the position of the first one, and the rows as one batch."""
+def _take_rows(waiting: deque[tuple[Position, pa.RecordBatch]], row_count: int) -> tuple[Position, pa.RecordBatch]:
+    """Remove the first `row_count` rows. Return the position of the first row, and the rows as one batch."""
     first, pieces = waiting[0][0], []
     while row_count:
         position, batch = waiting.popleft()
@@ -321,7 +321,7 @@ def _take(waiting: deque[tuple[Position, pa.RecordBatch]], row_count: int) -> tu
 
 
 def _first_invalid(values: pa.Array, convert: Callable[[pa.Array], object]) -> object:
-    """Return the first value of a column for which `convert` raises an error, by bisection. It must exist."""
+    """Find by bisection the first value of a column for which `convert` raises an error. Such a value must exist."""
     while len(values) > 1:
         first = values.slice(0, len(values) // 2)
         try:
@@ -341,8 +341,10 @@ def _check_encoding(location: str, values: pa.Array) -> None:
         raise InputError(f"{location}: got {wrong!r}, expected text in UTF-8") from None
 
 
-def _zone(values: pa.Array) -> str | None:
-    """Return the zone for the conversion of texts of times: UTC if the first text has a zone. The others must have one.
+def _time_zone_of(values: pa.Array) -> str | None:
+    """Return the zone for the conversion of texts to times: UTC if the first text has a zone.
+
+    Then all texts must have one.
 
     Arrow refuses texts without a zone for a type with a zone, and the reverse.
     """

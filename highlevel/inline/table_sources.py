@@ -28,7 +28,7 @@ from highlevel.inline.debezium_envelopes import (
     is_tombstone,
     row_names,
     rows_of_events,
-    without_empty_rows,
+    skip_empty_envelopes,
 )
 from highlevel.inline.json_lines import BOM, read_objects, split_lines
 from highlevel.inline.last_rows import LastRows
@@ -38,13 +38,13 @@ from highlevel.inline.tables import BATCH_ROWS
 
 @dataclass(frozen=True)
 class Messages:
-    """JSON objects in memory, one a message. `name` is that of their source in error messages."""
+    """JSON objects in memory, one object per message. `name`: the name of their source in error messages."""
 
     name: str
     texts: tuple[bytes, ...]
 
     def lines(self, _: int) -> Iterator[tuple[int, bytes]]:
-        """Yield all objects as lines. Newlines inside an object are spaces, because JSON has no others."""
+        """Yield all objects as lines. Newlines are replaced by spaces, because strings in JSON contain no newlines."""
         yield 0, b"\n".join(text.replace(b"\n", b" ").replace(b"\r", b" ") for text in self.texts)
 
     def position(self) -> int:
@@ -55,16 +55,18 @@ class Messages:
 Source: TypeAlias = Path | pa.Table | Messages
 
 TEXT_BYTES = 1 << 20
-"""Bytes of a chunk of a CSV or JSON file, without the rest of its last line."""
+"""Bytes of a chunk of a CSV or JSON file. The rest of its last line is added."""
 
 MAX_ROW_BYTES = 1 << 26
-"""Maximum size of a row of a CSV or JSON file. A value without its closing quote would extend to the end of a file."""
+"""Maximum size of a row of a CSV or JSON file. Without a limit, a value without its closing quote would extend to the
+end of the file."""
 
 CSV_VALUE = rb'(?:"[^"]*+(?:""[^"]*+)*+"[^,\r\n]*+|(?!")[^,\r\n]*+)'
-"""A value of CSV as Arrow reads it: a quote has a meaning only at the beginning of a value, and until the next one."""
+"""A CSV value as Arrow reads it: an opening quote has a meaning only at the beginning of a value, up to its closing
+quote."""
 
 CSV_ROWS = re.compile(rb"(?:\xef\xbb\xbf)?+(?:%b(?:[,\r]%b)*+\n)*+" % (CSV_VALUE, CSV_VALUE))
-"""Whole rows of CSV. One match of 1 MiB takes about 3 ms, a search for each value 50 ms."""
+"""Complete rows of CSV. One match of 1 MiB takes about 3 ms, a search for each value 50 ms."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,10 @@ class OpenSource:
     """An open source.
 
     * `names`: the names of its columns.
-    * `batches`: returns batches from the beginning of a chunk, each with the number of its chunk. A chunk may consist
-      of several batches.
+    * `batches`: yields batches from the beginning of a chunk on, each with the number of its chunk. A chunk may have
+      several batches.
     * `position`: returns the bytes read so far.
-    * `has_events`: whether the rows are those of events of Debezium.
+    * `has_events`: True if the rows come from events of Debezium.
     """
 
     names: list[str]
@@ -129,7 +131,7 @@ def source_name(source: Source) -> str:
 
 
 def is_json(source: Source) -> bool:
-    """Return whether a source is JSON, in which times and addresses are texts."""
+    """Return True if a source is JSON, in which times and addresses are texts."""
     return isinstance(source, Messages) or (isinstance(source, Path) and has_suffix(source, JSON))
 
 
@@ -144,7 +146,7 @@ def _with_rows(opened: OpenSource, columns: pa.Schema, schema: pa.Schema, last_r
     """Return a source with the rows in its envelopes, if it has envelopes."""
     if not has_envelopes(columns.names, schema.names):
         return opened
-    batches = rows_of_events(without_empty_rows(opened.batches), last_rows)
+    batches = rows_of_events(skip_empty_envelopes(opened.batches), last_rows)
     return OpenSource(row_names(columns), batches, opened.position, has_events=True)
 
 
@@ -175,7 +177,7 @@ def _open_file(path: Path, schema: pa.Schema, last_rows: LastRows | None, stack:
 
 
 class _TextFile:
-    """A file of text, which may be compressed. `find_end` returns the end of the last whole row of a text."""
+    """A text file, which may be compressed. `find_end` returns the end of the last complete row of a text."""
 
     def __init__(self, path: Path, stack: contextlib.ExitStack, find_end: Callable[[bytes], int]) -> None:
         self._path, self._stack, self._find_end = path, stack, find_end
@@ -183,7 +185,10 @@ class _TextFile:
         self._file: Any = None
 
     def lines(self, offset: int) -> Iterator[tuple[int, bytes]]:
-        """Open the file again, and yield whole rows from an offset on. Raises ValueError for a row that is too long."""
+        """Open the file again, and yield complete rows from `offset` on.
+
+        Raises ValueError for a row that is too long.
+        """
         self._file = self._stack.enter_context(pa.OSFile(str(self._path)))
         text = self._file
         if self._compression is not None:
@@ -199,7 +204,7 @@ class _TextFile:
 def _open_json(file: _TextFile | Messages, schema: pa.Schema, last_rows: LastRows | None) -> OpenSource:
     """Open a file of JSON lines, or messages.
 
-    Arrow would guess types from the first lines, and read texts like times as times.
+    Types are given explicitly, because Arrow would guess them from the first lines, and read texts like times as times.
     """
     lines = (line for _, text in file.lines(0) for line in split_lines(text))  # an error if it cannot be read
     head = next((line for line in lines if not is_tombstone(line)), b"")
@@ -222,7 +227,7 @@ def _open_json(file: _TextFile | Messages, schema: pa.Schema, last_rows: LastRow
 
 
 def _open_csv(file: _TextFile) -> OpenSource:
-    """Open a CSV file. All columns are text at first: types that Arrow guesses may not fit later values."""
+    """Open a CSV file. All columns are read as text, because types that Arrow guesses may not fit later values."""
     from pyarrow import csv
 
     head = b""
@@ -248,18 +253,18 @@ def _open_csv(file: _TextFile) -> OpenSource:
 
 
 def _line_end(text: bytes) -> int:
-    """Return the end of the last whole line of a text, or 0."""
+    """Return the end of the last complete line of a text, or 0."""
     return text.rfind(b"\n") + 1
 
 
 def _csv_end(text: bytes) -> int:
-    """Return the end of the last whole row of a text, or 0: a newline in quotes ends no row."""
+    """Return the end of the last complete row of a text, or 0. A newline in quotes does not end a row."""
     rows = CSV_ROWS.match(text) if b'"' in text else None
     return _line_end(text) if rows is None else rows.end()
 
 
 def _lines(text: Any, offset: int, find_end: Callable[[bytes], int]) -> Iterator[tuple[int, bytes]]:
-    """Yield whole rows from `offset` on, about TEXT_BYTES at a time, each with the offset of its first byte."""
+    """Yield complete rows from `offset` on, about TEXT_BYTES at a time, with the offset of the first byte."""
     skipped = 0
     while skipped < offset and (data := text.read(min(TEXT_BYTES, offset - skipped))):
         skipped += len(data)

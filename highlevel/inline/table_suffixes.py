@@ -14,5 +14,5 @@ SUFFIXES = (*CSV, *JSON, *PARQUET, *ARROW)
 
 
 def has_suffix(path: Path, suffixes: Sequence[str]) -> bool:
-    """Return whether the name of a file ends in one of `suffixes`, in any case."""
+    """Return True if the name of a file ends in one of `suffixes`. Upper and lower case are equal."""
     return path.name.lower().endswith(tuple(suffixes))

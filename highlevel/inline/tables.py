@@ -3,7 +3,7 @@
     table ──► batches in the order of the table ──► Pipeline ──► rows of final windows
 
 A table is a leaf of single rows. Its time column is the pane of the leaf. The watermark before a batch is the smallest
-time of this batch and all later ones. So windows close early if the table is sorted, and no row is ever late.
+time in this batch and all later batches. So no row is late, and windows close early if the table is sorted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EndCallback = Callable[[Samples], None]
 """Called with the counters at the end of a run."""
 
 BATCH_ROWS = 1 << 16
-"""Maximum rows of a batch: a window can close after every batch."""
+"""Maximum number of rows of a batch. A window can close after every batch."""
 
 PACKED_TYPES = (Type.ADDRESS, Type.MAC)
 """Types that are text in tables of users and bytes in queries."""
@@ -49,7 +49,10 @@ RESERVED_COLUMNS = {"ts": Type.TIME, "link": Type.TEXT}
 
 @dataclass(frozen=True)
 class Stream(ABC):
-    """Rows with the internal types of queries. `times`: the columns over which windows are possible, default first."""
+    """Rows with the internal types of queries.
+
+    `times`: the columns over which windows are possible, the default first.
+    """
 
     name: str
     columns: tuple[Column, ...]
@@ -70,7 +73,7 @@ class Stream(ABC):
 
     @abstractmethod
     def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch, int]]:
-        """Yield the rows of a leaf of this stream: the watermark before each batch, the batch, the watermark after."""
+        """Yield the rows of a leaf in batches: the watermark before the batch, the batch, the watermark after it."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class TableStream(Stream):
 
         Timestamps and dates are times, in UTC if they have no time zone. Times without NULL can have windows. Text in a
         column with the name of an address or MAC column (`srcIP`) becomes an address. Columns of types that queries
-        do not have are left out. Raises ValueError for an object that is no table, for two names that differ only in
+        do not have are left out. Raises ValueError for an object that is not a table, for two names that differ only in
         case, for names that begin with a dot, for values that cannot be converted, and if no column remains.
         """
         try:
@@ -104,7 +107,7 @@ class TableStream(Stream):
             if field.name.startswith("."):
                 raise ValueError(f"column {field.name}: got a name that begins with a dot; rename the column")
             if any(field.name.lower() == other.name.lower() for other in columns):
-                raise ValueError(f"column {field.name}: got two columns with this name, in any case; rename one")
+                raise ValueError(f"column {field.name}: got two columns with this name (case is ignored); rename one")
             columns.append(Column(field.name, kind, nullable=values.null_count > 0))
             arrays.append(convert_column(field.name, values, kind))
         if not columns:
@@ -115,10 +118,10 @@ class TableStream(Stream):
         return cls(name, tuple(columns), tuple(times), table)
 
     def check(self) -> None:
-        """A table in memory was checked when it was converted."""
+        """Do nothing, because `read` has checked the table."""
 
     def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch, int]]:
-        """Yield the rows of a leaf of this table: the watermark before each batch, the batch, the watermark after."""
+        """Yield the rows of a leaf in batches: the watermark before the batch, the batch, the watermark after it."""
         time = leaf.streams[1]
         batches = [rows_of_leaf(leaf, batch) for batch in self.table.to_batches(BATCH_ROWS)]
         smallest = [pc.min(batch["pane"]).as_py() if time and batch.num_rows else BEGINNING for batch in batches]
@@ -145,26 +148,26 @@ def rows_of_leaf(leaf: Leaf, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def run_tables(
-    plan: Plan, tables: Mapping[str, Stream], end: EndCallback | None = None
+    plan: Plan, tables: Mapping[str, Stream], on_end: EndCallback | None = None
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Run a plan over the tables of its leaves, by name in lower case; yield rows of final windows.
+    """Run a plan over the tables of its leaves (by name in lower case), and yield rows of final windows.
 
-    At the end `end` receives the counters.
+    `on_end` is called with the counters at the end.
     """
     watchlists = Watchlists()
     watchlists.read(find_watched_files((plan,)))
     names = [leaf.streams[0] for leaf in plan.leaves]
     pipeline = Pipeline(plan, [[name] for name in names], watchlists=watchlists)
-    for item in _items(pipeline, [tables[name.lower()] for name in names]):
+    for item in _run_together(pipeline, [tables[name.lower()] for name in names]):
         if isinstance(item, pa.RecordBatch):
             yield item
         elif plan.ends_early and isinstance(item, Punctuation) and item.watermark == END:
             break
-    if end is not None:
-        end(pipeline.samples(BEGINNING))
+    if on_end is not None:
+        on_end(pipeline.samples(BEGINNING))
 
 
-def _items(pipeline: Pipeline, tables: Sequence[Stream]) -> Iterator[GraphItem]:
+def _run_together(pipeline: Pipeline, tables: Sequence[Stream]) -> Iterator[GraphItem]:
     """Yield the results and watermarks of a plan. The tables advance together."""
     feeds = [
         zip(itertools.repeat(port), _until_end(table.batches(leaf)))
@@ -182,7 +185,7 @@ def _items(pipeline: Pipeline, tables: Sequence[Stream]) -> Iterator[GraphItem]:
 
 
 def _until_end(batches: Iterator[tuple[int, pa.RecordBatch, int]]) -> Iterator[tuple[int, pa.RecordBatch | None, int]]:
-    """Yield batches with their watermarks, then the end of the stream with the last watermark before it."""
+    """Yield batches with their watermarks, then None for the end of the stream, with the last watermark and END."""
     last = BEGINNING
     for before, batch, after in batches:
         yield before, batch, after
@@ -190,11 +193,11 @@ def _until_end(batches: Iterator[tuple[int, pa.RecordBatch, int]]) -> Iterator[t
     yield last, None, END
 
 
-def type_of(name: str, arrow: pa.DataType) -> Type | None:
+def type_of(name: str, arrow_type: pa.DataType) -> Type | None:
     """Return the type of a column in queries, None if no type fits."""
-    if pa.types.is_dictionary(arrow):
-        arrow = arrow.value_type
-    if any(is_text(arrow) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
+    if pa.types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
+    if any(is_text(arrow_type) for is_text in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
         columns = (row_kind_of(kind).column(name) for kind in KINDS)
         return next((column.type for column in columns if column and column.type in PACKED_TYPES), Type.TEXT)
     tests = {
@@ -204,7 +207,7 @@ def type_of(name: str, arrow: pa.DataType) -> Type | None:
         pa.types.is_timestamp: Type.TIME,
         pa.types.is_date: Type.TIME,
     }
-    return next((kind for test, kind in tests.items() if test(arrow)), None)
+    return next((kind for test, kind in tests.items() if test(arrow_type)), None)
 
 
 def convert_column(name: str, values: pa.ChunkedArray, kind: Type) -> pa.ChunkedArray:

@@ -2,8 +2,8 @@
 
 A message without a value, or with the value `null`, has no row: a topic has them after deletions.
 
-A wrong message does not end a run, because it would stay in the topic and end every later run too. It is left out and
-reported with its offset. A message has the same rows in each division of a topic into batches.
+A wrong message does not end a run, because it would stay in the topic and end every later run too. It is skipped and
+reported with its offset. The rows of a message do not depend on the division of a topic into batches.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ Message = tuple[int, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class MessageBatch:
-    """Consecutive messages: the first offset, the number of messages, their rows, and the wrong ones with a reason.
+    """A batch of consecutive messages. `wrong_messages`: pairs of the offset of a wrong message and the reason.
 
     `rows` is None if no message has a row.
     """
 
-    offset: int
-    messages: int
+    first_offset: int
+    message_count: int
     rows: pa.RecordBatch | None
-    wrong: Sequence[tuple[int, str]]
+    wrong_messages: Sequence[tuple[int, str]]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class TopicPartition:
             yield MessageBatch(chunk[0][0], len(chunk), joined, sorted(wrong))
 
     def _convert(self, messages: Sequence[tuple[int, bytes]], wrong: list[tuple[int, str]]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of messages. Add the wrong ones to `wrong`, after bisection."""
+        """Yield the rows of messages. Add the wrong ones to `wrong_messages`, after bisection."""
         if not messages:
             return
         source = Messages(self.name, tuple(value for _, value in messages))

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from capture import arrow_compute as pc
-from highlevel.groups.key_words import WIDTHS, Form, Words, form_of, is_string, numbers, pack, unpack
+from highlevel.groups.key_words import WIDTHS, Form, Words, form_of, is_string, pack, to_number_words, unpack
 from highlevel.groups.long_strings import LongStrings
 
 BITS = 63
@@ -118,4 +118,4 @@ def _exact_words(column: pa.Array) -> Words:
     """Return the values of a column of numbers without NULLs as words, bit by bit."""
     if column.type == pa.float64():
         return np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).view(np.int64)
-    return numbers(column)
+    return to_number_words(column)

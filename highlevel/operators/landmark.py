@@ -19,7 +19,7 @@ import pyarrow as pa
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.accumulator import Accumulator, words_of
-from highlevel.groups.ids import NOBODY
+from highlevel.groups.ids import NO_GROUP
 from highlevel.groups.keys import Keys
 from highlevel.groups.merge_buffer import MergeBuffer
 from highlevel.groups.merging import MergeRule, Rule, list_merge_rules
@@ -68,7 +68,7 @@ class LandmarkTotals:
         beyond_cap = np.zeros(batch.num_rows, np.bool_)
         room = self.cap - self.count
         if batch.num_rows > room:
-            new_rows = np.flatnonzero(self.keys.find(columns, batch.num_rows) == NOBODY)
+            new_rows = np.flatnonzero(self.keys.find(columns, batch.num_rows) == NO_GROUP)
             if len(new_rows) > room:
                 beyond_cap[self._sort_by_group(batch, new_rows)[room:] if room else new_rows] = True
                 batch = batch.filter(pa.array(~beyond_cap))
@@ -76,9 +76,7 @@ class LandmarkTotals:
         ids = self.keys.find_or_insert(columns, batch.num_rows)
         for accumulator in self.accumulators:
             accumulator.reserve(_grown_capacity(self.count, accumulator.words.shape[1]))
-            accumulator.merge(
-                ids, [words_of(batch.column(name).to_numpy()) for name in accumulator.merge_rules.columns]
-            )
+            accumulator.merge(ids, [words_of(batch.column(name).to_numpy()) for name in accumulator.merge_rule.columns])
         return beyond_cap
 
     def rows(self) -> pa.RecordBatch:
@@ -91,7 +89,7 @@ class LandmarkTotals:
         arrays = dict(zip(self.groups, self._key_columns, strict=True))
         for accumulator in self.accumulators:
             for name, words, is_float in zip(
-                accumulator.merge_rules.columns, accumulator.words, accumulator.floats, strict=True
+                accumulator.merge_rule.columns, accumulator.words, accumulator.is_float_by_column, strict=True
             ):
                 values = words[: self.count].copy()
                 arrays[name] = pa.array(values.view(np.float64) if is_float else values)

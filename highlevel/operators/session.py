@@ -120,7 +120,7 @@ class OpenSessions:
         late = slots == NOBODY
         on_time = None if not late.any() else np.flatnonzero(~late)
         for each in self.accumulators:
-            values = [words_of(batch.column(name).to_numpy()) for name in each.merge_rules.columns]
+            values = [words_of(batch.column(name).to_numpy()) for name in each.merge_rule.columns]
             if on_time is None:
                 each.merge(slots, values)
             elif len(on_time):
@@ -177,7 +177,7 @@ class OpenSessions:
         arrays |= {self.columns.first: pa.array(first[slots]), self.columns.last: pa.array(last[slots])}
         for accumulator in self.accumulators:
             for name, words, is_float in zip(
-                accumulator.merge_rules.columns, accumulator.words, accumulator.floats, strict=True
+                accumulator.merge_rule.columns, accumulator.words, accumulator.is_float_by_column, strict=True
             ):
                 values = words[slots]
                 arrays[name] = pa.array(values.view(np.float64) if is_float else values)

@@ -110,7 +110,7 @@ class Lives:
         kept = np.flatnonzero(is_current)
         if self.known - len(kept) <= least + (len(kept) if least else 0):
             return None
-        self.keys = self.keys.only(self._lives[PARTITION_OF, kept])
+        self.keys = self.keys.copy_of(self._lives[PARTITION_OF, kept])
         self._lives = self._lives[:, kept].copy()
         self._lives[PARTITION_OF] = np.arange(len(kept))
         self._current = np.arange(len(kept))

@@ -395,12 +395,12 @@ class PatternOperator:
         self.matches.memory.compact_if_sparse()
         if count > 2 * used + MIN_ROOM:
             kept = self.matches.memory.used_partitions(count)
-            self._partitions = self._partitions.only(kept)
+            self._partitions = self._partitions.copy_of(kept)
             self.matches.memory.renumber(kept)
         if self._values.count > 2 * self.matches.entry_count + MIN_ROOM:
             stored = self.matches.memory.stored_rows()
             kept, numbers = np.unique(stored, return_inverse=True)
-            self._values = self._values.only(kept)
+            self._values = self._values.copy_of(kept)
             stored[:] = numbers
         needed = self.matches.entry_count + self.matches.node_count + len(self._compiler.key_literals)
         if self._numbers.count > 2 * needed + MIN_ROOM:

@@ -58,7 +58,7 @@ class ValueNumbers:
         """
         numbers = np.concatenate([np.empty(0, np.int64), *places])
         used = np.unique(numbers[numbers != NULL])
-        self._keys[kind] = self._keys[kind].only(used)
+        self._keys[kind] = self._keys[kind].copy_of(used)
         for place in places:
             known = place != NULL
             place[known] = np.searchsorted(used, place[known])

@@ -104,7 +104,7 @@ class SlideByTupleAggregate:
 
     def _windows(self, rows: Rows, watermark: int) -> Iterator[pa.RecordBatch]:
         extent = rows.extent
-        extent.reserve(rows.keys.room)
+        extent.reserve(rows.keys.capacity)
         final = rows.pending.take(watermark)
         late = int(np.searchsorted(final[TIME], self.watermark))
         extent.add(final[:, :late])
@@ -171,7 +171,7 @@ class SlideByTupleAggregate:
             rows.pending.add(rows.words(batch))
         for batch in tables[HELD].combine_chunks().to_batches():
             words = rows.words(batch)
-            rows.extent.reserve(rows.keys.room)
+            rows.extent.reserve(rows.keys.capacity)
             rows.extent.add(words)
 
 

@@ -77,7 +77,7 @@ class Rows:
             ids = np.union1d(self.pending.all()[GROUP], self.extent.groups)
             new = np.zeros(self.keys.count, np.int64)
             new[ids] = np.arange(len(ids))
-            self.keys = self.keys.only(ids)
+            self.keys = self.keys.copy_of(ids)
             self.pending.relabel(GROUP, new)
             self.extent.relabel(ids, new)
         return None

@@ -113,7 +113,7 @@ class CurrentResults:
 
     def _grow(self) -> None:
         """Make room for the numbers of new rows."""
-        missing = self._keys.room - len(self._weights)
+        missing = self._keys.capacity - len(self._weights)
         if missing > 0:
             self._weights, self._times = (np.append(each, np.zeros(missing, np.int64)) for each in
                                           (self._weights, self._times))  # fmt: skip
@@ -124,7 +124,7 @@ class CurrentResults:
         if self._keys.count - len(kept) <= max(len(kept), MIN_FORGOTTEN):
             return
         weights, times = self._weights[kept], self._times[kept]
-        self._keys = self._keys.only(kept)
+        self._keys = self._keys.copy_of(kept)
         self._weights = self._times = np.zeros(0, np.int64)
         self._grow()
         self._weights[: len(kept)], self._times[: len(kept)] = weights, times

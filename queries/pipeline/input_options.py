@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 from capture.flows.sampling import MAX_RATE, Address, FixedRates
 from capture.lazy_dataclasses import dataclass
-from highlevel.inline.engine import EXACT
+from highlevel.inline.engine import EXACT_SLACK
 from lowlevel.durations import parse_duration
 from lowlevel.watermarks.idle import IdleRule, ReplayClock
 from lowlevel.watermarks.rule import parse_lull as parse_threshold
@@ -27,8 +27,8 @@ TRACE_WORD = "trace"
 class Slack:
     """The allowed disorder of inputs without exact watermarks.
 
-    `late`: how much older than the newest row a row may be, ns, or EXACT. `exported`: the time in ns after which a flow
-    record is exported at the latest, so that sequence numbers show which records have arrived; None if unknown.
+    `late`: how much older than the newest row a row may be, ns, or EXACT_SLACK. `exported`: the time in ns after which
+    a flow record is exported at the latest, so that sequence numbers show which records have arrived; None if unknown.
     """
 
     late: int
@@ -40,14 +40,14 @@ def parse_slack(text: str) -> Slack:
 
     Raises ValueError for other texts.
 
-    >>> parse_slack("1.5 minutes"), parse_slack("exact").late == EXACT
+    >>> parse_slack("1.5 minutes"), parse_slack("exact").late == EXACT_SLACK
     (Slack(late=90000000000, exported=None), True)
     >>> parse_slack("exported 15s late 5m")
     Slack(late=300000000000, exported=15000000000)
     """
     words = text.strip().lower()
     if words == EXACT_WORD:
-        return Slack(EXACT)
+        return Slack(EXACT_SLACK)
     try:
         if words.startswith(EXPORTED_WORD):
             rule = parse_rule(words)

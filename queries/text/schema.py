@@ -67,7 +67,7 @@ class Protocol:
     def times(self) -> tuple[str, ...]:
         """Time columns for windows, the default first: those with a temporal attribute, then `ts`, then the others."""
         times = [column for column in self.columns if column.type is Type.TIME]
-        times.sort(key=lambda column: (column.band is None, column.name.lower() != "ts"))
+        times.sort(key=lambda column: (column.slack_ns is None, column.name.lower() != "ts"))
         return tuple(column.name for column in times)
 
 

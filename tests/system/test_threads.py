@@ -150,7 +150,7 @@ def test_what_one_thread_raises_is_raised_here_and_ends_the_others(
         for _ in engine.results():
             pass
     assert not started_threads()
-    assert engine.done < engine.total
+    assert engine.bytes_done < engine.bytes_total
 
 
 def test_progress_adds_up_to_all_bytes(tmp_path: Path) -> None:
@@ -163,6 +163,6 @@ def test_progress_adds_up_to_all_bytes(tmp_path: Path) -> None:
     header = 24
     assert (
         reached[-1]
-        == engine.total - header * len(inputs) // 2  # headers are scanned, and hold nothing to decode
+        == engine.bytes_total - header * len(inputs) // 2  # headers are scanned, and hold nothing to decode
         == sum(each.path.stat().st_size for each in inputs) - header * len(inputs) // 2
     )

@@ -34,7 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from highlevel.aggregation import Output
-from highlevel.groups.ids import NOBODY
+from highlevel.groups.ids import NO_GROUP
 from highlevel.groups.keys import Keys
 from highlevel.operators.meld import UNION
 from highlevel.operators.state import restore_to, snapshot_of
@@ -296,7 +296,7 @@ class Membership:
         """Return which rows are in the partitions, by the columns `names`."""
         if self._keys is None:
             return np.ones(rows.num_rows, np.bool_)
-        found: npt.NDArray[np.bool_] = self._keys.find(_columns(rows, names), rows.num_rows) != NOBODY
+        found: npt.NDArray[np.bool_] = self._keys.find(_columns(rows, names), rows.num_rows) != NO_GROUP
         return found
 
     def rows_of(self, table: pa.Table, names: Sequence[str]) -> pa.Table:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
-from highlevel.groups.ids import NOBODY
+from highlevel.groups.ids import NO_GROUP
 from highlevel.groups.key_words import Words
 from highlevel.groups.merging import Rule, list_merge_rules
 from highlevel.groups.table import GroupTable, batch_of, join_batches
@@ -129,7 +129,7 @@ class ChangingSumsOperator(ChangingResultsOperator):
             batch = join_batches(batches)
             table = self._sums.setdefault(window, self._table())
             known = np.unique(table.keys.find([batch.column(name) for name in self._groups], batch.num_rows))
-            before = self._rows_of(table, known[known != NOBODY])
+            before = self._rows_of(table, known[known != NO_GROUP])
             after = self._rows_of(table, np.unique(table.merge(batch)))
             old.append(self._add_bounds(window, before))
             new.append(self._add_bounds(window, after))

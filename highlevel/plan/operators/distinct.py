@@ -94,7 +94,7 @@ class DistinctOperator:
         if len(stored) == 0:
             self._clear()
         elif len(stored) < self._keys.count - self._keys.count // COVERED_SHARE:
-            self._keys = self._keys.only(stored)
+            self._keys = self._keys.copy_of(stored)
             self._times = [None if times is None else times[stored] for times in self._times]
         yield punctuation
 

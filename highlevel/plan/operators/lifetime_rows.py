@@ -168,7 +168,7 @@ class WeightSums:
             return
         starts = self._keys.columns()[0].to_numpy()
         kept = np.flatnonzero((starts >= start) & (self._sums[: self._keys.count] != 0))
-        self._keys, self._sums = self._keys.only(kept), self._sums[kept]
+        self._keys, self._sums = self._keys.copy_of(kept), self._sums[kept]
         self._room = max(MIN_ROOM, 2 * len(kept))
 
     def snapshot(self) -> pa.Table:

@@ -322,7 +322,7 @@ class MatchesOperator:
         if self.node.keys and not self._remembers:
             kept = matches.memory.used_partitions(count)
             if count > 2 * len(kept) + MIN_ROOM:
-                self._partitions = self._partitions.only(kept)
+                self._partitions = self._partitions.copy_of(kept)
                 matches.memory.renumber(kept)
                 if self._kept is not None:
                     self._kept.renumber(kept)

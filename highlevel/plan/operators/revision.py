@@ -193,7 +193,7 @@ class RevisionOperator:
             return
         known, numbers = np.unique(stored.keys, return_inverse=True)
         if len(known) < self._keys.count - self._keys.count // COVERED_SHARE:
-            self._keys = self._keys.only(known)
+            self._keys = self._keys.copy_of(known)
             self._stored = KeyedRows(stored.rows, numbers.astype(np.int64), stored.times)
 
     def _make_changes(self, old: pa.Table, new: pa.Table, bound: int) -> Iterator[pa.RecordBatch]:

@@ -175,7 +175,7 @@ class TimeGroupsOperator:
         if np.count_nonzero(self._final) * FINAL_SHARE < len(self._final):
             return
         kept = np.flatnonzero(~self._final)
-        self._table.keys = self._table.keys.only(kept)
+        self._table.keys = self._table.keys.copy_of(kept)
         self._table.layer.keep(kept)
         self._times = [None if times is None else times[kept] for times in self._times]
         self._final = np.zeros(len(kept), np.bool_)

@@ -59,7 +59,7 @@ def check_frame(frame: object, stream: FileStream, *, is_streaming: bool) -> Dat
     if frame.isStreaming and not is_streaming:
         raise ValueError(f"{stream.name}: got a streaming DataFrame, expected another one; wiretide.stream reads it")
     time = next(iter(stream.times), None)
-    if is_streaming and (time is None or stream.band(time) is None):
+    if is_streaming and (time is None or stream.slack_of(time) is None):
         raise InputError(
             f"{stream.name}: got a schema without watermarks, expected a TIME with increasing or banded_increasing"
         )
@@ -68,7 +68,7 @@ def check_frame(frame: object, stream: FileStream, *, is_streaming: bool) -> Dat
             f"{stream.name}: got the key {', '.join(stream.keys)}, expected a schema without the attribute key: the "
             "rows of a DataFrame are no events of Debezium"
         )
-    positions = stream.find_positions(frame.columns)
+    positions = stream.find_indexes(frame.columns)
     frame = frame.select(*(col(f"`{frame.columns[position].replace('`', '``')}`") for position in positions))
     stream.check_types(to_arrow_schema(frame.schema, timezone="UTC"))
     return frame

@@ -75,7 +75,7 @@ def index_table(stream: FileStream) -> IndexedTable:
     blocks: list[Block] = []
     so_far = dict.fromkeys(stream.times, BEGINNING)
     time = next(iter(stream.times), "")
-    band = stream.band(time)
+    band = stream.slack_of(time)
     for number, summary in enumerate(stream.summaries()):
         starts.append(summary.position)
         newest.append(dict(so_far))
@@ -159,7 +159,7 @@ def make_arrivals(
     arrivals: list[ArrivalRow] = []
     for reader in assignment.readers(input_number):
         leaf = assignment.leaf(reader)
-        band = stream.band(leaf.streams[1])
+        band = stream.slack_of(leaf.streams[1])
         watermark = BEGINNING if band is None else newest[leaf.streams[1]] - band
         arrivals += leaf_rows(
             assignment, reader, input_number, number, LeafOutput(watermark, [rows_of_leaf(leaf, rows)])

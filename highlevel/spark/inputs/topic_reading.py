@@ -137,11 +137,13 @@ def read_topic_range(assignment: InputAssignment, topic_range: TopicRange) -> It
         with TopicClient(partition.topic) as client:
             messages = client.read(partition.partition, topic_range.first, topic_range.end)
             for batch in partition.batches(messages):
-                samples.add(TOPIC_MESSAGES_READ, batch.messages, *labels)
-                samples.add(TOPIC_MESSAGES_WRONG, len(batch.wrong), *labels)
-                damages += [Damage(partition.name, f"offset {offset}", reason) for offset, reason in batch.wrong]
+                samples.add(TOPIC_MESSAGES_READ, batch.message_count, *labels)
+                samples.add(TOPIC_MESSAGES_WRONG, len(batch.wrong_messages), *labels)
+                damages += [
+                    Damage(partition.name, f"offset {offset}", reason) for offset, reason in batch.wrong_messages
+                ]
                 if batch.rows is not None:
-                    yield make_batch(make_arrivals(assignment, number, batch.offset, batch.rows, newest))
+                    yield make_batch(make_arrivals(assignment, number, batch.first_offset, batch.rows, newest))
     if damages:
         warnings.append(
             f"{partition.name}: {len(damages):,} wrong {'message' if len(damages) == 1 else 'messages'}, "

@@ -238,7 +238,7 @@ class FragmentTask:
             stream = self.assignment.inputs[source_port.number].rows
             time = self.fragments.plan.leaves[leaf_number].streams[1]
             if stream is not None and time == next(iter(stream.times), None):
-                band = stream.band(time)
+                band = stream.slack_of(time)
                 if band is not None:
                     watermark = newest_times[source_port.number] - band
                     arrivals.append(Arrival(self.query, port, -1, watermark, BEGINNING, pa.scalar(None, pa.binary())))

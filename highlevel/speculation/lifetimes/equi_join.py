@@ -406,7 +406,7 @@ class LifetimeJoin:
         rows = side.rows[: side.state[USED_RECORDS]]
         present = rows[:, KEY] != NONE
         kept, numbers = np.unique(rows[present, ROW], return_inverse=True)
-        side.values = side.values.only(kept)
+        side.values = side.values.copy_of(kept)
         rows[present, ROW] = numbers
 
     def _renumber_keys(self) -> None:
@@ -415,7 +415,7 @@ class LifetimeJoin:
         words = np.concatenate([rows[:, KEY] for rows in stored])
         words = words[words != NONE]
         kept = np.unique(np.where(words < 0, key_in_tree(words), words))
-        self._keys = self._keys.only(kept)
+        self._keys = self._keys.copy_of(kept)
         for side, rows in zip(self._sides, stored, strict=True):
             listed, in_tree = rows[:, KEY] >= 0, rows[:, KEY] < NONE
             rows[listed, KEY] = np.searchsorted(kept, rows[listed, KEY])

@@ -248,7 +248,7 @@ class InstantRanking:
             return
         used = np.unique(np.append(self._lifetimes[:, 0], self._periods[:, 0]))
         if 2 * len(used) < known:
-            self._keys = self._keys.only(used)
+            self._keys = self._keys.copy_of(used)
             for numbered in (self._lifetimes, self._periods):
                 numbered[:, 0] = np.searchsorted(used, numbered[:, 0])
 

@@ -237,7 +237,7 @@ class MatchParts:
         rows[begun, START] = starts[rows[begun, ID]]
         used = np.unique(np.concatenate([each[:, ID] for each in (rows, pairs, parts)]))
         if self._keys.count > 2 * len(used) + MIN_ROOM:
-            self._keys = self._keys.only(used)
+            self._keys = self._keys.copy_of(used)
             for lifetimes in (rows, pairs, parts):
                 lifetimes[:, ID] = np.searchsorted(used, lifetimes[:, ID])
         for stored, lifetimes in ((self._rows, rows), (self._pairs, pairs), (self._parts, parts)):

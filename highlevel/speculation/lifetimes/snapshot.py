@@ -251,7 +251,7 @@ class SnapshotOperator:
             self._nodes[header, LEFT] = self._tree_state[NODE_LIST + FREE_RECORD]
             self._tree_state[NODE_LIST + FREE_RECORD] = header
             self._tree_state[NODE_LIST + LIVE_RECORDS] -= 1
-        self._keys = self._keys.only(present)
+        self._keys = self._keys.copy_of(present)
         self._groups, self._headers = self._groups[present].copy(), self._headers[present].copy()
 
     def snapshot(self) -> dict[str, pa.Table]:

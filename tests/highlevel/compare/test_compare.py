@@ -105,7 +105,7 @@ def test_a_variant_goes_on_from_its_snapshot(query: str, links: dict[str, list[s
     found = compared(QUERIES[query], links, INJECTIONS["all"], SECOND)
     arrivals, question = found.arrivals, found.question
     for variant in (each.variant for each in found.measured):
-        events = list(arrivals.events(variant.late))
+        events = list(arrivals.events(variant.watermark_delay))
         answers = []
         for middle in (len(events), len(events) // 2):
             pipeline = variant.pipeline(question, arrivals.links(len(question.plan.leaves)))
@@ -145,14 +145,16 @@ def test_the_exact_answer_is_that_of_the_definition(links: dict[str, list[str]])
 def test_too_little_slack_loses_rows_and_says_so(query: str, links: dict[str, list[str]]) -> None:
     found = compared(QUERIES[query], links, Injection(disorder=2 * SECOND), 0)
     for each in found.measured:
-        if each.variant.late is None:
+        if each.variant.watermark_delay is None:
             assert each.difference.is_exact
             continue
         difference = each.difference
         assert each.late > 0, each.variant.name
         assert difference.wrong + difference.missing > 0, each.variant.name
         assert difference.count_error > 0, each.variant.name
-    lost = {each.variant.name: each.difference.count_error for each in found.measured if each.variant.late == 0}
+    lost = {
+        each.variant.name: each.difference.count_error for each in found.measured if each.variant.watermark_delay == 0
+    }
     assert lost["out of order, 0s late"] <= min(lost.values())
 
 
@@ -160,17 +162,17 @@ def test_skew_is_no_disorder_out_of_order_but_waits_in_a_merge(links: dict[str, 
     in_step = {each.variant.name: each for each in compared(QUERIES["union"], links, Injection(), 0).measured}
     skewed = compared(QUERIES["union"], links, Injection({"b": 4 * SECOND}), 0)
     told = {each.variant.name: each for each in skewed.measured}
-    waiting, before = (int(found["in order, exact"].items.max()) for found in (told, in_step))
+    waiting, before = (int(found["in order, exact"].stored_items.max()) for found in (told, in_step))
     assert waiting - before > 2 * 40  # rows of the link that is not behind, for most of the skew
     assert told["out of order, 0s late"].difference.is_exact
     assert told["in order, 0s late"].difference.is_exact
     assert not told["slack 0s, generous"].difference.is_exact  # one clock for both links
-    assert 3.9 < told["out of order, exact"].latency < 5.1
+    assert 3.9 < told["out of order, exact"].median_latency < 5.1
 
 
 def test_latencies_are_those_of_the_slack(links: dict[str, list[str]]) -> None:
     found = {
-        each.variant.name: each.latency
+        each.variant.name: each.median_latency
         for each in compared(QUERIES["sliding"], links, Injection(), 0, 2 * SECOND).measured
     }
     for name in ("out of order", "in order"):
@@ -188,7 +190,7 @@ def test_generous_loses_less_than_consistent(links: dict[str, list[str]]) -> Non
 def test_equal_seeds_give_equal_arrivals(links: dict[str, list[str]]) -> None:
     def told(seed: int) -> list[tuple[int, int]]:
         injection = Injection(disorder=SECOND, seed=seed)
-        return [(each.late, int(each.items.max())) for each in compared(COUNT, links, injection, 0).measured]
+        return [(each.late, int(each.stored_items.max())) for each in compared(COUNT, links, injection, 0).measured]
 
     assert told(1) == told(1) != told(2)
 

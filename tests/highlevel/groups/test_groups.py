@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from highlevel.groups import ids, key_words, long_strings, merging
-from highlevel.groups.ids import NOBODY
+from highlevel.groups.ids import NO_GROUP
 from highlevel.groups.key_words import Form
 from highlevel.groups.keys import Keys
 from highlevel.groups.merging import MergeRule, Rule
@@ -230,10 +230,10 @@ def test_what_is_taken_out_leaves_no_trace(rounds: Rounds) -> None:
             return pa.record_batch(columns | values)
 
         inside: list[tuple[pa.RecordBatch, np.ndarray]] = []
-        table = GroupTable(batch().schema, groups, merge_rules, held=True)
+        table = GroupTable(batch().schema, groups, merge_rules, counts_rows=True)
         for _ in range(12):
             if inside and random.random() < 0.5:
-                table.undo(*inside.pop(random.randrange(len(inside))))
+                table.subtract(*inside.pop(random.randrange(len(inside))))
             else:
                 inside.append((new := batch(), table.merge(new)))
             if random.random() < 0.2:
@@ -262,10 +262,10 @@ def test_ids_are_kept_when_a_column_needs_a_greater_form() -> None:
 
 def test_looking_for_groups_adds_none() -> None:
     keys = Keys([pa.string()])
-    assert keys.find([pa.array(["a"])], 1).tolist() == [NOBODY]
+    assert keys.find([pa.array(["a"])], 1).tolist() == [NO_GROUP]
     keys.find_or_insert([pa.array(["a", None, "a long name", "another name"])], 4)
     names = ["another name", "a", "b", None, "not seen before", "not seen before"]
-    assert keys.find([pa.array(names)], 6).tolist() == [3, 0, NOBODY, 1, NOBODY, NOBODY]
+    assert keys.find([pa.array(names)], 6).tolist() == [3, 0, NO_GROUP, 1, NO_GROUP, NO_GROUP]
     assert keys.count == 4
     assert keys.columns(np.array([3, 1]))[0].to_pylist() == ["another name", None]
 

@@ -219,10 +219,10 @@ def test_everything_that_comes_in_goes_out_or_is_counted_away(slots: int, links:
 def test_results_leave_while_the_inputs_are_being_read(links: Path) -> None:
     plan = compile_query(PAIRS.format(MINUTE))
     engine = InlineRun([plan], bind_files([str(links)]), 64, block_records=256)
-    done = [engine.done for _ in engine.results()]
+    done = [engine.bytes_done for _ in engine.results()]
     assert len(set(done)) >= 5
-    assert done[0] < 0.75 * engine.total
-    assert done[-1] > 0.95 * engine.total
+    assert done[0] < 0.75 * engine.bytes_total
+    assert done[-1] > 0.95 * engine.bytes_total
 
 
 def test_links_advance_together_so_that_few_windows_are_open(links: Path) -> None:
@@ -239,7 +239,7 @@ def test_a_run_reports_once_that_its_state_has_become_large(links: Path, monkeyp
     join = "SELECT A.ts FROM Main1 A [RANGE 10 s], Main2 B [RANGE 10 s] WHERE A.srcIP = B.srcIP"
     for sql in (whole, join):
         for limit, reports in ((1000, 1), (1 << 30, 0)):
-            monkeypatch.setattr(inline, "LARGE_STATE", limit)
+            monkeypatch.setattr(inline, "LARGE_STATE_BYTES", limit)
             inputs = bind_streams({name: [f"{links / name}.pcap"] for name in ("Main1", "Main2")})
             engine = InlineRun([compile_query(sql)], inputs, 64)
             reported: list[int] = []
@@ -294,7 +294,7 @@ def test_tables_of_shards_that_come_unannounced_get_smaller_the_more_there_are()
     for _ in range(6):
         tables.end_shard()
     assert tables.begin_shard() == 2**18
-    tables.expected = 40
+    tables.expected_shards = 40
     assert tables.begin_shard() == 2**14
 
 

@@ -81,10 +81,10 @@ def test_few_rows_are_stored_for_many_updates(monkeypatch: pytest.MonkeyPatch) -
     tested = LastRows(("id",), unchanged)
     for turn in range(300):
         tested.apply(struct([None] * 20), struct([(number, "a", turn) for number in range(20)]))
-        assert tested.stored <= 2 * 20 + 10 + 20
+        assert tested.stored_rows <= 2 * 20 + 10 + 20
     deleted = tested.apply(struct([(number, None, None) for number in range(20)]), struct([None] * 20))
     assert deleted.rows["size"].to_pylist() == [299] * 20
-    assert tested.stored <= 30
+    assert tested.stored_rows <= 30
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from capture.errors import InputError
 from capture.files.stream import StreamedCapture
 from capture.generate import three_links
 from capture.open import open_capture
-from highlevel.inline.engine import EXACT, LIVE_SLACK, InlineRun, Input
+from highlevel.inline.engine import EXACT_SLACK, LIVE_SLACK, InlineRun, Input
 from highlevel.metrics import LATE_ROWS
 from highlevel.plan.operators.counters import number_of
 from highlevel.plan.plan import Plan
@@ -62,7 +62,7 @@ def test_a_window_is_answered_while_the_pipe_is_open(pipe: Pipe, started_threads
 
 
 @pytest.mark.parametrize(
-    ("slack", "answered"), [(None, LIVE_SLACK // NS), (0, 0), (500 * NS // 1000, 0.5), (EXACT, None)]
+    ("slack", "answered"), [(None, LIVE_SLACK // NS), (0, 0), (500 * NS // 1000, 0.5), (EXACT_SLACK, None)]
 )
 def test_the_slack_decides_when_a_window_is_over(slack: int | None, answered: float | None, pipe: Pipe) -> None:
     run = InlineRun([COUNT], [Input("link", pipe.path)], slack=slack)
@@ -71,7 +71,7 @@ def test_the_slack_decides_when_a_window_is_over(slack: int | None, answered: fl
     if answered is not None:
         pipe.write(10 + answered - 0.001, 10 + answered)
         assert counts([next(results)])[0][0] == 0  # type: ignore[arg-type]
-        assert run.shards[0].newest == START + round((10 + answered) * NS)
+        assert run.shards[0].newest_time == START + round((10 + answered) * NS)
     pipe.write(2)
     pipe.close()
     left = counts(results)
@@ -156,7 +156,7 @@ def test_compressed_files_have_the_answer_of_the_plain_ones(threads: int, links:
     assert found == expected
     assert run.samples().total(ROWS_ACCEPTED) == plain.samples().total(ROWS_ACCEPTED)
     assert run.samples().total(LATE_ROWS) == 0
-    assert run.done == run.total == sum(each.path.stat().st_size for each in run.inputs)
+    assert run.bytes_done == run.bytes_total == sum(each.path.stat().st_size for each in run.inputs)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

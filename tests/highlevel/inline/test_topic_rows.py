@@ -60,11 +60,11 @@ def test_each_message_has_its_rows_or_a_reason_in_any_division(rounds: Rounds, m
         messages = list(enumerate(random.choices(chosen, k=random.randrange(1, 15)), 100))
         monkeypatch.setattr(topic_rows, "BATCH_ROWS", random.choice([1, 3, 100]))
         batches = list(partition.batches(messages))
-        assert sum(batch.messages for batch in batches) == len(messages)
+        assert sum(batch.message_count for batch in batches) == len(messages)
         rows = [tuple(row.values()) for batch in batches if batch.rows for row in batch.rows.to_pylist()]
         expected = [MESSAGES[value] for _, value in messages]
         assert rows == [row for each in expected if isinstance(each, list) for row in each], seed
-        wrong = [pair for batch in batches for pair in batch.wrong]
+        wrong = [pair for batch in batches for pair in batch.wrong_messages]
         reasons = [(offset, MESSAGES[value]) for offset, value in messages if isinstance(MESSAGES[value], str)]
         assert [offset for offset, _ in wrong] == [offset for offset, _ in reasons], seed
         assert all(expected in reason for (_, reason), (_, expected) in zip(wrong, reasons, strict=True)), (seed, wrong)

@@ -21,7 +21,7 @@ import pytest
 from capture.files.blocks import Block
 from capture.files.stream import StreamedCapture
 from capture.open import open_capture
-from highlevel.inline.engine import EXACT, InlineRun, Input
+from highlevel.inline.engine import EXACT_SLACK, InlineRun, Input
 from highlevel.inline.shards import LiveShard, ShardInput, TableSizes
 from highlevel.metrics import LATE_ROWS
 from lowlevel.metrics import LULL_WATERMARKS, ROWS_ACCEPTED, ROWS_BELOW_WATERMARK, WATERMARK_LAG
@@ -313,7 +313,7 @@ def test_back_pressure_closes_no_window_though_the_clock_goes_on(pipe: Pipe) -> 
 
 def test_late_rows_after_a_lull_promise_that_was_wrong_are_counted(pipe: Pipe) -> None:
     clock = FakeClock(2)
-    run = InlineRun([COUNT], [Input("link", pipe.path)], slack=EXACT, lull=IdleRule(5 * NS, clock))
+    run = InlineRun([COUNT], [Input("link", pipe.path)], slack=EXACT_SLACK, lull=IdleRule(5 * NS, clock))
     results = run.results()
     pipe.write(*[1] * AGREED)
     clock.put(15)

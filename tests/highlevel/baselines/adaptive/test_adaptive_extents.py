@@ -59,7 +59,11 @@ def test_a_restart_goes_on_measuring() -> None:
     for each in (extents, other):
         record(each, 1, (21, 2, 4))
         each.close(2)
-    assert (other.distance, other.opened, other.newest_times) == (extents.distance, extents.opened, extents.newest_times)
+    assert (other.distance, other.opened, other.newest_times) == (
+        extents.distance,
+        extents.opened,
+        extents.newest_times,
+    )
     assert other.distance == 18
 
 
