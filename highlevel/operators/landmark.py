@@ -1,10 +1,10 @@
 """Running windows (LANDMARK): totals per group since the origin, emitted at the end of each slide that contains rows.
 
 The partials of a slide wait until a punctuation closes it. Then the closed slides are added to the totals, the oldest
-first. So slides without rows cost no time. The number of groups is limited (`cap`); the groups of the earliest slides
+first. So slides without rows cost no time. The number of groups is limited (`cap`). The groups of the earliest slides
 are kept, in any arrival order.
 
-A late row belongs to a closed slide. It is counted. The windows that were emitted before it arrived lack it. All later
+A late row belongs to a closed slide, and is counted. Windows that were emitted before do not contain the row. All later
 windows contain it, because it is added to the totals before the next slide. A closed slide is never emitted again.
 """
 
@@ -34,20 +34,18 @@ from lowlevel.subaggregates import INT_MAX, SubAggregate, count_of_rows
 class LandmarkTotals:
     """The totals of at most `cap` groups.
 
-    If a batch has more new groups than there is room for, the groups with the smallest values are kept. Values are
-    compared column by column, IPv4 before IPv6, NULL last. So the order of the rows within a batch has no effect.
+    If a batch has more new groups than may be added, the groups with the smallest values are added. Values are compared
+    column by column, IPv4 before IPv6, NULL last. So the order of the rows within a batch has no effect.
     """
 
-    def __init__(
-        self, schema: pa.Schema, groups: Sequence[str], accumulated_columns: Sequence[MergeRule], cap: int
-    ) -> None:
+    def __init__(self, schema: pa.Schema, groups: Sequence[str], merge_rules: Sequence[MergeRule], cap: int) -> None:
         """Create empty totals. `schema` is the schema of the batches."""
         self.groups = list(groups)
         self.cap = cap
         self.keys = Keys([schema.field(name).type for name in groups])
         self.accumulators = [
             Accumulator(column_group, [schema.field(name).type == pa.float64() for name in column_group.columns])
-            for column_group in accumulated_columns
+            for column_group in merge_rules
         ]
         self._key_columns: list[pa.Array] = []
 
@@ -63,7 +61,7 @@ class LandmarkTotals:
         return self.keys.bytes + words + sum(int(item.nbytes) for item in self._key_columns)
 
     def add(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Add rows, at most one per group. Return a mask of the rows whose groups have no room."""
+        """Add rows, at most one per group. Return a mask of the rows whose groups exceed the cap."""
         columns = [batch.column(name) for name in self.groups]
         beyond_cap = np.zeros(batch.num_rows, np.bool_)
         room = self.cap - self.count
@@ -119,7 +117,7 @@ CLOSED, TOTALS = "closed", "totals"
 
 
 class LandmarkAggregate:
-    """A `WindowOperator` for `RANGE ALL`. Partials of groups without room are counted and left out."""
+    """A `WindowOperator` for `RANGE ALL`. Partials of groups beyond the cap are counted and dropped."""
 
     def __init__(self, window: LandmarkWindow, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
         """Group by the columns `groups`. Merge each sub-aggregate by its rule in MERGE."""
@@ -127,10 +125,10 @@ class LandmarkAggregate:
         self.groups = list(groups)
         self.names = [*groups, *(sub.name for sub in subaggregates)]
         self.merge_rules = list_merge_rules(subaggregates)
-        self.slides: dict[int, MergeBuffer] = {}
+        self.open_slides: dict[int, MergeBuffer] = {}
         self._slide_rules = [*self.merge_rules, MergeRule((PARTIALS,), Rule.SUM)]
         self.totals: LandmarkTotals | None = None
-        self._stored: MergeBuffer | None = None  # the totals in pieces, if a snapshot is made
+        self._stored_totals: MergeBuffer | None = None  # the totals in pieces, if a snapshot is made
         self.closed = 0  # slides with a smaller number are closed
         self.received = 0
         self.outside = 0
@@ -144,12 +142,12 @@ class LandmarkAggregate:
     @property
     def bytes(self) -> int:
         """Bytes of the totals and of the waiting partials."""
-        waiting = sum(slide.bytes for slide in self.slides.values())
+        waiting = sum(slide.bytes for slide in self.open_slides.values())
         return waiting + (0 if self.totals is None else self.totals.bytes)
 
     def open_windows(self) -> Ranges:
         """Return the IDs of the windows whose last slide contains rows and is not closed."""
-        return unite((number, number + 1) for number in self.slides if number >= self.closed)
+        return unite((number, number + 1) for number in self.open_slides if number >= self.closed)
 
     def take_closed_windows(self) -> Ranges:
         """Return and remove the IDs of the windows that were emitted."""
@@ -181,9 +179,9 @@ class LandmarkAggregate:
         return iter(())
 
     def _store(self, slide_number: int, batch: pa.RecordBatch) -> None:
-        if slide_number not in self.slides:
-            self.slides[slide_number] = MergeBuffer(self.groups, self._slide_rules)
-        self.slides[slide_number].add(batch)
+        if slide_number not in self.open_slides:
+            self.open_slides[slide_number] = MergeBuffer(self.groups, self._slide_rules)
+        self.open_slides[slide_number].add(batch)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Emit the totals after each slide that has rows and ends at or before the watermark, then the watermark."""
@@ -194,14 +192,14 @@ class LandmarkAggregate:
         )
         if first_open <= self.closed:
             return
-        for slide_number in sorted(slide_number for slide_number in self.slides if slide_number < first_open):
-            totals = self._add(join_batches(self.slides.pop(slide_number).merged_batches()))
+        for slide_number in sorted(slide_number for slide_number in self.open_slides if slide_number < first_open):
+            totals = self._add(join_batches(self.open_slides.pop(slide_number).merged_batches()))
             if slide_number >= self.closed:
                 append(self._emitted, slide_number, slide_number + 1)
                 yield self._add_bounds(slide_number, totals.rows())
         self.closed = first_open
         if punctuation.watermark == END:
-            self.totals = self._stored = None
+            self.totals = self._stored_totals = None
         yield (
             punctuation
             if punctuation.watermark == END
@@ -213,8 +211,8 @@ class LandmarkAggregate:
         if self.totals is None:
             self.totals = LandmarkTotals(batch.schema, self.groups, self.merge_rules, self.window.cap)
         beyond = self.totals.add(batch)
-        if self._stored is not None:
-            self._stored.add(pc.filter(batch.select(self.names), array_of(~beyond)))
+        if self._stored_totals is not None:
+            self._stored_totals.add(pc.filter(batch.select(self.names), array_of(~beyond)))
         self.beyond_cap += int(batch.column(PARTIALS).to_numpy()[beyond].sum())
         if self._count_of_rows is not None:
             self.beyond_cap_rows += int(batch.column(self._count_of_rows).to_numpy()[beyond].sum())
@@ -228,15 +226,15 @@ class LandmarkAggregate:
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the number of closed slides, the totals, and a table per waiting slide, named by its number.
 
-        The tables have one chunk for each piece (`highlevel.groups.merge_buffer`). So after a slide is closed only its
-        groups are written, not all totals.
+        The tables have one chunk for each piece (`highlevel.groups.merge_buffer`). So after a slide is closed, only the
+        groups of this slide are written, not all totals.
         """
         tables = {CLOSED: pa.table({CLOSED: [self.closed]})}
         if self.totals is not None:
-            if self._stored is None:
-                self._stored = MergeBuffer(self.groups, self.merge_rules, [self.totals.rows()])
-            tables[TOTALS] = pa.Table.from_batches(self._stored.merged_pieces())
-        for number, slide in self.slides.items():
+            if self._stored_totals is None:
+                self._stored_totals = MergeBuffer(self.groups, self.merge_rules, [self.totals.rows()])
+            tables[TOTALS] = pa.Table.from_batches(self._stored_totals.merged_pieces())
+        for number, slide in self.open_slides.items():
             tables[str(number)] = pa.Table.from_batches(slide.merged_pieces())
         return tables
 
@@ -247,8 +245,8 @@ class LandmarkAggregate:
                 self.closed = table[CLOSED][0].as_py()
             elif name == TOTALS:
                 self.totals = LandmarkTotals(table.schema, self.groups, self.merge_rules, self.window.cap)
-                self._stored = MergeBuffer(self.groups, self.merge_rules, table.to_batches())
-                for batch in self._stored.pieces:
+                self._stored_totals = MergeBuffer(self.groups, self.merge_rules, table.to_batches())
+                for batch in self._stored_totals.pieces:
                     self.totals.add(batch)
             else:
-                self.slides[int(name)] = MergeBuffer(self.groups, self._slide_rules, table.to_batches())
+                self.open_slides[int(name)] = MergeBuffer(self.groups, self._slide_rules, table.to_batches())

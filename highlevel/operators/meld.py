@@ -20,8 +20,8 @@ class Meld:
 
     def __init__(self, inputs: int) -> None:
         """`inputs` is the number of inputs, at least one; their ports are 0 to inputs - 1."""
-        self.watermarks = [BEGINNING] * inputs
-        self.watermark = BEGINNING
+        self.input_watermarks = [BEGINNING] * inputs
+        self.emitted_watermark = BEGINNING
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Return the rows unchanged."""
@@ -29,21 +29,21 @@ class Meld:
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
         """Raise the watermark of the input. Emit a punctuation if the minimum over all inputs has grown."""
-        self.watermarks[port] = max(self.watermarks[port], punctuation.watermark)
-        low = min(self.watermarks)
-        if low > self.watermark:
-            self.watermark = low
+        self.input_watermarks[port] = max(self.input_watermarks[port], punctuation.watermark)
+        low = min(self.input_watermarks)
+        if low > self.emitted_watermark:
+            self.emitted_watermark = low
             yield Punctuation(UNION, low)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the watermarks of all inputs in port order, and the emitted watermark, as one table."""
-        return {"meld": pa.table({"bound": [*self.watermarks, self.watermark]})}
+        return {"meld": pa.table({"bound": [*self.input_watermarks, self.emitted_watermark]})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Restore the watermarks.
 
-        Inputs added since the snapshot start at the emitted watermark, so that it never decreases.
+        Inputs that were added since the snapshot begin with the emitted watermark, so that it does not decrease.
         """
-        *watermarks, self.watermark = tables["meld"]["bound"].to_pylist()
-        self.watermarks[: len(watermarks)] = watermarks
-        self.watermarks = [max(watermark, self.watermark) for watermark in self.watermarks]
+        *watermarks, self.emitted_watermark = tables["meld"]["bound"].to_pylist()
+        self.input_watermarks[: len(watermarks)] = watermarks
+        self.input_watermarks = [max(watermark, self.emitted_watermark) for watermark in self.input_watermarks]

@@ -1,6 +1,6 @@
 """Operator: the interface of all operators.
 
-An operator is a state machine over Arrow data. It has no I/O. Its only clock are watermarks.
+An operator is a state machine over Arrow data. It has no I/O. Watermarks are its only clock.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from lowlevel.punctuation import Item, Punctuation
 class Operator(Protocol):
     """The interface and the rules of every operator; a test checks them.
 
-    After an emitted watermark T, no row with a time below T is emitted. Watermarks never decrease, and are emitted only
-    if they grow (operators without state may repeat a watermark). A new watermark is emitted even if there is no
-    result. Every arrival order without late rows gives the same multiset of results. State is removed as soon as the
-    watermark allows it. `restore(snapshot())` changes nothing. Operators are not thread-safe.
+    After an operator has emitted a watermark T, it emits no row with a time below T. Watermarks never decrease, and are
+    emitted only if they grow (operators without state may repeat a watermark). A new watermark is emitted even if there
+    is no result. Every arrival order without late rows gives the same multiset of results. State is removed as soon as
+    the watermark allows it. `restore(snapshot())` restores the same state. Operators are not thread-safe.
     """
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:

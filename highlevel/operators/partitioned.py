@@ -4,9 +4,10 @@
                                                their numbers       0 0 1 2 1 3 2 4
     windows of a: [-1, 2) has 0 1, [1, 4) has 1 2 3, [3, 6) has 3 4;  of b: [-1, 2) has 0 1, [1, 4) has 1 2
 
-A window is final after its last row. With IDLE, a partition starts again at row 0 if a row is later than its newest row
-by more than this time. Then the open windows are final, with fewer rows. A partition is removed when the watermark
-shows that no row can continue it. The removal only changes the time at which a result is emitted, not the result.
+A window is final after its last row. With IDLE, a partition starts again at row 0 if a row is more than IDLE later than
+the newest row of the partition. Then the open windows of the partition are final, with fewer rows. A partition is
+removed when the watermark shows that no row can continue it. The removal only changes the time at which a result is
+emitted, not the result.
 
 Without partition columns all rows are one partition. Then the watermarks of the results are numbers of rows: no later
 window ends at or before the watermark.
@@ -49,14 +50,14 @@ class PartitionedAggregate:
         groups: Sequence[str],
         subaggregates: Sequence[SubAggregate],
     ) -> None:
-        """Number rows separately for each value of the columns `partition`, which are a subset of `groups`."""
+        """Number rows separately for each value of the columns `partition`, a subset of `groups`."""
         self.window = window
-        self.numbers = window.over_row_numbers
+        self.row_number_window = window.over_row_numbers
         self.partition = list(partition)
-        self.within = [name for name in groups if name not in self.partition]
+        self.groups_in_partition = [name for name in groups if name not in self.partition]
         self.values = [sub.name for sub in subaggregates]
         self.names = [*groups, *self.values]
-        self.panes = OpenPanes(self.numbers, self.within, list_merge_rules(subaggregates))
+        self.panes = OpenPanes(self.row_number_window, self.groups_in_partition, list_merge_rules(subaggregates))
         self.lives: Lives | None = None
         self.watermark = BEGINNING
         self.received = 0
@@ -88,9 +89,9 @@ class PartitionedAggregate:
         if self.lives is None:
             self.lives = Lives([column.type for column in columns], self.window.idle)
         lives, ranks = self.lives.rank(columns, batch.column("pane").to_numpy())
-        partials = batch.select([*self.within, *self.values])
+        partials = batch.select([*self.groups_in_partition, *self.values])
         partials = partials.append_column(LIFE, pa.array(lives)).append_column(
-            PANE, pa.array(ranks // self.numbers.pane)
+            PANE, pa.array(ranks // self.row_number_window.pane)
         )
         first_wid, end_wid = self.window.wids(ranks)
         is_in_window = first_wid < end_wid
@@ -105,13 +106,13 @@ class PartitionedAggregate:
             yield Punctuation(UNION, wid * self.window.slide_rows)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Remove idle partitions (at the end of the input all), and emit their incomplete windows."""
+        """Remove idle partitions, at the end of the input all partitions. Emit their incomplete windows."""
         if punctuation.watermark <= self.watermark:
             return
         self.watermark = punctuation.watermark
         if self.lives is not None and (punctuation.watermark == END or self.window.idle is not None):
             if punctuation.watermark == END:
-                self.lives.end()
+                self.lives.end_all()
             else:
                 self.lives.end_idle_lives(punctuation.watermark)
             yield from self._close(self.lives)
@@ -124,19 +125,19 @@ class PartitionedAggregate:
 
         A partition has several lives if IDLE divides it. Ended lives are removed if there are many.
         """
-        final = np.maximum(lives.first_open_windows(self.numbers), lives.reported)
+        final = np.maximum(lives.first_open_windows(self.row_number_window), lives.reported)
         for windows in self.panes.close(lives.reported, final):
             yield self._add_bounds(windows, lives)
         lives.report(final)
-        new_numbers = lives.forget()
+        new_numbers = lives.remove_ended()
         if new_numbers is not None:
             self.panes.renumber(new_numbers)
 
     def _add_bounds(self, windows: pa.RecordBatch, lives: Lives) -> pa.RecordBatch:
         """Add the bounds of windows and the columns of their partitions.
 
-        With IDLE, a partition may start again at row 0 several times in one batch. Windows of different periods (lives)
-        then have equal bounds. So WINDOW_INSTANCE contains the number of the life.
+        With IDLE, a partition may start again at row 0 several times in one batch. Windows of different lives then have
+        equal bounds, so WINDOW_INSTANCE contains the number of the life.
         """
         wids, window_lives = windows.column(WID).to_numpy(), windows.column(LIFE).to_numpy()
         ends = (wids + 1) * self.window.slide_rows
@@ -152,7 +153,7 @@ class PartitionedAggregate:
         """Return the partitions with their counters, and the partials of open windows."""
         if self.lives is None:
             return {}
-        new_numbers = self.lives.forget(0)
+        new_numbers = self.lives.remove_ended(0)
         if new_numbers is not None:
             self.panes.renumber(new_numbers)
         tables = {PARTITIONS: self.lives.snapshot(self.partition)}
@@ -165,7 +166,7 @@ class PartitionedAggregate:
             return
         kinds = [tables[PARTITIONS].schema.field(name).type for name in self.partition]
         self.lives = Lives(kinds, self.window.idle)
-        self.lives.restore(tables[PARTITIONS], self.numbers)
+        self.lives.restore(tables[PARTITIONS], self.row_number_window)
         for batch in tables[OPEN].to_batches() if OPEN in tables else ():
             if batch.num_rows:
                 self.panes.add(batch, self.lives.reported)

@@ -24,7 +24,15 @@ from highlevel.groups.accumulator import Accumulator, words_of
 from highlevel.groups.key_words import Words
 from highlevel.groups.keys import Keys
 from highlevel.groups.merging import MergeRule, list_merge_rules
-from highlevel.operators.session_kernels import FREE, NEVER, NOBODY, Partials, SessionSlots, place_partials, take_final
+from highlevel.operators.session_kernels import (
+    FREE,
+    NEVER_EMITTED,
+    NO_SLOT,
+    Partials,
+    SessionSlots,
+    place_partials,
+    take_final,
+)
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.kind import SessionWindow
 from lowlevel.expressions.tree import Column
@@ -36,7 +44,7 @@ MIN_ROWS = 1024
 """Initial number of slots. Up to this number, groups without an open session are never removed."""
 
 EMITTED_GAPS = 3
-"""An emitted session is stored until this many GAPs after its last row, because a row near it is late."""
+"""An emitted session is stored for this number of GAPs after its last row, because a row close to it is late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +73,20 @@ class OpenSessions:
             Accumulator(merged_columns, [schema.field(name).type == pa.float64() for name in merged_columns.columns])
             for merged_columns in columns.others
         ]
-        self.slots = np.full((5, 0), NOBODY)  # first, last, newer, older, group
-        self.groups = np.full((2, 0), NOBODY)  # slot of a session of the group, last time of its newest emitted session
+        self.slots = np.full((5, 0), NO_SLOT)  # first, last, newer, older, group
+        self.groups = np.full(
+            (2, 0), NO_SLOT
+        )  # slot of a session of the group, last time of its newest emitted session
         self._free = np.empty(0, np.int64)
         self._free_count = np.zeros(1, np.int64)
         self._earliest_last = FREE  # lower bound of the last times of open sessions
-        self._max_groups = MIN_ROWS  # with more groups than this the table may be sparse
+        self._max_groups = MIN_ROWS  # a table with more groups may be sparse
 
     @classmethod
     def restore_from(
         cls, gap: int, columns: SessionColumns, sessions: pa.RecordBatch, emitted: pa.RecordBatch, watermark: int
     ) -> OpenSessions:
-        """Create the table from the results of `all` and `emitted_sessions`, with the given watermark."""
+        """Create the table from the results of `open_sessions` and `emitted_sessions`, with the given watermark."""
         table = cls(gap, columns, sessions.schema)
         if sessions.num_rows:
             table.add(sessions)
@@ -107,7 +117,7 @@ class OpenSessions:
         return self.keys.bytes + sum(int(array.nbytes) for array in arrays)
 
     def add(self, batch: pa.RecordBatch) -> np.ndarray:
-        """Add at least one partial. Return a mask of the late partials, which are left out."""
+        """Add at least one partial. Return a mask of the late partials, which are not added."""
         rows = batch.num_rows
         ids = self.keys.find_or_insert([batch.column(name) for name in self.columns.groups], rows)
         begins, ends = (words_of(batch.column(name).to_numpy()) for name in (self.columns.first, self.columns.last))
@@ -117,7 +127,7 @@ class OpenSessions:
         removed, into = np.empty((2, open_before + rows), np.int64)
         partials = Partials(ids, begins, ends, rows)
         joined = place_partials(self._table, partials, self.gap, self.watermark, slots, removed, into)
-        late = slots == NOBODY
+        late = slots == NO_SLOT
         on_time = None if not late.any() else np.flatnonzero(~late)
         for each in self.accumulators:
             values = [words_of(batch.column(name).to_numpy()) for name in each.merge_rule.columns]
@@ -150,19 +160,21 @@ class OpenSessions:
             return None
         final = final[:final_count]
         final = final[np.argsort(last[final], kind="stable")]
-        rows = self._rows(final)
+        rows = self._rows_at(final)
         self._release_slots(final)
         return rows
 
-    def all(self) -> pa.RecordBatch:
+    def open_sessions(self) -> pa.RecordBatch:
         """Return the open sessions. They can be added to an empty table to restore it."""
-        return self._rows(np.flatnonzero(self.slots[1] != FREE))
+        return self._rows_at(np.flatnonzero(self.slots[1] != FREE))
 
     def emitted_sessions(self) -> pa.RecordBatch:
         """Return the groups and last times of the newest emitted sessions that can still make a row late."""
         last = self.groups[1, : self.keys.count]
-        oldest = max(self.watermark - EMITTED_GAPS * self.gap, NEVER)
-        ids = np.flatnonzero((last > oldest) | ((last != NEVER) & (self.groups[0, : self.keys.count] != NOBODY)))
+        oldest = max(self.watermark - EMITTED_GAPS * self.gap, NEVER_EMITTED)
+        ids = np.flatnonzero(
+            (last > oldest) | ((last != NEVER_EMITTED) & (self.groups[0, : self.keys.count] != NO_SLOT))
+        )
         columns = [*self.keys.columns(ids), pa.array(self.groups[1, ids])]
         return pa.RecordBatch.from_arrays(columns, [*self.columns.groups, self.columns.last])
 
@@ -171,7 +183,7 @@ class OpenSessions:
         """True if most of the memory belongs to closed sessions or to groups without sessions."""
         return self.keys.count > self._max_groups or self.slots.shape[1] > 4 * (self.count + MIN_ROWS)
 
-    def _rows(self, slots: Words) -> pa.RecordBatch:
+    def _rows_at(self, slots: Words) -> pa.RecordBatch:
         first, last, _, _, group_of = self.slots
         arrays = dict(zip(self.columns.groups, self.keys.columns(group_of[slots]), strict=True))
         arrays |= {self.columns.first: pa.array(first[slots]), self.columns.last: pa.array(last[slots])}
@@ -188,12 +200,12 @@ class OpenSessions:
         capacity, group_count = self.groups.shape[1], self.keys.count
         if group_count > capacity:
             added = max(group_count - capacity, capacity // 2, MIN_ROWS)
-            self.groups = np.append(self.groups, np.full((2, added), NOBODY), axis=1)
-            self.groups[1, capacity:] = NEVER
+            self.groups = np.append(self.groups, np.full((2, added), NO_SLOT), axis=1)
+            self.groups[1, capacity:] = NEVER_EMITTED
         free, slots = int(self._free_count[0]), self.slots.shape[1]
         if rows > free:
             added = max(rows - free, slots // 2, MIN_ROWS)
-            self.slots = np.append(self.slots, np.full((5, added), NOBODY), axis=1)
+            self.slots = np.append(self.slots, np.full((5, added), NO_SLOT), axis=1)
             self.slots[1, slots:] = FREE
             # Room for all sessions and rows, because any session may be removed.
             free_slots = np.empty(slots + added, np.int64)
@@ -214,7 +226,7 @@ class OpenSessions:
 
 
 TS = Column("ts", Type.TIME)
-"""The argument of two sub-aggregates that each partial has: MIN is its first time, MAX its last time."""
+"""The argument of two sub-aggregates of each partial: MIN is its first time, MAX its last time."""
 
 LOW, OPEN, EMITTED = "low", "open", "answered"
 """Names of tables in a snapshot."""
@@ -223,7 +235,7 @@ LOW, OPEN, EMITTED = "low", "open", "answered"
 class SessionAggregate:
     """A `WindowOperator` for sessions.
 
-    Late partials are left out and counted; an emitted session is never emitted again.
+    Late partials are dropped and counted. An emitted session is never emitted again.
     """
 
     def __init__(self, window: SessionWindow, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
@@ -278,7 +290,7 @@ class SessionAggregate:
         if self.sessions is not None:
             rows = self.sessions.close(punctuation.watermark)
             if self.sessions.is_sparse:
-                self._replace_sessions(self.sessions.all(), self.sessions.emitted_sessions())
+                self._replace_sessions(self.sessions.open_sessions(), self.sessions.emitted_sessions())
         if rows is not None:
             self._closed += rows.num_rows
             ends = rows.column(self.columns.last).to_numpy() + self.window.gap
@@ -291,7 +303,7 @@ class SessionAggregate:
         """Return the watermark, the open sessions as partials, and emitted sessions that can make rows late."""
         tables = {LOW: pa.table({LOW: [self.watermark]})}
         if self.sessions is not None:
-            tables[OPEN] = pa.Table.from_batches([self.sessions.all()])
+            tables[OPEN] = pa.Table.from_batches([self.sessions.open_sessions()])
             tables[EMITTED] = pa.Table.from_batches([self.sessions.emitted_sessions()])
         return tables
 
@@ -299,7 +311,7 @@ class SessionAggregate:
         """Load the state of a snapshot."""
         self.watermark = tables[LOW][LOW][0].as_py()
         if OPEN in tables:
-            self._replace_sessions(_batch(tables[OPEN]), _batch(tables[EMITTED]))
+            self._replace_sessions(_to_batch(tables[OPEN]), _to_batch(tables[EMITTED]))
 
     def _replace_sessions(self, sessions: pa.RecordBatch, emitted: pa.RecordBatch) -> None:
         self.sessions = OpenSessions.restore_from(self.window.gap, self.columns, sessions, emitted, self.watermark)
@@ -316,7 +328,7 @@ def _name_of_time(subaggregates: Sequence[SubAggregate], kind: Kind) -> str:
     return next(sub.name for sub in subaggregates if sub.kind is kind and sub.argument == TS)
 
 
-def _batch(table: pa.Table) -> pa.RecordBatch:
+def _to_batch(table: pa.Table) -> pa.RecordBatch:
     """Return a table as one batch."""
     return pa.RecordBatch.from_arrays(
         [pa.concat_arrays([pa.array([], column.type), *column.chunks]) for column in table.columns], table.column_names

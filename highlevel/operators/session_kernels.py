@@ -1,14 +1,14 @@
 """Kernels over open sessions. The sessions of a group are slots of arrays, linked in the order of time.
 
-    at[group] ──► slot        newer[slot] ──► … ──► NOBODY       neighbours are at least GAP apart
-                              older[slot] ──► … ──► NOBODY
+    at[group] ──► slot        newer[slot] ──► … ──► NO_SLOT       neighbours are at least GAP apart
+                              older[slot] ──► … ──► NO_SLOT
 
 Open sessions of a group are at least GAP apart, so they have the same order by start and by end. The search for the
 session of a partial starts at the session of the group's previous partial. So its cost depends only on the number of
 sessions between the two partials.
 
 Emitted sessions are older than open sessions. `emitted_until[group]` is the last time of the newest emitted session of
-a group. It determines if a row below the watermark belongs to that session.
+a group. It decides whether a row below the watermark belongs to this session.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import NamedTuple
 from capture.native import Integer, Integers, kernel
 from lowlevel.subaggregates import INT_MAX
 
-NOBODY = -1
+NO_SLOT = -1
 """A value instead of a slot number: the end of a list, or a late partial."""
 
 FREE = INT_MAX
 """The value of `last` in a free slot."""
 
-NEVER = -(2**62)
+NEVER_EMITTED = -(2**62)
 """Value of `emitted_until` for a group without an emitted session: before all times."""
 
 
@@ -62,15 +62,15 @@ class Partials(NamedTuple):
 
 @kernel("i64(SessionSlots, Partials, i64, i64, i64*, i64*, i64*)")
 def place_partials(  # type: ignore[no-untyped-def]
-    sessions: SessionSlots, partials: Partials, gap, watermark, slots, joined_slots, into
+    sessions: SessionSlots, partials: Partials, gap, watermark, slots, joined_slots, absorbing_slots
 ):  # fmt: skip
-    """Write the slot of each partial's session to `slots`, or NOBODY if the partial is late.
+    """Write the slot of each partial's session to `slots`, or NO_SLOT if the partial is late.
 
     Return the number of joined sessions.
 
-    The caller reserves at least one free slot per partial. Session `joined_slots[k]` was joined to session `into[k]`:
-    the caller must merge its sub-aggregates and release its slot. `joined_slots` and `into` must have an element for
-    every open session and every partial.
+    The caller reserves at least one free slot per partial. Session `joined_slots[k]` was joined to session
+    `absorbing_slots[k]`. The caller must merge the sub-aggregates and release slot `joined_slots[k]`. `joined_slots`
+    and `absorbing_slots` must have an element for every open session and every partial.
     """
     first, last, newer, older, at = sessions.first, sessions.last, sessions.newer, sessions.older, sessions.at
     emitted_until, group_of, free_count = sessions.emitted_until, sessions.group_of, sessions.free_count
@@ -119,7 +119,7 @@ def place_partials(  # type: ignore[no-untyped-def]
                     first[here] = min(first[here], first[below])
                     last[below] = FREE
                     joined_slots[joined] = below
-                    into[joined] = here
+                    absorbing_slots[joined] = here
                     joined += 1
                     below = older[below]
                 older[here] = below
@@ -131,9 +131,9 @@ def place_partials(  # type: ignore[no-untyped-def]
     # The session that absorbed another session may itself be absorbed later.
     for back in range(joined):
         position = joined - 1 - back
-        if last[into[position]] == FREE:
-            into[position] = older[into[position]]
-        older[joined_slots[position]] = into[position]
+        if last[absorbing_slots[position]] == FREE:
+            absorbing_slots[position] = older[absorbing_slots[position]]
+        older[joined_slots[position]] = absorbing_slots[position]
     return joined
 
 

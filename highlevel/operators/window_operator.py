@@ -1,4 +1,4 @@
-"""WindowOperator: what window operators provide for the engines and the metrics, in addition to Operator."""
+"""WindowOperator: the interface of window operators for engines and metrics, in addition to Operator."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class WindowOperator(Operator, Protocol):
 
     @property
     def outside(self) -> int:
-        """Partials that are in no window."""
+        """Number of partials that are in no window."""
         ...
 
     @property
     def late(self) -> int:
-        """Number of late partials, once for each final window that lacks them."""
+        """Number of pairs of a late partial and a final window that does not contain it."""
         ...
 
     @property
@@ -79,5 +79,5 @@ class CappedOperator(Protocol):
 
 
 def beyond_cap(operator: WindowOperator) -> tuple[int, int]:
-    """Return the numbers of partials and rows that an operator left out because it had no room for more groups."""
+    """Return the numbers of partials and rows that an operator dropped because their groups exceed the cap."""
     return (operator.beyond_cap, operator.beyond_cap_rows) if isinstance(operator, CappedOperator) else (0, 0)

@@ -1,32 +1,33 @@
-"""Kernels over partitions that count their own rows.
+"""Kernels that number the rows of each partition separately.
 
-A *life* of a partition is a range of rows that are numbered from 0. Without IDLE it contains all rows of the partition,
-with IDLE the rows between two pauses. `current[partition]` is its current life, or NOBODY.
+A *life* of a partition is a series of rows that are numbered from 0. Without IDLE it contains all rows of the
+partition; with IDLE, the rows between two pauses. `current[partition]` is its current life, or NO_LIFE.
 """
 
 from __future__ import annotations
 
 from capture.native import kernel
 
-NOBODY = -1
+NO_LIFE = -1
 """The partition has no current life."""
 
 
 @kernel("i64(i64*, i64*, i64, i64, i64, i64*, i64*, i64*, i64*, i64*, i64*)")
 def rank_rows(  # type: ignore[no-untyped-def]
-    partitions, times, rows, idle, known, current, partition_of, counts, newest, lives, ranks
+    partitions, times, rows, idle, life_count, current, partition_of, counts, newest, lives, ranks
 ):  # fmt: skip
     """Write the life of each row, and its number in the life, in row order. Return the number of known lives.
 
     A row that is `idle` ns or more later than the newest row of its partition begins another life. `partition_of`,
-    `counts` and `newest` are indexed by life. `known` is the number of lives. The arrays have room for `known + rows`.
+    `counts` and `newest` are indexed by life. `life_count` is the number of lives before the call. The arrays have room
+    for `life_count + rows`.
     """
     for row in range(rows):
         partition = partitions[row]
         life = current[partition]
-        if life == NOBODY or times[row] - newest[life] >= idle:
-            life = known
-            known += 1
+        if life == NO_LIFE or times[row] - newest[life] >= idle:
+            life = life_count
+            life_count += 1
             current[partition] = life
             partition_of[life] = partition
             counts[life] = 0
@@ -35,7 +36,7 @@ def rank_rows(  # type: ignore[no-untyped-def]
         ranks[row] = counts[life]
         counts[life] += 1
         newest[life] = max(newest[life], times[row])
-    return known
+    return life_count
 
 
 @kernel("i64(i64*, i64*, i64, i64, i64, i64, i64*, i64*, i64*, i64*)")

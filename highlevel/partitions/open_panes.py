@@ -16,7 +16,7 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.groups.key_words import Words
 from highlevel.groups.merging import MergeRule
 from highlevel.groups.table import merge_batches
-from highlevel.partitions.kernels import NOBODY, find_closing_windows
+from highlevel.partitions.kernels import NO_LIFE, find_closing_windows
 from highlevel.windows.kind import SlidingWindow
 
 LIFE, PANE, WID = "life", "pane", "wid"
@@ -27,13 +27,13 @@ MAX_MERGED_PARTIALS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ClosingPartials:
-    """The partials of one chunk that are in final windows: row indexes, lives, first windows and numbers of windows."""
+    """The partials of a chunk in final windows: row index, life, first window and number of windows of each."""
 
     batch: pa.RecordBatch
-    positions: Words
+    row_indexes: Words
     lives: Words
-    first: Words
-    counts: Words
+    first_windows: Words
+    window_counts: Words
 
 
 class OpenPanes:
@@ -54,7 +54,7 @@ class OpenPanes:
         return sum(int(chunk.nbytes) for chunk in self.chunks)
 
     def add(self, batch: pa.RecordBatch, reported: Words) -> None:
-        """Add at least one partial, with the columns LIFE and PANE. `reported` is `Lives.reported`."""
+        """Add at least one partial, with the columns LIFE and PANE. `reported`: see `Lives.reported`."""
         self.chunks.append(merge_batches([batch], [LIFE, PANE, *self.groups], self.merge_rules))
         while len(self.chunks) > 1 and 2 * self.chunks[-1].num_rows >= self.chunks[-2].num_rows:
             last, before = self.chunks.pop(), self.chunks.pop()
@@ -92,7 +92,7 @@ class OpenPanes:
         self, closing: Sequence[ClosingPartials], reported: Words, final: Words
     ) -> Iterator[pa.RecordBatch]:
         """Merge partials by window. The closing windows form one sequence, which is split if it is too long."""
-        total = sum(int(chunk_closing.counts.sum()) for chunk_closing in closing)
+        total = sum(int(chunk_closing.window_counts.sum()) for chunk_closing in closing)
         if total == 0:
             return
         windows = np.maximum(final - reported, 0)
@@ -115,24 +115,24 @@ class OpenPanes:
 
     def _make_partials(self, closing: ClosingPartials, shifts: Words, begin: int, end: int) -> pa.RecordBatch:
         """Return a partial for each window in `[begin, end)` of the sequence that contains a partial of the chunk."""
-        first = closing.first + shifts[closing.lives]
-        low, high = np.maximum(first, begin), np.minimum(first + closing.counts, end)
+        first = closing.first_windows + shifts[closing.lives]
+        low, high = np.maximum(first, begin), np.minimum(first + closing.window_counts, end)
         counts = np.maximum(high - low, 0)
         partials = np.repeat(np.arange(len(counts)), counts)
         offsets = np.arange(len(partials)) - np.repeat(np.cumsum(counts) - counts, counts)
         lives = closing.lives[partials]
         wids = low[partials] + offsets - shifts[lives]
         names = [*self.groups, *(name for column_group in self.merge_rules for name in column_group.columns)]
-        rows = closing.batch.select(names).take(pa.array(closing.positions[partials]))
+        rows = closing.batch.select(names).take(pa.array(closing.row_indexes[partials]))
         return rows.append_column(LIFE, pa.array(lives)).append_column(WID, pa.array(wids))
 
     def renumber(self, numbers: Words) -> None:
-        """Apply new numbers of lives. Drop partials whose life has become NOBODY."""
+        """Replace life number i by `numbers[i]`. Drop partials whose life becomes NO_LIFE."""
         chunks = []
         for chunk in self.chunks:
             lives = numbers[chunk.column(LIFE).to_numpy()]
             renamed = chunk.set_column(chunk.schema.get_field_index(LIFE), LIFE, pa.array(lives))
-            kept = renamed.filter(pa.array(lives != NOBODY))
+            kept = renamed.filter(pa.array(lives != NO_LIFE))
             if kept.num_rows:
                 chunks.append(kept)
         self.chunks = chunks

@@ -1,7 +1,7 @@
-"""The nodes above the groups of a query, which order, extend or complete its answer.
+"""The nodes that read the groups of a query, and order, extend or complete its answer.
 
     Fill      rows for windows without rows (FILL)
-    Running   groups that live over several windows (CLOSING WHEN)
+    Running   groups that exist over several windows (CLOSING WHEN)
     Over      columns computed from other rows of the answer (window functions of SQL: rank, lag, share of the total)
     Sort      rows in the order of keys, or the first of them (ORDER BY, LIMIT)
 
@@ -27,13 +27,13 @@ from lowlevel.expressions.types import Type
 class Fill(Node):
     """The rows of `input`, and a new row for each window in which a known group has no row.
 
-    A group is known from its first row on. `keys` are the columns with the groups, `end` and `start` those with the
-    bounds of `window`. In a new row `computed` are evaluated over keys and bounds. The other columns have `value` if
-    they are numbers, otherwise NULL. With `repeats` they have the values of the group's last row. `hidden` are columns
-    of the input that only this node reads.
+    A group is known from its first row on. `keys`: the columns of the groups. `end`, `start`: the columns with the
+    bounds of `window`. In a new row, `computed` are evaluated over keys and bounds. The other columns have `value` if
+    they are numbers, otherwise NULL; with `repeats`, they have the values of the group's last row. `hidden`: columns of
+    the input that only this node reads.
 
-    Windows after the last row are not filled, because the number of them depends on the watermarks. With `fills_lulls`
-    they are filled as soon as the watermark passes their end.
+    Windows after the last row are not filled, because the number of them depends on the watermarks. With `fills_lulls`,
+    each window is filled as soon as the watermark passes its end.
     """
 
     input: Node
@@ -53,14 +53,14 @@ class Fill(Node):
         kept = (column for column in self.input.columns if column.name not in self.hidden)
         return tuple(
             replace(column, nullable=column.nullable or self._has_nulls(column), bits=64)
-            if column.name in self.filled
+            if column.name in self.filled_columns
             else column
             for column in kept
         )
 
     @cached_property
-    def filled(self) -> tuple[str, ...]:
-        """The columns of the input that are neither bounds nor keys nor computed."""
+    def filled_columns(self) -> tuple[str, ...]:
+        """The columns of the input that are not bounds, keys or computed columns."""
         others = {self.end, self.start, *self.keys, *(out.name for out in self.computed)}
         return tuple(column.name for column in self.input.columns if column.name not in others)
 
@@ -83,8 +83,8 @@ class Fill(Node):
 class RunningFunction:
     """A sum over the windows of a group. Its value is the column `name`.
 
-    It adds the values of the column `argument` in the last `length` windows, or in all since the group began if
-    `length` is None. The value of a window that is n windows old has the weight `decay` ** n.
+    It adds the values of the column `argument` in the last `length` windows; if `length` is None, in all windows since
+    the group began. The value of a window that is n windows old has the weight `decay` ** n.
     """
 
     name: str
@@ -96,11 +96,11 @@ class RunningFunction:
 
 @dataclass(frozen=True)
 class Running(Node):
-    """A row for each window and living group: the bounds and `outputs`, over input columns and `functions`.
+    """A row for each window and existing group: the bounds and `outputs`, over input columns and `functions`.
 
-    A group (`keys`) lives from its first row to the first window for which `closing` is true, inclusive. In windows
-    without a row of the group `counts` are 0 and the other columns NULL. Rows for which `having` is not true are not
-    returned.
+    A group (`keys`) exists from its first row to the first window for which `closing` is true, inclusive. In windows
+    without a row of the group, the columns `counts` are 0 and the other columns NULL. Rows for which `having` is not
+    true are not returned.
 
     As with Fill, the windows after the last row are returned only with `fills_lulls`.
     """
@@ -142,9 +142,9 @@ class SortKey:
 class Sort(Node):
     """The rows of `input` in the order of `keys`. Rows with equal keys have the order of their other columns.
 
-    `window_columns` are the bounds of the window if each window is sorted by itself, and () if all rows are sorted
-    together. Each window (or the whole input) loses its first `offset` rows, and at most `limit` rows remain. `hidden`
-    are columns of `input` that only the keys read.
+    `window_columns`: the bounds of the window if each window is sorted separately, () if all rows are sorted together.
+    Each window (or the whole input) loses its first `offset` rows, and at most `limit` rows remain. `hidden`: columns
+    of `input` that only the keys read.
     """
 
     input: Node
@@ -161,7 +161,7 @@ class Sort(Node):
 
     @property
     def passes_through(self) -> bool:
-        """Return True if the order of the rows does not matter, so that no row is stored."""
+        """True if no order is required, so that rows need not be stored."""
         return not (self.keys or self.window_columns)
 
     @property
@@ -222,9 +222,9 @@ class Frame:
     """The rows of a partition that a window function uses, from `first` to `last`, both included.
 
     The bounds are relative to the current row, and negative before it. They are numbers of rows or, with `by_values`,
-    distances between values of the only key of ORDER BY (ns for times). Rows with equal values are in the frame
-    together.
-    0 with `by_values` means the peers of the row. None is the first row of the partition, or its last.
+    distances between values of the only key of ORDER BY (ns for times). With `by_values`, rows with equal values are
+    all in the frame or all outside. With `by_values`, 0 means the peers of the row. None means the first or the last
+    row of the partition.
     """
 
     first: int | float | None = None
@@ -250,9 +250,9 @@ def _bound_text(distance: int | float | None, outermost: str) -> str:
 class RowFunction:
     """A window function: `kind(argument) OVER (PARTITION BY partition ORDER BY order)`. Its result column is `name`.
 
-    `argument`, `partition` and `order` are columns of the input. Without an argument `count` counts rows. `distance` is
-    the number of rows of lag and lead. The default `frame` is the default of SQL: from the first row of the partition
-    to the last peer of the current row.
+    `argument`, `partition` and `order` are columns of the input. Without an argument, `count` counts rows. `distance`
+    is the number of rows of lag and lead. The default `frame` is the default of SQL: from the first row of the
+    partition to the last peer of the current row.
     """
 
     name: str
@@ -267,8 +267,8 @@ class RowFunction:
     def is_final_by(self, time: str) -> bool:
         """Return True if the value of a row is final when the watermark of `time` is later than the row.
 
-        Either all rows of a partition have one time, or the rows are sorted by `time`. Then the value must need no
-        later row and finitely many earlier rows.
+        This is so if all rows of a partition have one time. It is also so if the rows are sorted by `time`, and the
+        value needs no later row and a bounded number of earlier rows.
         """
         if time in self.partition:
             return True
@@ -283,8 +283,8 @@ class RowFunction:
 class Over(Node):
     """The columns `outputs` over the columns of `input` and the window functions `functions`.
 
-    `window_columns` are the bounds of the window or (). They are in the result, too. A function uses the rows of one
-    window if they are in its partition, otherwise the rows of all windows.
+    `window_columns`: the bounds of the window, or (). The result contains these columns too. A function uses the rows
+    of one window if `window_columns` are in its partition, otherwise the rows of all windows.
     """
 
     input: Node
@@ -299,7 +299,7 @@ class Over(Node):
         return (*bounds, *(computed_column(out.name, out.expression) for out in self.outputs))
 
     @cached_property
-    def final_by(self) -> str | None:
+    def final_time_column(self) -> str | None:
         """The time column of the input whose watermark makes rows final.
 
         None: rows are final at the end of the input.
@@ -311,12 +311,12 @@ class Over(Node):
 
     @property
     def time_columns(self) -> tuple[str, ...]:
-        """Return the output that is the column `final_by`, or ()."""
-        if self.final_by is not None and self.final_by in self.window_columns:
-            return (self.final_by,)
+        """Return the output that is the column `final_time_column`, or ()."""
+        if self.final_time_column is not None and self.final_time_column in self.window_columns:
+            return (self.final_time_column,)
         names = (
             out.name
             for out in self.outputs
-            if isinstance(out.expression, Column) and out.expression.name == self.final_by
+            if isinstance(out.expression, Column) and out.expression.name == self.final_time_column
         )
         return tuple(names)[:1]

@@ -1,10 +1,10 @@
 """Nodes of CREATE AUTOMATON: the results of an automaton over rows, their changes, and their rows.
 
-    rows ──► partitions ──► runs of an automaton, all of them ──► a result for each run that ends in a final state
-                                                              └─► the rows of these runs
+    rows ──► partitions ──► all runs of an automaton ──► a result for each run that ends in a final state
+                                                 └─► the rows of these runs
 
-The row of a result has the columns `keys` of its partition, the times of its first and last row, and the fields of the
-register. The time of the last row is the deadline if the run ends with one. If rows have lifetimes, a result also has
+A result has the columns `keys` of its partition, the times of its first and last row, and the fields of the register.
+If the run ends at a deadline, the deadline replaces the time of the last row. If rows have lifetimes, a result also has
 the time until which all its rows are true.
 """
 
@@ -20,7 +20,7 @@ from lowlevel.expressions.types import Type
 from lowlevel.watch.watched_file import WatchedFile, Watchlist
 
 MATCH_UNTIL = "match_until"
-"""Column of a result: the end of its lifetime, NULL if there is none."""
+"""Column of a result: the end of its lifetime; NULL if it has no end."""
 
 RUN_STATE = "state of the run"
 """Column of a row of a run: the state after the row."""
@@ -30,9 +30,9 @@ RUN_STATE = "state of the run"
 class AcceptedRuns(Node):
     """The accepted runs of `automaton` in each partition of rows with equal `keys`, each as soon as it is final.
 
-    Rows with equal times are in the order of a hash of their values. `until`: the column with the end of a row's
-    lifetime, NULL for none; without it rows are true without an end. `number`: the column with the number of a row in
-    its partition; a run continues only with the next number. `rules`: a file with further arcs, which is followed.
+    Rows with equal times are in the order of a hash of their values. `until`: the column with the end of the lifetime
+    of a row (NULL: no end); None: no row has an end. `number`: the column with the number of a row in its partition; a
+    run continues only with the next number. `rules`: a file with further arcs, which is read again when it changes.
     """
 
     input: Node
@@ -67,9 +67,9 @@ class AcceptedRuns(Node):
 
 @dataclass(frozen=True)
 class ChangingAcceptedRuns(AcceptedRuns):
-    """The changes of the results of AcceptedRuns. A row is used as `consistency` states.
+    """The changes of the results of AcceptedRuns. `consistency` states when a row is used.
 
-    Results of deadlines are returned when the watermark has passed the deadline, and never withdrawn.
+    Results of deadlines are returned when the watermark has passed the deadline, and are never withdrawn.
     """
 
     consistency: Consistency = Consistency()

@@ -5,13 +5,13 @@
     ChangingJoin      a join over changes
     ChangingRepeat    Repeat over changes
     ChangingUnion     a union of changes
-    NetChanges        changes of one batch that cancel each other are left out
+    NetChanges        changes of one batch that cancel each other are removed
     WatchedColumns    columns that are computed again when a watched file changes
 
-Filter and Apply are the same over rows and over changes. A row of changes is final if its time is below the watermark
-that follows the batch. So a final row with time t implies that no later change has a time of t or less. This does not
-hold for the input of a fragment, because it contains the rows of several operators. There the watermark follows the
-rows of all these operators.
+Filter and Apply work in the same way over rows and over changes. A row of changes is final if its time is below the
+watermark that follows the batch. So a final row with time t implies that no later change has a time of t or less. This
+does not hold for the input of a fragment, because it contains the rows of several operators. For such an input, the
+watermark follows the rows of all these operators.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from lowlevel.plan import NEWEST
 
 @dataclass(frozen=True)
 class RowsOfChanges(Node):
-    """The rows that the changes of `input` add up to. It is the input of the body of ChangingResults only."""
+    """The rows that result from the changes of `input`. Only bodies of ChangingResults have this input."""
 
     input: Node
 
@@ -81,8 +81,8 @@ class RowsOfChanges(Node):
 class ChangingResults(Node):
     """The changes of the results of `body`, a node over RowsOfChanges, when these rows change.
 
-    With `at_once` the results of windows that have not ended are also returned. The times of the input are at least
-    `step` apart, so after all changes with a time t the next time is t + step.
+    With `at_once`, the results of windows that have not ended are also returned. Different times of the input are at
+    least `step` ns apart, so after all changes with the time t, the next possible time is t + step.
     """
 
     body: Node
@@ -114,8 +114,9 @@ class ChangingResults(Node):
 class ChangingJoin(Join):
     """The changes of the pairs of two inputs with changes, and of their rows without a match.
 
-    A result is returned when the newest row is `consistency.wait` ns later than its time; if `wait` is None, when the
-    result is final. With `aligned` it is returned when both inputs have a row with its time, or one has a later row.
+    A result is returned when the newest row is `consistency.wait` ns later than the time of the result; if `wait` is
+    None, when the result is final. With `aligned`, it is returned when both inputs have a row with this time, or one
+    input has a later row.
     """
 
     consistency: Consistency = Consistency()
@@ -139,7 +140,7 @@ class ChangingUnion(Union):
 
 @dataclass(frozen=True)
 class NetChanges(Subset):
-    """The changes of `input`. Changes of a batch are added up, so a row that is withdrawn and returned is left out."""
+    """The net changes of each batch of `input`. A row that one batch withdraws and returns is not a change."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class WatchedColumns(Node):
     """The changes of the rows of `input` with the columns `outputs`, which read watched files.
 
     If a file changes, the rows above the watermark are computed again. A row is returned when the newest row is
-    `consistency.wait` ns later; if `wait` is None, when the watermark is later.
+    `consistency.wait` ns later than it; if `wait` is None, when the watermark is later than it.
     """
 
     input: Node
@@ -167,7 +168,7 @@ class WatchedColumns(Node):
 
 
 def without_changes(node: Node) -> Node:
-    """Return the node whose results have the changes that `node` computes. The caller has converted its inputs."""
+    """Return the node that computes results in place of their changes. Its inputs are converted already."""
     match node:
         case Leaf():
             return replace(node, low=replace(node.low, provisional=False))
@@ -216,25 +217,25 @@ def without_changes(node: Node) -> Node:
 
 
 def implies_watermark(node: Node) -> bool:
-    """Return whether a final row of a node implies a watermark.
+    """Return True if a final row of a node implies a watermark.
 
-    It does not if the rows are those of several operators.
+    This is not so if the rows come from several operators.
     """
     return not isinstance(node, Leaf)
 
 
 def is_changing(node: Node) -> bool:
-    """Return whether the rows of a node are changes."""
+    """Return True if the rows of a node are changes."""
     return node.columns[-len(CHANGE_COLUMNS) :] == CHANGE_COLUMNS
 
 
 def is_open_ended(node: Node) -> bool:
-    """Return whether the results of a node are returned when they begin, for ranks at each instant."""
+    """Return True if a node returns its results when they begin, as ranks at each instant need."""
     below = node.input if isinstance(node, Apply) else node
     return isinstance(below, ChangingSnapshots | ChangingInstantRanks) and below.open_ended
 
 
-def changes_of_rows(node: Node) -> Apply:
+def rows_as_changes(node: Node) -> Apply:
     """Return rows that are never withdrawn as changes."""
     outputs = tuple(Output(column.name, column) for column in node.columns)
     constants = (Output(WEIGHT, Literal(1, Type.INT)), Output(FINAL, Literal(False, Type.BOOL)))

@@ -1,13 +1,14 @@
 """A plan divided into fragments, so that several processes run one query.
 
-Rows are *repartitioned*: sent to partitions by the values of a key. A join needs rows of equal keys in one partition,
-an aggregation the rows of a group. An edge is cut if its rows are not partitioned as the node that reads them needs:
+Rows are *repartitioned*: sent to partitions by the values of a key. A join needs rows with equal keys in one partition,
+an aggregation the rows of a group. An edge of the plan is cut if its rows are not partitioned as the reading node
+requires:
 
     leaf ──(keys)──► join ──► apply ──┊(group)──► windowed          ┊ rows are repartitioned
 
 A *fragment* is the plan between two cuts. Its leaves are the sources of its rows. Every partition runs every fragment.
-A fragment of level n reads links, and fragments of lower levels in all partitions. It unites their watermarks, so a
-partition waits only for the inputs of its fragments.
+A fragment of level n reads links, and fragments of levels below n in all partitions. Its watermark is the minimum of
+theirs, so a partition waits only for the inputs of its fragments.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from lowlevel.plan import LowLevelPlan
 
 @dataclass(frozen=True)
 class FragmentInput(Leaf):
-    """A leaf of a fragment: the rows of source `number`, with the columns and time columns of its origin."""
+    """A leaf of a fragment: the rows of source `number`. Its columns are those of the node from which the rows come."""
 
     number: int = 0
     origin_columns: tuple[Column, ...] = ()
@@ -34,18 +35,21 @@ class FragmentInput(Leaf):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of the origin."""
+        """The columns of the node from which the rows come."""
         return self.origin_columns
 
     @property
     def time_columns(self) -> tuple[str, ...]:
-        """The time columns of the origin."""
+        """The time columns of the node from which the rows come."""
         return self.origin_time_columns
 
 
 @dataclass(frozen=True)
 class Source:
-    """Rows for fragments, partitioned by `key`. They are the output of leaf `leaf` or of fragment `fragment`."""
+    """Rows for fragments, partitioned by `key`: the output of leaf `leaf` or of fragment `fragment_number`.
+
+    The other is None.
+    """
 
     leaf: int | None
     fragment: int | None
@@ -54,7 +58,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Fragments:
-    """A query in fragments. A fragment follows the fragments that it reads. The last fragment returns the results."""
+    """A query divided into fragments. Each fragment is after the fragments that it reads.
+
+    The last one returns the results.
+    """
 
     plan: Plan
     sources: tuple[Source, ...]
@@ -71,7 +78,7 @@ class Fragments:
 
     @property
     def partitioned(self) -> bool:
-        """Return True if rows are sent to several partitions, False if one partition processes all rows."""
+        """True if rows are sent to several partitions, False if one partition processes all rows."""
         return any(source.key for source in self.sources)
 
     def last_level(self, source: int) -> int:
@@ -79,7 +86,7 @@ class Fragments:
         return max(self.levels[number] for number in self._readers(source))
 
     def columns_read(self, source: int) -> tuple[str, ...]:
-        """Return the columns of a source that its fragments read."""
+        """Return the columns of a source that fragments read."""
         read_source = self.sources[source]
         if read_source.fragment is not None:
             return tuple(self.fragments[read_source.fragment].schema.names)
@@ -124,19 +131,19 @@ def cut(plan: Plan) -> Fragments:
     """Cut a query into fragments."""
     cutter = _Cutter(plan)
     root, _ = cutter.partition_node(plan.root, None)
-    cutter.fragment(root)
+    cutter.fragment_number(root)
     return Fragments(plan, tuple(cutter.sources), tuple(cutter.fragments))
 
 
 @dataclass
 class _Cutter:
-    """Divides a plan from the root down, and finds the partition keys of each node's rows."""
+    """Divides a plan from the root down, and determines the partition keys of the rows of each node."""
 
     plan: Plan
     sources: list[Source] = field(default_factory=list)
     fragments: list[Plan] = field(default_factory=list)
 
-    def fragment(self, root: Node) -> int:
+    def fragment_number(self, root: Node) -> int:
         """Return the number of the fragment with this root. Add the fragment if it is new."""
         new_fragment = replace(self.plan, root=root)
         if new_fragment not in self.fragments:
@@ -146,16 +153,19 @@ class _Cutter:
     def partition_node(
         self, node: Node, wanted: PartitionKey | None, exact: bool = False
     ) -> tuple[Node, list[PartitionKey]]:
-        """Return `node` over the inputs of its fragment, and its partition keys. One of them satisfies `wanted`."""
+        """Return `node` over the inputs of its fragment, and the partition keys of its rows.
+
+        One of the keys satisfies `wanted`.
+        """
         made, keys = self._divide_node(node, wanted)
         if wanted is None or (wanted in keys if exact else any(serves(key, wanted) for key in keys)):
             return made, keys
-        return self._input(node, Source(None, self.fragment(made), wanted)), [wanted]
+        return self._make_input(node, Source(None, self.fragment_number(made), wanted)), [wanted]
 
     def _divide_node(self, node: Node, wanted: PartitionKey | None) -> tuple[Node, list[PartitionKey]]:
         if isinstance(node, Leaf):
             key = plain(column for column in node.columns if column.name == PANE) if wanted is None else wanted
-            return self._input(node, Source(self.plan.leaves.index(node), None, key)), [key]
+            return self._make_input(node, Source(self.plan.leaves.index(node), None, key)), [key]
         partitioning = entry_of(node).partitioning
         required = partitioning.required(node, wanted)
         made = [
@@ -165,7 +175,7 @@ class _Cutter:
         changed = node.with_inputs(below for below, _ in made)
         return changed, list(partitioning.provided(node, [keys for _, keys in made], wanted))
 
-    def _input(self, node: Node, source: Source) -> FragmentInput:
+    def _make_input(self, node: Node, source: Source) -> FragmentInput:
         if source not in self.sources:
             self.sources.append(source)
         number = self.sources.index(source)

@@ -36,7 +36,7 @@ class Key:
 
 
 def key_of(node: Node) -> Key | None:
-    """Return the key of a node's rows; None if they have none."""
+    """Return the key of the rows of a node; None if they have no key."""
     match node:
         case ChangingResults():
             return key_of(node.body)
@@ -46,9 +46,9 @@ def key_of(node: Node) -> Key | None:
             return Key(key)
         case Windowed(aggregation=aggregation):
             end = (WINDOW_END,) if aggregation.windowed else ()
-            return _of_groups(Key((*end, *aggregation.group_by)), aggregation)
+            return _key_of_groups(Key((*end, *aggregation.group_by)), aggregation)
         case TimeGroups(aggregation=aggregation):
-            return _of_groups(Key(tuple(aggregation.group_by)), aggregation)
+            return _key_of_groups(Key(tuple(aggregation.group_by)), aggregation)
         case Running():
             return _after_select(Key((node.end, *node.keys)), node.outputs, (node.end,))
         case Over():
@@ -66,20 +66,20 @@ def key_of(node: Node) -> Key | None:
         case Subset():
             return key_of(node.input)
         case Join():
-            return _of_join(node)
+            return _key_of_join(node)
         case OverlapJoin():
-            return _of_overlap_join(node)
+            return _key_of_overlap_join(node)
         case _:
             return None
 
 
 def stored_key(node: Node) -> tuple[str, ...]:
-    """Return the columns that identify a row of stored results; none if rows have no key, or lack a part of it."""
+    """Return the columns that identify a row of stored results; () if rows have no key, or lack a column of the key."""
     key = key_of(node)
     return () if key is None or key.missing else key.columns
 
 
-def _of_groups(key: Key, aggregation: Aggregation) -> Key | None:
+def _key_of_groups(key: Key, aggregation: Aggregation) -> Key | None:
     """Return the key of groups in a select list.
 
     If GROUP BY has a column that the select list lacks, `missing` has its name.
@@ -90,7 +90,7 @@ def _of_groups(key: Key, aggregation: Aggregation) -> Key | None:
     return Key(selected.columns, tuple(spelled.get(name, name) for name in selected.missing))
 
 
-def _of_join(node: Join) -> Key | None:
+def _key_of_join(node: Join) -> Key | None:
     spec, left, right = node.spec, key_of(node.left), key_of(node.right)
     if spec.kind.is_left_only:
         return _rename_columns(left, spec.left.columns)
@@ -104,8 +104,8 @@ def _of_join(node: Join) -> Key | None:
     return Key((*first.columns, *second.columns), (*first.missing, *second.missing))
 
 
-def _of_overlap_join(node: OverlapJoin) -> Key | None:
-    """Return the keys of both sides. Columns of the right side that a join key makes equal are left out.
+def _key_of_overlap_join(node: OverlapJoin) -> Key | None:
+    """Return the keys of both sides. Columns of the right side that a join key makes equal to left columns are omitted.
 
     A row is in the result once for each part of its lifetime, so the key also has the end of this part.
     """
@@ -124,7 +124,7 @@ def _of_overlap_join(node: OverlapJoin) -> Key | None:
 
 
 def _equal_columns(node: Join, port: Port) -> set[str]:
-    """Return the columns of a side that a row of the other side determines."""
+    """Return the columns of a side whose values follow from a row of the other side."""
     window = node.spec.window
     own = (pair[port] for pair in node.spec.keys)
     names = {key.name for key in own if isinstance(key, Column)}
@@ -133,7 +133,7 @@ def _equal_columns(node: Join, port: Port) -> set[str]:
 
 
 def _after_select(key: Key | None, outputs: Sequence[Output], kept: Collection[str] = ()) -> Key | None:
-    """Return a key with the names that its columns have in the select list. Columns `kept` keep their names."""
+    """Return a key with the names that its columns have in the select list. The columns `kept` are not renamed."""
     names = {out.expression.name: out.name for out in outputs if isinstance(out.expression, Column)}
     return _rename_columns(key, {**{name: name for name in kept}, **names}.items())
 

@@ -8,8 +8,8 @@
     ChangingOverlapJoin   the same, with changes of pairs
     TouchedWindows        a row for each window of a fixed length that its lifetime touches
 
-The start of a row may be another column than the time of the input: a flow record arrives after the flow has ended.
-`late_by` states how much earlier a row may begin than the watermark of the input.
+The start of a row may differ from the time of the input, because a flow record arrives after the flow has ended.
+`late_by`: how much earlier than the watermark of the input a row may begin, in ns.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ TOUCHED = ".touched"
 class Lifetime:
     """The lifetime of the rows of a node: from the column `start` until the column `end`, or for `length` ns.
 
-    NULL as end, or neither of both: the row is true without an end. No row begins more than `late_by` ns below the
-    watermark of the node; None: this is not known, so results follow at the end of the input.
+    If the end is NULL, or if both are None, the row is true without an end. No row begins more than `late_by` ns before
+    the watermark of the node. None: there is no such bound, so results follow at the end of the input.
     """
 
     start: str
@@ -52,9 +52,8 @@ class Snapshots(Windowed):
     """The results of `aggregation` for each snapshot of a group: a period in which the same rows are true.
 
     A row is true from `time` until the column `end`, or for the length of the window (`LifetimeWindow`) if `end` is
-    None. If `end` contains NULL, the row is true for ever, and its last snapshot has NULL as `window_end`. No row
-    begins more than `late_by` ns below the watermark of the input. If `late_by` is None, results follow at the end of
-    the input.
+    None. If the end of a row is NULL, the row is true without an end, and its last snapshot has NULL as `window_end`.
+    `late_by`: as for `Lifetime`.
     """
 
     end: str | None = None
@@ -89,8 +88,8 @@ class Snapshots(Windowed):
 class ChangingSnapshots(Snapshots):
     """The changes of the results of Snapshots.
 
-    `consistency` states how long a row waits: it corrects results that have been returned before. With `open_ended` a
-    snapshot is returned when it begins, without an end, and corrected when it ends. Then the results at all instants
+    `consistency` states how long results wait for rows; later rows correct returned results. With `open_ended`, a
+    snapshot is returned without an end when it begins, and corrected when it ends. Then the results at all instants
     before the watermark are known.
     """
 
@@ -109,10 +108,10 @@ RANK_FUNCTIONS = (RowFunctionKind.ROW_NUMBER, RowFunctionKind.RANK, RowFunctionK
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """The ranks that InstantRanks computes. The order is that of `keys`, and then of the other columns.
+    """The ranks that InstantRanks computes. Rows are ordered by `keys`, and then by the other columns.
 
-    Each combination of values of the columns `partition` has its own ranks. With `function` they are the column `name`.
-    The results are the rows after the first `offset`, at most `limit` of them.
+    Rows are ranked separately for each combination of values of the columns `partition`. With `function`, the ranks are
+    the column `name`. The first `offset` rows are omitted, and at most `limit` rows remain.
     """
 
     keys: tuple[SortKey, ...]
@@ -127,10 +126,10 @@ class Ranks:
 class InstantRanks(Node):
     """The rows of `input` that are true at an instant, with their ranks, or the first of them (`ranks`).
 
-    A result is a row in a period `[window_start, window_end)` in which its rank is constant; NULL as `window_end`: for
-    ever. Without `lifetime` the input is a node with `open_ended`. With it the columns of the lifetime are no columns
-    of the result. `hidden` are columns that only the ranks need. The time columns of an
-    input with `lifetime` are no columns of the result either.
+    A result is a row in a period `[window_start, window_end)` in which its rank is constant; `window_end` is NULL if
+    the period has no end. Without `lifetime`, the input is a node with `open_ended`. With `lifetime`, the result does
+    not contain the columns of the lifetime and the time columns of the input. `hidden`: columns that only the ranks
+    need.
     """
 
     input: Node
@@ -175,8 +174,8 @@ class InstantRanks(Node):
 class ChangingInstantRanks(InstantRanks):
     """The changes of the results of InstantRanks.
 
-    A result is returned when the newest row begins `consistency.wait` ns after its end; if `wait` is None, when it is
-    final. With `open_ended` it is returned when it begins, without an end.
+    A result is returned when the newest row begins at least `consistency.wait` ns after the end of the result; if
+    `wait` is None, when it is final. With `open_ended`, it is returned without an end when it begins.
     """
 
     consistency: Consistency = Consistency()
@@ -198,16 +197,17 @@ class JoinedSide:
 
 @dataclass(frozen=True)
 class OverlapJoin(Node):
-    """Pairs of rows with equal values of `keys`, true while both rows are true (CEDR, §3.4), and parts of rows.
+    """Pairs of rows with equal `keys`, true while both rows are true (CEDR, §3.4), and parts of single rows.
 
-    The lifetime of a pair is `[window_start, window_end)`, the intersection of those of both rows; NULL as
-    `window_end`: both rows are true without an end. Rows that only meet are no pair. `keys` are pairs of expressions
+    The lifetime of a pair is `[window_start, window_end)`, the intersection of the lifetimes of both rows. `window_end`
+    is NULL if both rows have no end. Rows whose lifetimes only meet are not a pair. `keys` are pairs of expressions
     over the columns of the left and the right input. NULL equals no value. `time` is the column of the watermark,
     `window_start` or `window_end`.
 
-    For LEFT, RIGHT and FULL the result also has the parts of the lifetimes of rows in which they have no pair. In these
-    the columns of the other side are NULL. For ANTI it has only these parts of the left rows, and for SEMI only their
-    parts with a pair. `residual` is a condition of pairs over the columns of the result of an inner join.
+    For LEFT, RIGHT and FULL, the result also has the parts of the lifetimes of rows in which they have no pair. In
+    these parts, the columns of the other side are NULL. For ANTI, the result has only the parts of left rows without a
+    pair; for SEMI, only the parts of left rows with a pair. `residual` is a condition of pairs over the columns of the
+    result of an inner join.
     """
 
     left: Node
@@ -262,8 +262,7 @@ class TouchedWindows(Node):
 
     Window k is `[k * window_length, (k + 1) * window_length)`, in ns. The lifetime is from the column `start` until the
     column `end`, or for `length` ns. The column TOUCHED is the start of the window. Rows without a start or an end, and
-    rows that touch too many windows, are left out. No row begins more than `late_by` ns below
-    the watermark of the input; None: not known.
+    rows that touch too many windows, are dropped. `late_by`: as for `Lifetime`.
     """
 
     input: Node

@@ -3,12 +3,12 @@
     links ──► union ──► Filter, Apply ──► AcceptedRuns           the watermark of all links: the minimum
       └── the watermark of each link ──────────┘                 no later row with this link is earlier
 
-While one link is slow, the others have later watermarks. An automaton uses them in two cases, if its rows have the
+While one link is slow, the other links have later watermarks. An automaton uses them in two cases, if its rows have the
 column `link` of a leaf:
 
 * PARTITION BY contains the link. Then the rows of a link wait for its own watermark.
-* Conditions of arcs name links, and results are changed (EMIT CHANGES). Then runs and rows are removed as soon as no
-  later row of any link needs them (`highlevel.patterns.kernels.gaps`).
+* Conditions of arcs contain links, and results are corrected (EMIT CHANGES). Then runs and rows are removed as soon as
+  no later row of any link needs them (`highlevel.patterns.kernels.gaps`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lowlevel.expressions.tree import Column
 def link_source(node: Node) -> tuple[Leaf, str] | None:
     """Return the leaf that provides the rows of a node, and the column with their link.
 
-    None if there are several leaves, or if the node does not have the link and the time of the leaf.
+    Return None if there are several leaves, or if the node lacks the link or the time of the leaf.
     """
     match node:
         case Leaf():
@@ -49,13 +49,13 @@ def link_source(node: Node) -> tuple[Leaf, str] | None:
 
 
 def link_of_partitions(node: AcceptedRuns) -> str | None:
-    """Return the partition column with the link, None if rows of several links may be in one partition."""
+    """Return the partition column with the link; None if rows of several links may be in one partition."""
     source = None if is_changing(node.input) else link_source(node.input)
     return source[1] if source is not None and source[1] in node.keys else None
 
 
 def link_of_arcs(node: AcceptedRuns) -> str | None:
-    """Return the column with the link that conditions of arcs name, None if this removes no run earlier."""
+    """Return the column with the link that conditions of arcs read; None if no run can be removed earlier by it."""
     is_possible = (
         isinstance(node, ChangingAcceptedRuns)
         and node.consistency.wait is not None

@@ -12,16 +12,14 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.plan.operators.operator import GraphItem, NodeOperator
 
 MAX_SAMPLING_SHARE = 0.05
-"""Largest share of the time for measuring the size of the state, which is slow if many windows are open."""
+"""Maximum share of the time for measuring the size of the state. A measurement is slow if many windows are open."""
 
 
 @dataclass(slots=True)
 class Measurement:
     """`rows`, `bytes`: totals of the batches that the operator returned.
 
-    `seconds`: its own time, without later operators.
-
-    `state_bytes`: the largest state that was seen.
+    `seconds`: the time of the operator, without later operators. `state_bytes`: the largest measured state.
     """
 
     rows: int = 0
@@ -31,14 +29,14 @@ class Measurement:
     _next_sample: float = 0.0
 
     def add(self, rows: int, bytes_: int, seconds: float, state_bytes: int) -> None:
-        """Add the figures of another operator of the same node, in another partition."""
+        """Add the figures of the operator of the same node in another partition."""
         self.rows += rows
         self.bytes += bytes_
         self.seconds += seconds
         self.state_bytes += state_bytes
 
     def continue_with(self, later: Measurement) -> None:
-        """Add the figures of a later part of the run. The state is the larger one."""
+        """Add the figures of a later part of the run. `state_bytes` becomes the maximum of both."""
         state_bytes = max(self.state_bytes, later.state_bytes)
         self.add(later.rows, later.bytes, later.seconds, 0)
         self.state_bytes = state_bytes
@@ -49,7 +47,7 @@ class Measurement:
         return self.rows, self.bytes, self.seconds, self.state_bytes
 
     def measure(self, operator: NodeOperator, items: Iterator[GraphItem]) -> Iterator[GraphItem]:
-        """Yield the items of an operator. The time between two items, while others work with them, does not count."""
+        """Yield the items of an operator. The time in which the consumer processes an item is not measured."""
         while True:
             begin = time.perf_counter()
             item = next(items, None)
@@ -70,7 +68,7 @@ class Measurement:
 def sum_measurements(node_count: int, counters: Iterable[Mapping[str, Any]]) -> list[Measurement]:
     """Return the figures of each node of a plan, from the counters of all tasks.
 
-    `measured` of each task contains pairs: the position of a node in the plan, and its `figures`.
+    The entry `measured` of each task contains pairs: the index of a node in the plan, and its `figures`.
     """
     measurements = [Measurement() for _ in range(node_count)]
     for counts in counters:

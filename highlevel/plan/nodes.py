@@ -1,4 +1,4 @@
-"""The nodes of a plan: the inputs, the columns and the time columns of each.
+"""The nodes of a plan. A node defines its inputs, its columns and its time columns.
 
     Leaf        rows or partials of links
     Union       all rows of nodes with the same columns
@@ -18,7 +18,7 @@ Nodes of corrected results are in `change_nodes`, of lifetimes in `lifetime_node
 Nodes are values: immutable, hashable and picklable. Equal nodes are one node of the plan, so a node with several
 readers runs once. Nodes have no state. `highlevel.plan.registry` maps each node type to its operator.
 
-The watermark of a node is about its time columns. After a watermark `t` of one time column no row has a time below `t`.
+The watermark of a node bounds its time columns. After a watermark `t` of one time column no row has a time below `t`.
 After a joint watermark `(t, u)` of two time columns no row has both the first time below `t` and the second below `u`.
 """
 
@@ -51,7 +51,7 @@ PANE = "pane"
 
 @dataclass(frozen=True)
 class Node(ABC):
-    """A node of a plan. The nodes among its fields, also within tuples, are its inputs, in the order of the fields."""
+    """A node of a plan. Its inputs are the nodes among its fields, also in tuples, in the order of the fields."""
 
     @property
     @abstractmethod
@@ -61,7 +61,7 @@ class Node(ABC):
     @property
     @abstractmethod
     def time_columns(self) -> tuple[str, ...]:
-        """Return the columns that the watermark is about: none, one or two."""
+        """The columns that the watermark bounds: none, one or two."""
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:
@@ -98,7 +98,7 @@ class Leaf(Node):
     If `low.reduced` is False, the leaf provides single rows: their keys are named like their columns, and `pane` is
     their `ts`. `name` is the name of the query, a label of counters. Leaves that differ only in `name` are equal.
     A column name without a prefix means a field of the IP layer `layer`. `key`: the columns that identify a row of a
-    table, if it has a key.
+    table; () if there are none.
     """
 
     name: str = field(compare=False)
@@ -114,7 +114,7 @@ class Leaf(Node):
 
     @property
     def reads_all_links(self) -> bool:
-        """Return True if FROM names a kind of rows such as `packets`, and no link."""
+        """True if FROM names a kind of rows such as `packets`, and no link."""
         return [stream.lower() for stream in self.streams] == [self.low.kind]
 
     @property
@@ -133,7 +133,10 @@ class Leaf(Node):
 
 @dataclass(frozen=True)
 class Union(Node):
-    """All rows of `branches`. Branches have equal columns. Branches with time columns have the same ones."""
+    """All rows of `branches`. Branches have equal columns.
+
+    All branches with time columns have the same time columns.
+    """
 
     branches: tuple[Node, ...]
 
@@ -204,8 +207,8 @@ class TimeOutput:
     """The time column `name` of an Apply: `(source - shift) // length`, where `source` is a time column of the input.
 
     The function is monotone, so a watermark of `source` implies a watermark of `name`. All values of `source` are
-    `origin` plus a multiple of `step`, as ends of windows are. So after a watermark the next value is known: the window
-    after the last final one. A query that reads windows then need not wait for it.
+    `origin` plus a multiple of `step`, for example ends of windows. So after a watermark, the next possible value is
+    known: the end of the window after the last final window. A query that reads windows need not wait for this window.
     """
 
     name: str
@@ -225,7 +228,8 @@ class TimeOutput:
 class Apply(Node):
     """Columns computed from each row of `input`.
 
-    `time_outputs` are the time columns among them, in the order of the input. Without any, the only watermark is END.
+    `time_outputs`: the time columns among `outputs`, in the order of the input. If it is empty, the only watermark is
+    END.
     """
 
     input: Node
@@ -259,8 +263,8 @@ class Join(Node):
     def columns(self) -> tuple[Column, ...]:
         """Return the columns of the left side, then of the right side. SEMI and ANTI joins have only those of the left.
 
-        Columns of a side are nullable if a row of the other side may have no match. The later or earlier time is the
-        last column if the watermark is about it.
+        Columns of a side are nullable if a row of the other side may have no match. If the watermark bounds the later
+        or earlier time, this time is the last column.
         """
         kind = self.spec.kind
         sides = [(self.left, self.spec.left, kind.keeps(Port.RIGHT))]
@@ -290,7 +294,7 @@ class Windowed(Node):
     """The results of `aggregation` in windows over `time`, a time column of `input`.
 
     If `input` is a leaf with the same low-level plan, its partials are merged. Otherwise `aggregation.low` defines how
-    a row becomes a partial. The watermark is about `window_end`. If the whole input is one window, `time` is not used.
+    a row becomes a partial. The watermark bounds `window_end`. If the whole input is one window, `time` is not used.
     """
 
     input: Node
@@ -337,9 +341,9 @@ class ChangingWindows(Windowed):
 class TimeGroups(Node):
     """Groups whose key contains time columns of `input`, exact or rounded to intervals, so the query needs no window.
 
-    A group is final if its times are below the watermark. `times` has a triple for each time column in the key: the
-    column of the input, the length of the interval (ns), and the key column with the number of the interval.
-    `aggregation.group_by` lists all key columns. `aggregation.low` defines how a row becomes a partial.
+    A group is final if its times are below the watermark. `times`: for each time column in the key, the column of the
+    input, the length of the interval (ns), and the key column with the number of the interval. `aggregation.group_by`
+    lists all key columns. `aggregation.low` defines how a row becomes a partial.
     """
 
     input: Node
@@ -362,7 +366,7 @@ class TimeGroups(Node):
 
 
 DUE, KEPT = Column(".due", Type.BOOL), Column(".kept", Type.BOOL)
-"""Results of the functions with a state: DUE in CLEANING WHEN, KEPT in CLEANING BY and HAVING."""
+"""Columns with results of stateful functions: DUE in CLEANING WHEN, KEPT in CLEANING BY and HAVING."""
 
 
 def bound_count(node: Node) -> int:

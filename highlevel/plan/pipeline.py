@@ -25,7 +25,7 @@ from highlevel.operators.state import restore_to, snapshot_of
 from highlevel.plan.change_nodes import is_changing
 from highlevel.plan.measurement import Measurement
 from highlevel.plan.nodes import Leaf, Node, Union, bound_count, nodes_of
-from highlevel.plan.operators.counters import number_of
+from highlevel.plan.operators.counters import window_count
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, LinkWatermarkReader, NodeOperator
 from highlevel.plan.operators.union import UnionOperator
 from highlevel.plan.operators.windowed import WindowCounters
@@ -176,8 +176,8 @@ class NodeOperators:
             assert isinstance(operator, LinkWatermarkReader), operator
             assert isinstance(union, LinkUnion), union
             link, first = self.links[port], port - leaf_port
-            names = self.links[first : first + len(union.watermarks)]
-            watermark = min(low for name, low in zip(names, union.watermarks, strict=True) if name == link)
+            names = self.links[first : first + len(union.input_watermarks)]
+            watermark = min(low for name, low in zip(names, union.input_watermarks, strict=True) if name == link)
             yield from self._forward(reader, operator.punctuate_link(link, watermark))
 
     def _forward(self, position: int, items: Iterator[GraphItem]) -> Iterator[RootItem]:
@@ -203,9 +203,9 @@ class NodeOperators:
             return
         operator: Any = self.operators[position]
         for item in items:
-            self.windows_closed[position] += number_of(operator.take_closed_windows())
+            self.windows_closed[position] += window_count(operator.take_closed_windows())
             yield item
-        self.windows_closed[position] += number_of(operator.take_closed_windows())
+        self.windows_closed[position] += window_count(operator.take_closed_windows())
 
     def _make_result(self, root: int, item: GraphItem) -> GraphItem:
         if not isinstance(item, pa.RecordBatch):
@@ -339,4 +339,4 @@ def _bounds(nodes: NodeOperators, plan: Plan) -> Iterator[tuple[str, int]]:
     for leaf in plan.leaves:
         operator = nodes.operators[nodes.positions[leaf]]
         if isinstance(operator, LinkUnion):
-            yield from zip(nodes.leaf_links[leaves.index(leaf)], operator.watermarks, strict=True)
+            yield from zip(nodes.leaf_links[leaves.index(leaf)], operator.input_watermarks, strict=True)

@@ -185,7 +185,9 @@ class Plan:
     def waiting_reason(self) -> str | None:
         """Return why results are final only at the end of the input, or None if they do not wait for it."""
         for node in self.nodes:
-            finishes = (isinstance(node, Sort) and node.passes_through) or (isinstance(node, Over) and node.final_by)
+            finishes = (isinstance(node, Sort) and node.passes_through) or (
+                isinstance(node, Over) and node.final_time_column
+            )
             if isinstance(node, InstantRanks | OverlapJoin | Snapshots | TouchedWindows) and node.waits_for_end:
                 return WITHOUT_REMEMBER
             if isinstance(node, Matches) and node.automaton.last_finals:

@@ -44,7 +44,7 @@ from highlevel.plan.nodes import (
 )
 from highlevel.plan.operators.apply import ApplyOperator, ByOutputs
 from highlevel.plan.operators.counters import (
-    Count,
+    AddCounters,
     count_accepted_runs,
     count_changing_results,
     count_copies,
@@ -98,7 +98,7 @@ class Entry:
 
     operator: Callable[[Any], NodeOperator]
     partitioning: Partitioning
-    count: Count = count_nothing
+    count: AddCounters = count_nothing
     finite: Callable[[Any], NodeOperator] | None = None
 
 
@@ -156,12 +156,12 @@ def _make_changing_overlap_join(node: ChangingOverlapJoin) -> NodeOperator:
 def _make_changing_results(node: ChangingResults) -> NodeOperator:
     from highlevel.plan.operators.changing_history import ChangingHistoryOperator
     from highlevel.plan.operators.changing_results import ChangingResultsOperator
-    from highlevel.plan.operators.changing_sums import ChangingSumsOperator, adds_up
+    from highlevel.plan.operators.changing_sums import ChangingSumsOperator, is_sum_of_integers
     from highlevel.plan.result_windows import result_windows
 
     if result_windows(node.body) is None:
         return ChangingHistoryOperator(node, lambda body: entry_of(body).operator(body))
-    kind = ChangingSumsOperator if adds_up(node.body) else ChangingResultsOperator
+    kind = ChangingSumsOperator if is_sum_of_integers(node.body) else ChangingResultsOperator
     return kind(node, lambda: entry_of(node.body).operator(node.body))
 
 

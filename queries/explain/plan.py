@@ -438,16 +438,18 @@ def _over(node: Over) -> Iterator[str]:
         clauses += [function.frame.text] if function.frame != Frame() else []
         yield line("function", f"{function.name} = {function.kind}({argument}) OVER ({' '.join(clauses)})")
     yield from (line("output", f"{out.name} = {expression_text(out.expression)}") for out in node.outputs)
-    until = f"the watermark of {_spelled(node.final_by)}" if node.final_by else "the end of the input"
-    has_history = any(node.final_by not in function.partition for function in node.functions)
-    kept = "; then the rows that later rows use" if node.final_by and has_history else ""
+    until = f"the watermark of {_spelled(node.final_time_column)}" if node.final_time_column else "the end of the input"
+    has_history = any(node.final_time_column not in function.partition for function in node.functions)
+    kept = "; then the rows that later rows use" if node.final_time_column and has_history else ""
     yield line("state", f"all rows, until {until}{kept}")
 
 
 def _fill(node: Fill) -> Iterator[str]:
     value = "the values of the group's last row" if node.repeats else "NULL" if node.value is None else str(node.value)
     yield line("key", ", ".join(node.keys) or "none")
-    yield line("fill", f"{', '.join(node.filled) or 'no column'} with {value}, in windows without rows of the group")
+    yield line(
+        "fill", f"{', '.join(node.filled_columns) or 'no column'} with {value}, in windows without rows of the group"
+    )
     yield from (line("output", f"{out.name} = {expression_text(out.expression)}") for out in node.computed)
     yield line("state", "the last row of each group")
 

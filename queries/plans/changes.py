@@ -38,9 +38,9 @@ from highlevel.plan.change_nodes import (
     NetChanges,
     RowsOfChanges,
     WatchedColumns,
-    changes_of_rows,
     is_changing,
     is_open_ended,
+    rows_as_changes,
     time_step,
 )
 from highlevel.plan.lifetime_nodes import (
@@ -155,7 +155,7 @@ class PlanChanges:
         if any(is_changing(each) for each in inputs):
             self._check_names(node)
             return self._over_changes(
-                node, tuple(each if is_changing(each) else changes_of_rows(each) for each in inputs)
+                node, tuple(each if is_changing(each) else rows_as_changes(each) for each in inputs)
             )
         if (
             isinstance(node, Windowed)
@@ -168,7 +168,7 @@ class PlanChanges:
             return self._revised(node.with_inputs(inputs))
         if isinstance(node, Apply | Filter | Repeat | Union | Distinct):
             return node.with_inputs(inputs)
-        return self._over_changes(node, tuple(changes_of_rows(each) for each in inputs))
+        return self._over_changes(node, tuple(rows_as_changes(each) for each in inputs))
 
     # --- windows over rows that are never withdrawn ---
 
@@ -254,7 +254,7 @@ class PlanChanges:
             )
         self._check_names(node)
         left, right = (
-            each if is_changing(each) or not any(map(is_changing, inputs)) else changes_of_rows(each) for each in inputs
+            each if is_changing(each) or not any(map(is_changing, inputs)) else rows_as_changes(each) for each in inputs
         )
         parameters = (node.sides, node.keys, node.time, node.kind, node.residual)
         return ChangingOverlapJoin(left, right, *parameters, self._after(inputs))
@@ -333,7 +333,7 @@ class PlanChanges:
         if node.watermark_form is WatermarkForm.JOINT:
             raise self._error("groups by the times of both sides of a join", "the time of one side")
         self._check_names(node)
-        left, right = (each if is_changing(each) else changes_of_rows(each) for each in inputs)
+        left, right = (each if is_changing(each) else rows_as_changes(each) for each in inputs)
         consistency = Consistency() if any(changing) else self._consistency
         return ChangingJoin(left, right, node.spec, node.watermark_form, consistency, all(changing))
 

@@ -22,8 +22,8 @@ from highlevel.plan.change_nodes import (
     NetChanges,
     RowsOfChanges,
     WatchedColumns,
-    changes_of_rows,
     is_changing,
+    rows_as_changes,
 )
 from highlevel.plan.lifetime_nodes import ChangingInstantRanks, ChangingOverlapJoin, ChangingSnapshots
 from highlevel.plan.nodes import Apply, Distinct, Node, TimeGroups, Windowed
@@ -54,7 +54,7 @@ from tests.references.plan_references import (
 from tests.references.plan_references import REFERENCES as ROW_REFERENCES
 from tests.references.revision_references import REFERENCES as REVISION_REFERENCES
 
-CHANGES = Apply(LEAF, (*ROWS.outputs, *changes_of_rows(ROWS).outputs[-2:]), ROWS.time_outputs)
+CHANGES = Apply(LEAF, (*ROWS.outputs, *rows_as_changes(ROWS).outputs[-2:]), ROWS.time_outputs)
 """A plan with changes of rows `ts, other, g, n`. Tests never run it."""
 
 BODIES = (Windowed, TimeGroups, Distinct, Sort, Over, Fill, Running)

@@ -4,15 +4,14 @@
                              ├── until the watermark is later
                              └── with EMIT CHANGES, until the newest row is WAIT later
 
-Without EMIT CHANGES rows are matched in the order of their times, so each result is final. With EMIT CHANGES a late or
-withdrawn row corrects exactly the results over its place.
+Without EMIT CHANGES rows are matched in the order of their times, so each result is final. With EMIT CHANGES, a late or
+withdrawn row corrects exactly the results that it affects.
 
-If the partitions contain the link of the rows, each link has rows and runs of its own, and the watermark of this link
-is sufficient for them. Otherwise the watermarks of links show which runs no later row needs
-(`highlevel.plan.link_watermarks`).
+If PARTITION BY contains the link, each link has separate rows and runs, for which the watermark of this link is
+sufficient. Otherwise the watermarks of links show which runs no later row needs (`highlevel.plan.link_watermarks`).
 
-A new version of the file with arcs is used between two batches, and at a watermark. Without EMIT CHANGES it applies to
-the rows that wait and to later rows, otherwise also to the rows in memory.
+A new version of the file with arcs takes effect between two batches, and at a watermark. Without EMIT CHANGES, it
+applies to waiting rows and to later rows; with EMIT CHANGES, also to the rows in memory.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ LINKS = "links"
 
 
 class RowsAndRuns:
-    """The rows that wait and the runs over the rows before them: of all links, or of one link."""
+    """The waiting rows, and the runs over earlier rows: of all links, or of one link."""
 
     def __init__(self, node: AcceptedRuns, payload: pa.Schema) -> None:
         """Begin without rows."""
@@ -96,7 +95,10 @@ class RowsAndRuns:
         return self.rows.nbytes + self.runs.bytes
 
     def match_before(self, time: int) -> pa.RecordBatch | None:
-        """Match the waiting rows that begin before `time`. Return the changes of runs, None without such rows."""
+        """Match the waiting rows that begin before `time`.
+
+        Return the changes of runs; None if there are no such rows.
+        """
         changes = self.rows.take_before(time)
         return None if changes is None else self.runs.process(changes)
 
@@ -139,31 +141,31 @@ class AcceptedRunsOperator:
         self._partition_link = link_of_partitions(node)
         self._arc_link = link_of_arcs(node)
         self._parts: dict[str, RowsAndRuns] = {}
-        """The rows and runs of each link, or those of all links by the name UNION."""
+        """The rows and runs by link; under the name UNION those of all links."""
         if self._partition_link is None:
             self._parts[UNION] = self._make_part()
         self._links: dict[str, int] = {}
-        """The watermark of each link, if it is above that of all links."""
+        """The watermark of each link that is above the watermark of all links."""
         self._watermark = BEGINNING
         """No later row begins before this time."""
         self._matched = BEGINNING
-        """No row that waits begins before this time."""
+        """No waiting row begins before this time."""
         self._needed = 0
-        """The number of runs and rows after the last removal of those that no later row needs."""
+        """The number of runs and rows after the last removal of unneeded ones."""
         self._below_link = 0
         self.keeps_unfinished = False
-        """Whether `unfinished` is set at the end of the input."""
+        """True if `unfinished` is set at the end of the input."""
         self.unfinished: pa.Table | None = None
-        """The partial matches before the end of the input, which ends them."""
+        """The partial matches that the end of the input ends."""
         self._ended: list[pa.Table] = []
-        """The partial matches before the end of each link that has ended, with `keeps_unfinished`."""
+        """With `keeps_unfinished`: the partial matches of each link that has ended, before its end."""
         self.received = 0
         self.results = 0
-        """Results or their changes that were returned."""
+        """Number of returned results or changes of results."""
 
     @property
     def late(self) -> int:
-        """Rows that arrived too late: below the watermark, or below that of their link if it is used."""
+        """Number of late rows: below the watermark, or below the watermark of their link if it is used."""
         return self._below_link + sum(part.rows.late for part in self._parts.values())
 
     @property
@@ -183,7 +185,7 @@ class AcceptedRunsOperator:
 
     @property
     def uses_links(self) -> bool:
-        """Whether the rows or runs of a link depend on the watermark of the link."""
+        """True if the rows or runs of a link depend on the watermark of the link."""
         return (self._partition_link or self._arc_link) is not None
 
     @property
@@ -204,7 +206,7 @@ class AcceptedRunsOperator:
 
         The columns are the keys, the times of the first and the last row, STATE, and the fields of the register. If a
         key or a field has the name of STATE, the column of the state has the name `run_state`.
-        With `keeps_unfinished`, the runs of links that have ended are those before this end.
+        With `keeps_unfinished`, the result contains the runs of ended links as they were before the end of the link.
         """
         parts = list(self._parts.values()) or [self._make_part()]
         runs = pa.concat_tables([*self._ended, *(part.runs.open_runs() for part in parts)])
@@ -221,7 +223,7 @@ class AcceptedRunsOperator:
 
     @property
     def deadlines_outside(self) -> int:
-        """Deadlines that have not applied, because the lifetime of the run ended before."""
+        """Number of deadlines without effect, because the lifetime of the run ended before."""
         return sum(part.runs.matches.deadlines_outside for part in self._parts.values())
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
@@ -261,7 +263,10 @@ class AcceptedRunsOperator:
         yield Punctuation(punctuation.link, self._watermark)
 
     def punctuate_link(self, link: str, watermark: int) -> Iterator[GraphItem]:
-        """Return the results of a link that has partitions of its own. Otherwise remove what no later row needs."""
+        """If each link has separate partitions, return the results of `link`.
+
+        Otherwise remove runs and rows that no later row needs.
+        """
         if watermark <= max(self._watermark, self._links.get(link, BEGINNING)):
             return
         yield from self._change_arcs()
@@ -272,7 +277,7 @@ class AcceptedRunsOperator:
             yield from self._match_final(self._parts[link])
 
     def _match_final(self, part: RowsAndRuns) -> Iterator[pa.RecordBatch]:
-        """Match the rows of a part below its watermark. Return the results."""
+        """Match the rows below the watermark of `part`. Return the results."""
         if part.rows.start_watermark == END and self.keeps_unfinished:
             changes = part.match_before(END)
             if changes is not None:
@@ -283,7 +288,7 @@ class AcceptedRunsOperator:
     @property
     def _clock(self) -> int:
         """The newest start of a row."""
-        return max((part.rows.clock for part in self._parts.values()), default=BEGINNING)
+        return max((part.rows.newest_start for part in self._parts.values()), default=BEGINNING)
 
     def _make_part(self) -> RowsAndRuns:
         """Return the rows and runs of all links, or of one link."""
@@ -301,7 +306,7 @@ class AcceptedRunsOperator:
         return self._parts[link]
 
     def _divide(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Yield the rows of each link if links are separate, otherwise the rows that are not below their link."""
+        """Yield the rows of each link if links are separate, otherwise rows at or above the watermark of their link."""
         column = self._partition_link or self._arc_link
         if not batch.num_rows or column is None:
             yield from [(UNION, batch)] if batch.num_rows else []
@@ -318,7 +323,7 @@ class AcceptedRunsOperator:
             yield UNION, rows.filter(array_of(~is_late)) if is_late.any() else rows
 
     def _remove_unneeded(self) -> None:
-        """Remove the runs and rows that no later row needs, if their number has doubled since the last time."""
+        """Remove the runs and rows that no later row needs, if their number has doubled since the last removal."""
         assert self._arc_link is not None
         runs = self._parts[UNION].runs
         if runs.matches.entry_count + runs.matches.node_count <= 2 * self._needed + MIN_ROOM:

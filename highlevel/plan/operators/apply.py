@@ -47,13 +47,13 @@ class ApplyOperator(StatelessOperator):
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Return the computed columns."""
         columns = BatchColumns(batch, self.macs)
-        arrays = [computed(out, batch, columns) for out in self.outputs]
+        arrays = [compute_column(out, batch, columns) for out in self.outputs]
         yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the watermark of the computed time columns, if there is one.
 
-        If the output has only one of two time columns, its watermark is known when the bound of the other column is
+        If the output has only one of two time columns, there is a watermark only when the bound of the other column is
         END.
         """
         bounds = self._convert_bounds(bounds_of(punctuation, self.bound_count))
@@ -73,7 +73,7 @@ class ApplyOperator(StatelessOperator):
         )
 
 
-def computed(output: Output, batch: pa.RecordBatch, columns: Columns) -> pa.Array:
+def compute_column(output: Output, batch: pa.RecordBatch, columns: Columns) -> pa.Array:
     """Compute one column from the rows of a batch with the given `columns`."""
     if isinstance(output.expression, Column):
         return batch.column(output.expression.name)
@@ -82,19 +82,19 @@ def computed(output: Output, batch: pa.RecordBatch, columns: Columns) -> pa.Arra
 
 @dataclass(frozen=True)
 class ByOutputs:
-    """Translates keys between the columns of the input and the computed columns."""
+    """Translates partition keys between the columns of the input and the computed columns."""
 
     exact: bool = False
 
     def required(self, node: Apply, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
-        """The wanted key over the columns of the input."""
+        """Return the wanted key over the columns of the input."""
         by_name = {out.name: out.expression for out in node.outputs}
         return [None if wanted is None else plain(substitute_columns(part, by_name) for part in wanted)]
 
     def provided(
         self, node: Apply, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
     ) -> Sequence[PartitionKey]:
-        """The keys of the input that the outputs contain, the wanted one first."""
+        """Return the keys of the input that the outputs contain, the wanted key first."""
         keys = [key for below in inputs[0] if (key := in_outputs(below, node.outputs)) is not None]
         (needed,) = self.required(node, wanted)
         if wanted is not None and needed in inputs[0]:

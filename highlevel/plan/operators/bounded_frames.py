@@ -3,9 +3,9 @@
     rows by time    ──┬── used ──┬──── changed ────┬── affected ──┬──►
                    r rows, or a ns before     r rows, or a ns after
 
-With ROWS n PRECEDING and lag, a change affects a row if it is at most n rows before the row. With RANGE a PRECEDING, it
-affects a row if it is at most the time a before the row. So the rows from the first change to the last affected row are
-computed again, from these rows and the rows that their frames contain.
+With ROWS n PRECEDING and lag, a change affects a row if it is at most n rows before the row. With RANGE a PRECEDING, a
+change affects a row if it is at most a ns before the row. So the rows from the first change to the last affected row
+are computed again, from these rows and the rows that their frames contain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Times = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The rows from the time `first` to `last`, both included, are computed again, from all rows since `used`."""
+    """The rows with times from `first` to `last`, inclusive, are computed again from all rows since the time `used`."""
 
     used: int
     first: int
@@ -32,15 +32,15 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class BoundedFrames:
-    """The largest distances of all functions: in `rows`, and in `time`, in the unit of the time column."""
+    """The maximum distance over all functions, in `rows` and in `time` (unit of the time column)."""
 
     rows: int
     time: int
 
     def find_span(self, times: Times, first: int, last: int) -> Span:
-        """Return the span for changes between the times `first` and `last`.
+        """Return the span for changes with times from `first` to `last`.
 
-        `times`: those of all rows after the changes.
+        `times`: the times of all rows after the changes.
         """
         if not self.rows:
             return Span(max(BEGINNING, first - self.time), first, min(END, last + self.time))
@@ -54,17 +54,17 @@ class BoundedFrames:
 
 
 def bounded_frames(body: Node) -> BoundedFrames | None:
-    """Return the distances of an OVER node; None for other nodes, and if a frame is not bounded.
+    """Return the distances of an OVER node. Return None for other nodes, and if a frame is not bounded.
 
     A number of rows cannot be used if there are partitions, because rows of other partitions are between its rows.
     """
-    if not isinstance(body, Over) or body.final_by is None:
+    if not isinstance(body, Over) or body.final_time_column is None:
         return None
     rows, time = 0, 0
     for function in body.functions:
-        if body.final_by in function.partition:
+        if body.final_time_column in function.partition:
             continue
-        distance = -_first(function)
+        distance = -_frame_start(function)
         if function.kind is not RowFunctionKind.LAG and function.frame.by_values:
             time = max(time, distance)
         elif function.partition:
@@ -74,8 +74,11 @@ def bounded_frames(body: Node) -> BoundedFrames | None:
     return BoundedFrames(rows, time)
 
 
-def _first(function: RowFunction) -> int:
-    """Return the start of the frame, relative to the row. `Over.final_by` has checked that the frame is bounded."""
+def _frame_start(function: RowFunction) -> int:
+    """Return the start of the frame, relative to the row.
+
+    `Over.final_time_column` has checked that the frame is bounded.
+    """
     if function.kind is RowFunctionKind.LAG:
         return -function.distance
     assert function.frame.first is not None

@@ -5,21 +5,21 @@ These are FILL, CLOSING WHEN, MATCH_RECOGNIZE, and OVER that compares windows.
     final rows ────────► the body ──────────────► final results ──┬──► new results
     other rows ────────► a copy of the body ────► other results ──┘       changes to the results returned before
 
-The body receives only rows that are final, so it never has to withdraw anything. After each change a copy of the body
-receives all other rows too, and then the end of the input. It returns the results that are not final. So a change costs
-as much as all rows that can still change. REMEMBER limits their number.
+The body receives only final rows, so it never withdraws a result. After each change, a copy of the body receives all
+other rows too, and then the end of the input. This copy returns the results that are not final. So each change needs
+the computation of all rows that are not final. REMEMBER limits their number.
 
-If all functions of OVER have a common column in PARTITION BY, rows with another value of this column have no effect.
-Then only the partitions with changes, and those with rows that became final, are computed again. For this the body
-returns the columns of the partition too. This is also true for the partitions of MATCH_RECOGNIZE, including partitions
-whose matches became final.
+If all functions of OVER have a common column in PARTITION BY, a change affects only rows with the same value of
+this column. Then only the partitions with changes, and partitions with rows that became final, are computed again. For
+this purpose, the body also returns the columns of the partition. The same is done for the partitions of
+MATCH_RECOGNIZE, including partitions whose matches became final.
 
 If the functions of OVER have no common partition, but all frames are bounded, only some rows are computed again: those
 whose frames can contain a changed row (`bounded_frames`).
 
-The rows of a group of FILL depend on its own rows, and on the last window of all groups. So only the changed groups,
-and one group with the last window, are computed again, as long as the last window remains and no window becomes final.
-FILL limits the groups and the rows of a gap. If a limit can be reached, all groups are computed again.
+The rows of a group of FILL depend on the rows of the group, and on the last window of all groups. So only the changed
+groups, and one group with the last window, are computed again, as long as the last window remains and no window becomes
+final. FILL limits the groups and the rows of a gap. If a limit can be reached, all groups are computed again.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ ROWS, RESULTS, CHANGED, STATE = "rows", "results", "changed", "state"
 """Tables of a snapshot: the rows that are not final, the results that are not final, the partitions of rows that have
 changed since the results were computed, and the watermarks."""
 
-PARTITION = ".partition "
-"""Beginning of the names of the columns with the partition of a result. No column of a query has such a name."""
+PARTITION_PREFIX = ".partition "
+"""Prefix of the names of the columns with the partition of a result. No column of a query has such a name."""
 
-BODY = "body "
-"""Beginning of the names of the tables with the state of the body."""
+BODY_PREFIX = "body "
+"""Prefix of the names of the tables with the state of the body."""
 
 
 def common_partition(body: Node) -> tuple[str, ...]:
-    """Return the columns in PARTITION BY of all functions of OVER or of MATCH_RECOGNIZE, or of the groups of FILL.
+    """Return the common PARTITION BY columns of the functions of OVER.
 
-    Other nodes have none.
+    For MATCH_RECOGNIZE they are its PARTITION BY columns, for FILL the columns of the groups. Other nodes have none.
     """
     if isinstance(body, Fill | Matches):
         return body.keys
@@ -88,11 +88,13 @@ class ChangingHistoryOperator:
         self._fill = body if isinstance(body, Fill) and body.keys else None
         self._frames = None if self._partition else bounded_frames(body)
         self._last_end: int | None = None  # the last window of FILL at the last computation
-        self._result_partition = [PARTITION + name if isinstance(body, Over) else name for name in self._partition]
+        self._result_partition = [
+            PARTITION_PREFIX + name if isinstance(body, Over) else name for name in self._partition
+        ]
         if isinstance(body, Fill):
             body = replace(body, hidden=())
         elif isinstance(body, Over):
-            outputs = (Output(PARTITION + name, kinds[name]) for name in self._partition)
+            outputs = (Output(PARTITION_PREFIX + name, kinds[name]) for name in self._partition)
             body = replace(body, outputs=(*body.outputs, *outputs))
         self._make = partial(make, body)
         self._body = self._make()
@@ -189,13 +191,16 @@ class ChangingHistoryOperator:
         yield from make_changes(rows, weights, is_final)
 
     def _compute_partitions(self, final: pa.Table, changed: list[pa.Table]) -> tuple[Mask, pa.Table]:
-        """Compute the results of changed partitions. Return which results they replace, and the new results."""
+        """Compute the results of changed partitions.
+
+        Return a mask of the results that they replace, and the new results.
+        """
         if self._has_matches:
             changed.append(final.select(self._partition))
         if self._fill is not None and not self._has_independent_groups(self._fill, final, changed):
-            is_changed = Membership((), ())
+            is_changed = PartitionSelection((), ())
         else:
-            is_changed = Membership(changed, self._partition_types)
+            is_changed = PartitionSelection(changed, self._partition_types)
         results = self._schema.empty_table()
         if self._input_watermark != END:
             copy = self._make()
@@ -205,15 +210,17 @@ class ChangingHistoryOperator:
             copy.restore(tables)
             if self._has_matches and self._partition:
                 body = cast(PartitionedOperator, copy)
-                body.forget_partitions(~is_changed.of(body.partitions, self._partition))
-            chosen = is_changed.of(self._rows.content[0], self._partition)
+                body.forget_partitions(~is_changed.mask_of(body.partitions, self._partition))
+            chosen = is_changed.mask_of(self._rows.content[0], self._partition)
             results = compute(copy, [self._rows.repeated(chosen)], self._schema)
-        return is_changed.of(self._results, self._result_partition), results
+        return is_changed.mask_of(self._results, self._result_partition), results
 
     def _compute_span(self, changed: list[pa.Table]) -> tuple[Mask, pa.Table]:
-        """Compute the results whose frames have changed. Return which results they replace, and the new results.
+        """Compute the results whose frames have changed.
 
-        The results of rows that have become final are replaced by those of the body.
+        Return a mask of the results that they replace, and the new results.
+
+        The results of the body replace the results of rows that have become final.
         """
         assert self._frames is not None
         result_times = times_of(self._results.column(self._result_time).combine_chunks())
@@ -232,7 +239,10 @@ class ChangingHistoryOperator:
         return is_old, results.filter(pa.array(_times(results, self._result_time) >= span.first))
 
     def _has_independent_groups(self, fill: Fill, final: pa.Table, changed: list[pa.Table]) -> bool:
-        """Return whether only the groups in `changed` can have other results. Add a group with the last window."""
+        """Return True if only the groups in `changed` can have other results.
+
+        Add a group with the last window to `changed`.
+        """
         rows = self._rows.content[0]
         ends = times_of(rows.column(self._time).combine_chunks())
         before, self._last_end = self._last_end, int(ends.max()) if len(ends) else None
@@ -247,7 +257,7 @@ class ChangingHistoryOperator:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the rows and results that are not final, the watermarks, and the state of the body."""
-        body = {f"{BODY}{name}": table for name, table in snapshot_of([self._body]).items()}
+        body = {f"{BODY_PREFIX}{name}": table for name, table in snapshot_of([self._body]).items()}
         last_end = pa.array([self._last_end], pa.int64())
         state = pa.table({"low": [self._input_watermark], "watermark": [self._watermark], "last end": last_end})
         tables = {STATE: state, ROWS: self._rows.snapshot(), RESULTS: self._results, **body}
@@ -262,12 +272,12 @@ class ChangingHistoryOperator:
         self._rows.restore(tables[ROWS])
         self._results = tables[RESULTS].cast(self._schema)
         self._changed = [tables[CHANGED]] if CHANGED in tables else []
-        body = {name.removeprefix(BODY): table for name, table in tables.items() if name.startswith(BODY)}
+        body = {name.removeprefix(BODY_PREFIX): table for name, table in tables.items() if name.startswith(BODY_PREFIX)}
         restore_to([self._body], body)
 
 
 class PartitionedOperator(Protocol):
-    """An operator that keeps the runs of partitions."""
+    """An operator that stores runs by partition."""
 
     @property
     def partitions(self) -> pa.Table:
@@ -275,12 +285,12 @@ class PartitionedOperator(Protocol):
         ...
 
     def forget_partitions(self, is_forgotten: npt.NDArray[np.bool_]) -> None:
-        """Forget the runs of some of the known partitions."""
+        """Remove the runs of the partitions in the mask `is_forgotten`."""
         ...
 
 
-class Membership:
-    """The rows of some partitions; all rows if there is one partition only."""
+class PartitionSelection:
+    """Selects the rows of some partitions; all rows if there are no partition columns."""
 
     def __init__(self, changed: Sequence[pa.Table], types: Sequence[pa.DataType]) -> None:
         """Choose the partitions of the rows in `changed`.
@@ -292,18 +302,21 @@ class Membership:
             for table in changed:
                 self._keys.find_or_insert(_columns(table, table.column_names), table.num_rows)
 
-    def of(self, rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Return which rows are in the partitions, by the columns `names`."""
+    def mask_of(self, rows: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Return a mask of the rows that are in the partitions. `names`: their partition columns."""
         if self._keys is None:
             return np.ones(rows.num_rows, np.bool_)
         found: npt.NDArray[np.bool_] = self._keys.find(_columns(rows, names), rows.num_rows) != NO_GROUP
         return found
 
     def rows_of(self, table: pa.Table, names: Sequence[str]) -> pa.Table:
-        """Return the rows of a table of a snapshot in the partitions; a table without rows of the input unchanged."""
+        """Return the rows of a snapshot table that are in the partitions.
+
+        A table without partition columns is not changed.
+        """
         if self._keys is None or not set(names) <= set(table.column_names):
             return table
-        return table.filter(pa.array(self.of(table, names)))
+        return table.filter(pa.array(self.mask_of(table, names)))
 
 
 def _times(table: pa.Table, column: str) -> npt.NDArray[np.int64]:

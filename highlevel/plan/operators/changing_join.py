@@ -4,21 +4,23 @@
     content of the other side ──────────────────┴─► Join of them, before and after ──► changes of the results
 
 Only results with the keys of the changed rows can change. A join only copies values. So the results that it computes
-for the rows before the change are exactly the rows that were returned. The weights of two rows that match multiply,
-because the join receives each row as often as its weight states. This holds for all kinds of joins. For example, a row
-without a match is withdrawn when its match arrives, and is returned again when the match is withdrawn.
+for the rows before the change are exactly the rows that were returned. The weight of a pair is the product of the
+weights of its rows, because the join receives each row as often as its weight states. This holds for all kinds of
+joins. For example, a row without a match is withdrawn when its match arrives, and is returned again when the match is
+withdrawn.
 
-A row is deleted if no later change can affect a result of it, or of a row that it matches. Let L and R be the bounds of
-final results by left and by right rows (`highlevel.joins.watermarks`). A left row below `expiry_time(left, R)` matches
-only right rows below R. So a left row that is also below L is deleted, and a right row likewise. A row that remains may
-match deleted rows, but only if its own results are final. They are then equal before and after each change.
+A row is deleted if no later change can affect its results, or the results of a row that it matches. Let L and R be the
+bounds of final results by left and by right rows (`highlevel.joins.watermarks`). A left row below
+`expiry_time(left, R)` matches only right rows below R. So a left row that is also below L is deleted. The same holds
+for right rows. A remaining row may match deleted rows only if its own results are final; these are then equal before
+and after each change.
 
-With WAIT a result is stored until the newest row is WAIT later than the result. The time of the newest row is the
+With WAIT, a result is stored until the newest row is WAIT later than the result. The time of the newest row is the
 watermark plus REMEMBER, even if no input of the join contains this row. Changes that cancel each other until then are
 not returned. This is the operator Align of CEDR (Goldstein et al., §3.5), applied after the join. So a row whose match
-arrives in time is never returned as a row without a match. Two
-inputs over the same packets publish a window one after the other. With `aligned` the join waits for the second one, so
-the rows of the first one are not returned as rows without a match.
+arrives in time is never returned as a row without a match. Two inputs over the same packets publish a window one after
+the other. With `aligned`, the join waits for the second input, so the rows of the first input are not returned as rows
+without a match.
 """
 
 from __future__ import annotations
@@ -53,14 +55,14 @@ from lowlevel.punctuation import BEGINNING, END, Punctuation
 LEFT, RIGHT, WAITING, STATE = "left", "right", "waiting", "state"
 """Tables of a snapshot: the content of both sides, the changes that wait, and the times."""
 
-KEY = ".key"
-"""Beginning of the names of columns with keys. No column of a query has such a name."""
+KEY_PREFIX = ".key"
+"""Prefix of the names of columns with keys. No column of a query has such a name."""
 
 Mask = npt.NDArray[np.bool_]
 
 
 class JoinContent:
-    """The content of one side of a join, with columns of its keys."""
+    """The rows of one side of a join, with columns for the keys."""
 
     def __init__(self, node: ChangingJoin, port: Port) -> None:
         """Store no rows yet."""
@@ -75,15 +77,15 @@ class JoinContent:
         self._keys: list[Expression] = [comparable(key, other) for key, other in pairs]
         fields = [pa.field(column.name, ARROW_TYPES[column.type]) for column in body.columns]
         self.schema = pa.schema(fields)
-        keys = [pa.field(f"{KEY} {number}", ARROW_TYPES[key.type]) for number, key in enumerate(self._keys)]
+        keys = [pa.field(f"{KEY_PREFIX} {number}", ARROW_TYPES[key.type]) for number, key in enumerate(self._keys)]
         if self._has_time_key:
-            keys.append(pa.field(f"{KEY} time", pa.int64()))
+            keys.append(pa.field(f"{KEY_PREFIX} time", pa.int64()))
         self.keys = tuple(field.name for field in keys)
         self.rows = WeightedRows(pa.schema([*fields, *keys]))
 
     @property
     def _has_time_key(self) -> bool:
-        """Whether rows match only if a function of their times has equal values."""
+        """True if rows match only if a function of their times has equal values."""
         window = self._window
         return isinstance(window, Tumbling) or window.low == window.high == 0
 
@@ -102,8 +104,8 @@ class JoinContent:
             rows = rows.append_column(name, key)
         return rows
 
-    def with_values(self, keys: pa.Table) -> Mask:
-        """Return which rows of the content have one of the `keys`."""
+    def mask_of_keys(self, keys: pa.Table) -> Mask:
+        """Return a mask of the stored rows that have one of the `keys`."""
         rows, _ = self.rows.content
         if not self.keys:
             return np.ones(rows.num_rows, np.bool_)
@@ -179,18 +181,18 @@ class ChangingJoinOperator:
         self.stored += rows.num_rows
         partner = self._sides[1 - side.port]
         keys = rows.select(side.keys).rename_columns(list(side.keys))
-        matching = partner.rows.repeated(partner.with_values(keys)).select(partner.schema.names)
+        matching = partner.rows.repeated(partner.mask_of_keys(keys)).select(partner.schema.names)
         if self._spec.kind in (JoinKind.INNER, JoinKind.SEMI) and not matching.num_rows:
             side.rows.add(rows, weights)
             return self._schema.empty_table(), np.zeros(0, np.int64)
-        before = side.rows.repeated(side.with_values(keys)).select(side.schema.names)
+        before = side.rows.repeated(side.mask_of_keys(keys)).select(side.schema.names)
         side.rows.add(rows, weights)
-        after = side.rows.repeated(side.with_values(keys)).select(side.schema.names)
+        after = side.rows.repeated(side.mask_of_keys(keys)).select(side.schema.names)
         old, new = (self._results(side.port, own, matching) for own in (before, after))
         return net_changes(old, new)
 
     def _results(self, port: Port, own: pa.Table, matching: pa.Table) -> pa.Table:
-        """Return the results of the rows of a side and of the other side."""
+        """Return the results of joining `own`, rows of side `port`, with `matching`, rows of the other side."""
         operator = self._make(self._join)
         items: list[GraphItem] = []
         for number, rows in ((port, own), (1 - port, matching)):
@@ -207,7 +209,7 @@ class ChangingJoinOperator:
         return pa.Table.from_batches(batches, self._schema).combine_chunks()
 
     def _advance(self, port: int, low: int) -> Iterator[GraphItem]:
-        """Process a watermark of a side. Return the changes that wait no longer, and the watermark if it has grown."""
+        """Process a watermark of a side. Return the changes that are due, and the watermark if it has grown."""
         grown = low > self._input_watermarks[port]
         if grown:
             self._input_watermarks[port] = low
@@ -233,12 +235,15 @@ class ChangingJoinOperator:
 
     @property
     def _clock(self) -> int:
-        """The newest time of a row. With `aligned`: the newest time that both sides have reached, or one has passed."""
+        """The newest time of a row.
+
+        With `aligned`: the newest time that both sides have reached or one side has passed.
+        """
         first, last = sorted(self._newest)
         return max(first, last - 1) if self._aligned and last > BEGINNING else last
 
     def _release(self) -> Iterator[pa.RecordBatch]:
-        """Return the changes that are final, or have waited."""
+        """Return the changes that are final, or have waited for WAIT."""
         before = self._watermark
         if self._wait is not None and self._clock > BEGINNING and before != END:
             before = max(before, self._clock - self._wait + 1)

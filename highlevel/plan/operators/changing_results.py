@@ -3,12 +3,12 @@
     changes ──► content, per pane ──► the body over the content of changed windows ──┬──► new results
                                       results so far of the same windows ────────────┴──► old results ──► changes
 
-The operator uses only the algorithm of the body. So every node whose results depend on one window only can read
-changes. It stores the results that it has returned. So a withdrawn row is exactly a returned row, also if it contains
-sums of FLOAT. Windows that have not ended are not computed, unless the node states `at_once`. Counts and
-sums of integers have an operator of their own, which computes only the changed groups (`changing_sums`).
+The operator only calls the operator of the body. So every node whose results depend on one window only can read
+changes. The returned results are stored, so a withdrawn row is exactly a returned row, even if it contains sums of
+FLOAT. Windows that have not ended are not computed, unless the node has `at_once`. For counts and sums of integers, a
+separate operator computes only the changed groups (`changing_sums`).
 
-The clock is the newest time of a change. So results wait as long as the windows that the operator reads.
+The clock is the newest time of a change. So results wait as long as the windows in the input.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ class ChangingResultsOperator:
 
     @property
     def overflowed_sums(self) -> int:
-        """Sums in results that are NULL, because they exceed 64 bits; again at each computation of their window."""
+        """Number of sums in results that are NULL because they exceed 64 bits.
+
+        Each computation of a window counts again.
+        """
         return self._overflowed_sums
 
     @property
@@ -87,7 +90,7 @@ class ChangingResultsOperator:
         times = times_of(batch.column(self._time))
         in_time = (times >= self._input_watermark) & (times < END)
         self.late += int(np.count_nonzero(~in_time))
-        for pane, positions in _positions(self._windows.panes(times), np.flatnonzero(in_time)):
+        for pane, positions in _group_positions(self._windows.panes(times), np.flatnonzero(in_time)):
             self._add(pane, rows.take(array_of(positions)), weights[positions])
         self._newest_time = max(self._newest_time, int(times[in_time].max(initial=BEGINNING)))
         final_times = times[in_time & final]
@@ -126,11 +129,11 @@ class ChangingResultsOperator:
             assert isinstance(item, Punctuation)
             self._watermark = item.watermark
         yield from self._publish([each for each in self._changed if self._is_final(each)], final=True)
-        self._forget()
+        self._remove_final()
         yield from progress
 
-    def _forget(self) -> None:
-        """Forget the rows and results that only final windows need."""
+    def _remove_final(self) -> None:
+        """Remove the rows and results that only final windows need."""
         self._results = {window: rows for window, rows in self._results.items() if not self._is_final(window)}
         self._panes = {
             pane: rows for pane, rows in self._panes.items() if not self._is_final(self._windows.windows(pane)[-1])
@@ -158,7 +161,7 @@ class ChangingResultsOperator:
         of_rows = self._windows.windows_of_results(times_of(computed.column(self._result_time).combine_chunks()))
         kept = np.flatnonzero(np.isin(of_rows, windows))
         old = [table for window in sorted(windows) if (table := self._results.pop(window, None)) is not None]
-        for window, positions in _positions(of_rows, kept):
+        for window, positions in _group_positions(of_rows, kept):
             self._results[window] = computed.take(array_of(positions)).combine_chunks()
         return pa.concat_tables([self._schema.empty_table(), *old]), computed.take(array_of(kept))
 
@@ -189,12 +192,12 @@ class ChangingResultsOperator:
     def _load(self, tables: dict[str, pa.Table]) -> None:
         results = tables[RESULTS].cast(self._schema)
         of_rows = self._windows.windows_of_results(times_of(results.column(self._result_time).combine_chunks()))
-        for window, positions in _positions(of_rows, np.arange(len(of_rows))):
+        for window, positions in _group_positions(of_rows, np.arange(len(of_rows))):
             self._results[window] = results.take(array_of(positions)).combine_chunks()
         if ROWS in tables:
             rows = tables[ROWS]
             panes = self._windows.panes(times_of(rows.column(self._time).combine_chunks()))
-            for pane, positions in _positions(panes, np.arange(len(panes))):
+            for pane, positions in _group_positions(panes, np.arange(len(panes))):
                 self._panes[pane] = WeightedRows(self._rows_schema)
                 self._panes[pane].restore(rows.take(array_of(positions)))
 
@@ -218,8 +221,8 @@ def _schema(node: Node) -> pa.Schema:
     return pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
 
 
-def _positions(numbers: Times, positions: Times) -> Iterator[tuple[int, Times]]:
-    """Yield each number at some positions, and the positions with this number, both in rising order."""
+def _group_positions(numbers: Times, positions: Times) -> Iterator[tuple[int, Times]]:
+    """Yield each distinct number at `positions` with its positions, both in ascending order."""
     if not len(positions):
         return
     ordered = positions[np.argsort(numbers[positions], kind="stable")]

@@ -4,11 +4,10 @@
                                                                           │ when the window is published
     sums of the changed groups, before and after  ◄── sums, per window ◄──┘
 
-A withdrawn row is the negative of its partial. A sum that may exceed 64 bits is stored as two sums, of the upper and
-the lower halves of the integers (`lowlevel.subaggregates`). These do not overflow, so the order of the rows has no
-effect. So a change costs its own rows and groups, however many rows and groups the window has. A group whose number of
-rows is 0 is in no result. Results follow from sums of integers, so a result that is withdrawn is exactly the returned
-one.
+A withdrawn row is added as the negative of its partial. A sum that may exceed 64 bits is stored as two sums, of the
+upper and the lower halves of the integers (`lowlevel.subaggregates`). These sums do not overflow, so the order of the
+rows has no effect. The cost of a change depends only on its rows and groups, not on the size of the window. A group
+with 0 rows is in no result. Results follow from sums of integers, so a withdrawn result is exactly a returned result.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import MERGE, count_of_rows
 
 SUMS, PENDING = "sums", "pending"
-"""Tables of a snapshot, followed by the ID of a window: the merged partials, and those that are not published."""
+"""Prefixes of tables of a snapshot, before the ID of a window: the merged partials, and the unpublished partials."""
 
 MIN_EMPTY_GROUPS = 64
-"""Smallest number of groups without rows that are forgotten together."""
+"""Minimum number of groups without rows that are removed together."""
 
 
-def adds_up(body: Node) -> bool:
-    """Return whether all aggregates of a body are counts and sums of integers, in windows of time."""
+def is_sum_of_integers(body: Node) -> bool:
+    """Return True if all aggregates of a body are counts and sums of integers, in time windows."""
     if not isinstance(body, Windowed) or not body.aggregation.windowed:
         return False
     aggregation = body.aggregation
@@ -57,7 +56,10 @@ class ChangingSumsOperator(ChangingResultsOperator):
     """Stores the sums of each window, until the window is final."""
 
     def __init__(self, node: ChangingResults, make: MakeBody) -> None:
-        """Compute the results of windows for which `adds_up` is true. `make` makes operators of the body."""
+        """Compute the results of a node for whose body `is_sum_of_integers` is true.
+
+        `make` makes operators of the body.
+        """
         super().__init__(node, make)
         body = node.body
         assert isinstance(body, Windowed)
@@ -78,7 +80,7 @@ class ChangingSumsOperator(ChangingResultsOperator):
         self._counts: dict[int, int] = {}
         """Number of groups with rows in each window."""
         self._stored_sums: dict[int, pa.Table] = {}
-        """Sums that have not changed since the last snapshot, so that hosts do not write them again."""
+        """Sums that have not changed since the last snapshot, so that the engine does not write them again."""
         self._pending: dict[int, list[pa.RecordBatch]] = {}
 
     @property
@@ -160,8 +162,8 @@ class ChangingSumsOperator(ChangingResultsOperator):
         results = [result for batch in sums for result in run_stages(self._steps, batch)]
         return pa.Table.from_batches(results, self._schema)
 
-    def _forget(self) -> None:
-        """Forget final windows."""
+    def _remove_final(self) -> None:
+        """Remove final windows."""
         for stored in (self._sums, self._counts, self._stored_sums, self._pending):
             for window in [each for each in stored if self._is_final(each)]:
                 del stored[window]

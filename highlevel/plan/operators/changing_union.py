@@ -25,7 +25,7 @@ class ChangingUnionOperator(UnionOperator):
         self._implies_watermark = [implies_watermark(branch) for branch in node.branches]
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Pass the changes on, and the watermark that follows from final rows."""
+        """Return the changes, and the watermark that follows from final rows."""
         rows, weights, final = split_changes(batch)
         if self._time is None:
             yield from make_changes(rows, weights, False)
@@ -59,7 +59,7 @@ class ChangingRepeatOperator(StatelessOperator):
 
 
 class NetChangesOperator(StatelessOperator):
-    """Adds up the weights of equal rows of each batch. Withdrawn rows are first."""
+    """Sums the weights of equal rows in each batch. Withdrawn rows are first."""
 
     def __init__(self, node: NetChanges) -> None:
         """Prepare for batches of changes."""

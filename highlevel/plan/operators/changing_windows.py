@@ -43,7 +43,7 @@ class ChangingWindowsOperator(WindowCounters):
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Process rows, or partials of a leaf.
 
-        Return the changes of the windows that are already returned before they are final.
+        Return the changes of windows whose results are returned before they are final.
         """
         for partials in (batch,) if self._partials is None else self._partials.compute(batch):
             for revision in self.windows.process_rows(partials):

@@ -1,4 +1,4 @@
-"""The counters of node operators: per query, and per operator for queries with several of them."""
+"""The counters of node operators: per query, and per operator for queries with several operators."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from highlevel.metrics import (
 from lowlevel.integer_ranges import Ranges, count
 from lowlevel.punctuation import END
 
-Count = Callable[[Samples, Any, str, str | None], None]
+AddCounters = Callable[[Samples, Any, str, str | None], None]
 """Add the counters of an operator to samples. The labels are the query and the operator's name.
 
 The name is None if the query has only one operator.
@@ -116,7 +116,7 @@ class FillCounters(StoreCounters, Protocol):
 
     @property
     def left_out(self) -> int:
-        """Rows of gaps that were left out, because a gap had too many."""
+        """Rows that were not added, because a gap had too many rows."""
         ...
 
     @property
@@ -139,7 +139,7 @@ class JoinCounters(StoreCounters, Protocol):
 
     @property
     def stored(self) -> int:
-        """Rows that were stored for a time."""
+        """Rows that were stored because a later row could match them."""
         ...
 
     @property
@@ -149,16 +149,16 @@ class JoinCounters(StoreCounters, Protocol):
 
 
 class RevisionCounters(StoreCounters, Protocol):
-    """The counters of an operator that makes one row of several ones."""
+    """The counters of an operator that combines several rows to one row."""
 
     @property
     def absorbed(self) -> int:
-        """Rows that are no rows of the result: copies, merged records, or unmatched withdrawals."""
+        """Rows that are not in the result: copies, merged records, or unmatched withdrawals."""
         ...
 
     @property
     def forgotten(self) -> int:
-        """Rows and open flows that were forgotten too early, because too many rows were stored."""
+        """Rows and open flows that were removed too early, because too many rows were stored."""
         ...
 
     @property
@@ -187,7 +187,7 @@ class WindowOperatorCounters(Protocol):
 
     @property
     def late(self) -> int:
-        """Number of times that a row or partial missed a window because the window was final."""
+        """Number of pairs of a row or partial and a final window that it missed."""
         ...
 
     @property
@@ -239,7 +239,7 @@ class AcceptedRunCounters(LifetimeCounters, Protocol):
 
     @property
     def deadlines_outside(self) -> int:
-        """Deadlines that have not applied, because the lifetime of the run ended before."""
+        """Deadlines without effect, because the lifetime of the run ended before."""
         ...
 
 
@@ -297,11 +297,13 @@ def count_accepted_runs(samples: Samples, operator: AcceptedRunCounters, query: 
 def _count_partial_matches(samples: Samples, partial: PartialMatchCounts, query: str) -> None:
     samples.add(PARTIAL_MATCHES, partial.number, query)
     oldest = 0 if partial.oldest == END else partial.oldest / SECOND
-    samples.set(OLDEST_PARTIAL_MATCH, older(samples.get((OLDEST_PARTIAL_MATCH.name, (query,)), 0), oldest), query)
+    samples.set(
+        OLDEST_PARTIAL_MATCH, earlier_time(samples.get((OLDEST_PARTIAL_MATCH.name, (query,)), 0), oldest), query
+    )
 
 
-def older(one: float, other: float) -> float:
-    """Return the smaller one of two times of partial matches; 0 is no time."""
+def earlier_time(one: float, other: float) -> float:
+    """Return the smaller of two times of partial matches. 0 means no time."""
     return min(one, other) if one and other else one or other
 
 
@@ -319,7 +321,7 @@ def count_running(samples: Samples, operator: ClosingCounters, query: str, name:
 
 
 def count_outside(samples: Samples, operator: LifetimeCounters, query: str, name: str | None) -> None:
-    """Add the counters of an operator that stores no rows, and leaves out rows that are in no window."""
+    """Add the counters of an operator that stores no rows, and drops rows that are in no window."""
     samples.add(OUTSIDE_WINDOWS, operator.outside, query)
     _count_operator(samples, operator, query, name, operator.late)
 
@@ -380,7 +382,7 @@ def count_windows(samples: Samples, operator: WindowOperatorCounters, query: str
     samples.add(PARTIALS_BEYOND_CAP, partials, query)
     samples.add(ROWS_BEYOND_CAP, rows, query)
     samples.add(SUMS_OVERFLOWED, operator.overflowed_sums, query)
-    samples.add(WINDOWS_OPEN, number_of(operator.open_windows()), query)
+    samples.add(WINDOWS_OPEN, window_count(operator.open_windows()), query)
     _count_operator(samples, operator, query, name, operator.late_rows)
 
 
@@ -395,6 +397,6 @@ def _count_operator(
         samples.set(OPERATOR_STATE_BYTES, operator.bytes, query, name)
 
 
-def number_of(windows: Ranges | int) -> int:
-    """Return the number of windows, given their ids or their number."""
+def window_count(windows: Ranges | int) -> int:
+    """Return the number of windows, given as ranges of IDs or as a number."""
     return windows if isinstance(windows, int) else count(windows)

@@ -19,11 +19,13 @@ KEYS, WATERMARKS = "keys", "lows"
 """Tables of a snapshot: the stored keys, and the watermark."""
 
 COVERED_SHARE = 4
-"""Covered keys are deleted when they are 1/4 of all keys: then the other keys are inserted into a new table."""
+"""Covered keys are deleted when they are 1/4 of all keys: the other keys are then inserted into a new table."""
 
 
 class DistinctOperator:
-    """Stores keys. A row whose key is below the watermark is late: its key may be deleted, so the row is dropped.
+    """Stores keys. A row whose key is below the watermark is late.
+
+    It is dropped, because its key may be deleted already.
 
     A key with NULL in a time column stays until the watermark of this column is END.
     """
@@ -45,13 +47,13 @@ class DistinctOperator:
         self._times: list[Times | None] = [None if name is None else np.empty(0, np.int64) for name in self._key_times]
 
     def _stored(self) -> np.ndarray:
-        """Return the ids of the keys that no watermark covers."""
+        """Return the IDs of the keys that the watermark does not cover."""
         is_covered = np.broadcast_to(covered(self._times, self.watermark), self._keys.count)
         return np.flatnonzero(~is_covered)
 
     @property
     def rows_held(self) -> int:
-        """Keys that no watermark covers."""
+        """Number of keys that the watermark does not cover."""
         return len(self._stored())
 
     @property
@@ -88,7 +90,7 @@ class DistinctOperator:
         ]
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
-        """Delete the keys that the watermark covers, and pass it on."""
+        """Delete the keys that the watermark covers, and return the watermark."""
         self.watermark = tuple(map(max, self.watermark, bounds_of(punctuation, len(self.watermark))))
         stored = self._stored()
         if len(stored) == 0:
@@ -99,7 +101,7 @@ class DistinctOperator:
         yield punctuation
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return the keys that no watermark covers, and the watermark."""
+        """Return the keys that the watermark does not cover, and the watermark."""
         keys = pa.Table.from_arrays(self._keys.columns(self._stored()), schema=self.schema)
         return {KEYS: keys, WATERMARKS: pa.table({WATERMARKS: list(self.watermark)})}
 

@@ -9,8 +9,8 @@ Windows are processed in the order of their ends, when the watermark has passed 
 The rows of a gap are returned when the next window with rows is final, so they do not depend on the watermarks in
 between. With `Fill.fills_lulls` each window of a gap is returned when the watermark has passed it.
 
-Both the groups and the rows of a gap are limited: a clock that jumps by a year would otherwise fill millions of
-windows. Rows that are left out are counted. Both limits are applied to windows in order, so results do not depend on
+Both the groups and the rows of a gap are limited, because otherwise a clock that jumps by a year would fill millions of
+windows. Rows that are not added are counted. Both limits are applied to windows in order, so results do not depend on
 the order of arrival.
 """
 
@@ -27,7 +27,7 @@ from capture import arrow_compute as pc
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.answer_nodes import Fill, SortKey
 from highlevel.plan.nodes import macs_of
-from highlevel.plan.operators.apply import computed
+from highlevel.plan.operators.apply import compute_column
 from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
 from highlevel.plan.operators.sort import OUTPUT_ROWS, sorted_positions
@@ -49,7 +49,7 @@ END_WITH_ROWS, LAST_END = "end_with_rows", "last_end"
 Positions = npt.NDArray[np.int64]
 
 WindowRows = tuple[Positions, Positions, npt.NDArray[np.bool_]]
-"""Rows of whole windows: positions among the known rows, ends of their windows, and which rows are new."""
+"""Rows of complete windows: indexes of the known rows, ends of their windows, and a mask of the new rows."""
 
 
 class FillOperator:
@@ -59,7 +59,7 @@ class FillOperator:
         """Prepare an empty store of rows for `node`."""
         self.node = node
         self._stored = StoredRows(node.input, node.end)
-        self._latest: pa.Table = self._stored.schema.empty_table()  # in the order of `_order`
+        self._last_rows: pa.Table = self._stored.schema.empty_table()  # in the order of `_order`
         names = [node.end, *node.keys]
         rest = [column.name for column in node.input.columns if column.name not in names]
         self._order = [SortKey(name) for name in (*names, *rest)]
@@ -67,7 +67,7 @@ class FillOperator:
         self._macs = macs_of(node.input)
         self._visible = [column.name for column in node.columns]
         self._end_with_rows: int | None = None
-        self._last_end = 0  # has a meaning from the first row on
+        self._last_end = 0  # has no meaning before the first row
         self.received = 0
         self.results = 0
         self.left_out = 0
@@ -83,12 +83,12 @@ class FillOperator:
     @property
     def rows_held(self) -> int:
         """Number of stored rows, with the last rows of groups."""
-        return self._stored.num_rows + self._latest.num_rows
+        return self._stored.num_rows + self._last_rows.num_rows
 
     @property
     def bytes(self) -> int:
         """Bytes of the stored rows, with the last rows of groups."""
-        return self._stored.nbytes + self._latest.nbytes
+        return self._stored.nbytes + self._last_rows.nbytes
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Store rows."""
@@ -97,18 +97,18 @@ class FillOperator:
         return iter(())
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
-        """Return the rows of final windows, and then the watermark. It does not pass the next window of a gap."""
+        """Return the rows of final windows, and then the watermark, which is not beyond the next window of a gap."""
         before = self._watermark
         final, _ = self._stored.take_final(punctuation)
         if final.num_rows:
             final = final.take(pa.array(sorted_positions(final, self._order)))
-            source = pa.concat_tables([self._latest, final]).combine_chunks()
-            yield from self._make_batches(source, self._windows(source, self._latest.num_rows))
+            source = pa.concat_tables([self._last_rows, final]).combine_chunks()
+            yield from self._make_batches(source, self._windows(source, self._last_rows.num_rows))
         low = self._stored.watermark
         if low == END:
-            self._latest = self._stored.schema.empty_table()
+            self._last_rows = self._stored.schema.empty_table()
         if self.node.fills_lulls and self._end_with_rows is not None and low != END:
-            source, members = self._latest, np.arange(self._latest.num_rows)
+            source, members = self._last_rows, np.arange(self._last_rows.num_rows)
             passed = (low - 1 - self._end_with_rows) // self.node.window.slide
             yield from self._make_batches(source, self._fill_gap(members, passed))
         if self._watermark > before:
@@ -123,7 +123,10 @@ class FillOperator:
         return min(low, self._last_end + self.node.window.slide)
 
     def _windows(self, source: pa.Table, known: int) -> Iterator[WindowRows]:
-        """Yield the windows of sorted rows, after `known` last rows of groups, and the gaps between them."""
+        """Yield the windows of `source`, and the gaps between them.
+
+        The first `known` rows are last rows of groups; the others are sorted by window.
+        """
         ends = times_of(source.column(self.node.end).combine_chunks())
         groups = number_groups(source, self.node.keys)
         in_window = np.zeros(groups.max() + 1, np.bool_)
@@ -146,7 +149,7 @@ class FillOperator:
             positions = np.append(rows, missing)
             self._end_with_rows = self._last_end = end
             yield positions, np.full(len(positions), end), positions < first
-        self._latest = source.take(pa.array(members)).combine_chunks()
+        self._last_rows = source.take(pa.array(members)).combine_chunks()
 
     def _fill_gap(self, members: Positions, last: int) -> Iterator[WindowRows]:
         """Yield windows without rows: those up to number `last` after the last window with rows."""
@@ -164,11 +167,11 @@ class FillOperator:
             ends = np.repeat(self._end_with_rows + numbers * slide, count)
             yield np.tile(members, len(numbers)), ends, np.ones(len(ends), np.bool_)
 
-    def _make_batches(self, source: pa.Table, parts: Iterator[WindowRows]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of windows. A window is never divided between batches."""
+    def _make_batches(self, source: pa.Table, windows: Iterator[WindowRows]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of `windows`. A window is never divided between batches."""
         waiting: list[WindowRows] = []
         size = 0
-        for part in parts:
+        for part in windows:
             if waiting and size + len(part[0]) > OUTPUT_ROWS:
                 yield self._make_batch(source, waiting)
                 waiting, size = [], 0
@@ -177,8 +180,8 @@ class FillOperator:
         if waiting:
             yield self._make_batch(source, waiting)
 
-    def _make_batch(self, source: pa.Table, parts: list[WindowRows]) -> pa.RecordBatch:
-        positions, ends, is_new = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    def _make_batch(self, source: pa.Table, windows: list[WindowRows]) -> pa.RecordBatch:
+        positions, ends, is_new = (np.concatenate(arrays) for arrays in zip(*windows, strict=True))
         node, rows = self.node, source.take(pa.array(positions)).combine_chunks()
         columns: dict[str, Any] = dict(
             zip(rows.schema.names, (column.combine_chunks() for column in rows), strict=True)
@@ -190,24 +193,24 @@ class FillOperator:
             if node.start is not None:
                 columns[node.start] = pa.array(ends - node.window.range).cast(columns[node.start].type)
             if not node.repeats:
-                for name in node.filled:
+                for name in node.filled_columns:
                     value = pa.scalar(node.value_of(self._columns[name]), columns[name].type)
                     columns[name] = pc.if_else(new, value, columns[name])
             batch = pa.RecordBatch.from_arrays(list(columns.values()), schema=self._stored.schema)
             vectors = BatchColumns(batch, self._macs)
             for out in node.computed:
-                columns[out.name] = pc.if_else(new, computed(out, batch, vectors), columns[out.name])
+                columns[out.name] = pc.if_else(new, compute_column(out, batch, vectors), columns[out.name])
         return pa.RecordBatch.from_arrays([columns[name] for name in self._visible], self._visible)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the stored rows, the last rows of groups, the watermark and the ends of windows."""
         ends = {END_WITH_ROWS: pa.array([self._end_with_rows], pa.int64()), LAST_END: [self._last_end]}
         state = pa.table({WATERMARK: [self._stored.watermark], **ends})
-        return {ROWS: self._stored.rows, LATEST: self._latest, STATE: state}
+        return {ROWS: self._stored.rows, LATEST: self._last_rows, STATE: state}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         (state,) = tables[STATE].to_pylist()
         self._stored.restore(tables[ROWS], state[WATERMARK])
-        self._latest = tables[LATEST].cast(self._stored.schema)
+        self._last_rows = tables[LATEST].cast(self._stored.schema)
         self._end_with_rows, self._last_end = state[END_WITH_ROWS], state[LAST_END]

@@ -1,10 +1,10 @@
-"""InstantRanks and ChangingInstantRanks: at each instant, rank the rows that are true, or keep the first ones.
+"""The operators of InstantRanks and ChangingInstantRanks, which rank the rows that are true at each instant.
 
     rows with lifetimes, or open-ended snapshots ──► ranking ──► results that have ended, or their changes
 
-The ranks at an instant are final when no row can begin before the instant any more. So after a watermark t, all results
-that end before t are final. Without EMIT CHANGES they are returned then. With EMIT CHANGES a result is returned when a
-row has begun at least WAIT after its end, and later rows correct it.
+The ranks at an instant are final when no later row can begin before it. So after a watermark t, all results that end
+before t are final. Without EMIT CHANGES, they are returned then. With EMIT CHANGES a result is returned when a row has
+begun at least WAIT after its end, and later rows correct it.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class InstantRanksOperator:
         self._ranking = InstantRanking(self._schema, node.ranks)
         self._visible = [column.name for column in node.columns if column.name not in (WEIGHT, FINAL)]
         self._waiting: list[pa.Table] = []
-        self.clock = BEGINNING
+        self.newest_start = BEGINNING
         """The newest start of all rows."""
         self.watermark = BEGINNING
-        """No row begins before this time any more."""
+        """No later row begins before this time."""
         self.late = 0
         self.outside = 0
         """Number of rows without a lifetime."""
@@ -67,7 +67,7 @@ class InstantRanksOperator:
 
     @property
     def bytes(self) -> int:
-        """The memory of these rows in bytes."""
+        """Memory of these rows and results in bytes."""
         return self._ranking.bytes + sum(rows.nbytes for rows in self._waiting)
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
@@ -92,7 +92,7 @@ class InstantRanksOperator:
         columns = [array_of(start), array_of(end), *(batch.column(name) for name in self._values), weights]
         rows = pa.table(columns, names=[*self._schema.names, WEIGHT])
         if kept.any():
-            self.clock = max(self.clock, int(start[kept].max()))
+            self.newest_start = max(self.newest_start, int(start[kept].max()))
             self._waiting.append(rows if kept.all() else pc.filter(rows, array_of(kept)))
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
@@ -112,7 +112,7 @@ class InstantRanksOperator:
         yield Punctuation(punctuation.link, watermark)
 
     @property
-    def _due(self) -> int:
+    def _due_before(self) -> int:
         """Results that end before this time are returned."""
         return self.watermark
 
@@ -121,11 +121,11 @@ class InstantRanksOperator:
         waiting, self._waiting = self._waiting, []
         rows = pa.concat_tables([*waiting, self._schema.append(pa.field(WEIGHT, pa.int64())).empty_table()])
         weights = rows.column(WEIGHT).to_numpy()
-        changed, net = self._ranking.update(rows.drop_columns([WEIGHT]), weights, self._due)
+        changed, net = self._ranking.update(rows.drop_columns([WEIGHT]), weights, self._due_before)
         if changed.num_rows:
-            yield from self._returned(changed.select(self._visible), net)
+            yield from self._to_items(changed.select(self._visible), net)
 
-    def _returned(self, rows: pa.Table, weights: np.ndarray) -> Iterator[GraphItem]:
+    def _to_items(self, rows: pa.Table, weights: np.ndarray) -> Iterator[GraphItem]:
         """Return results. They are final, so no result is withdrawn."""
         copies = rows if (weights == 1).all() else pc.take(rows, array_of(np.repeat(np.arange(len(weights)), weights)))
         self.results += copies.num_rows
@@ -135,13 +135,13 @@ class InstantRanksOperator:
         """Return the rows that wait, the times, and the state of the ranking."""
         schema = self._schema.append(pa.field(WEIGHT, pa.int64()))
         waiting = pa.concat_tables([schema.empty_table(), *self._waiting]).combine_chunks()
-        times = pa.table({TIMES: pa.array([self.clock, self.watermark], pa.int64())})
+        times = pa.table({TIMES: pa.array([self.newest_start, self.watermark], pa.int64())})
         return {WAITING: waiting, TIMES: times, **self._ranking.snapshot()}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         self._waiting = [tables[WAITING]] if tables[WAITING].num_rows else []
-        self.clock, self.watermark = tables[TIMES][TIMES].to_pylist()
+        self.newest_start, self.watermark = tables[TIMES][TIMES].to_pylist()
         self._ranking.restore(tables)
 
 
@@ -161,13 +161,15 @@ class ChangingInstantRanksOperator(InstantRanksOperator):
             yield from self._rank()
 
     @property
-    def _due(self) -> int:
+    def _due_before(self) -> int:
         if self._open_ended:
             return END
-        has_ended = BEGINNING if self._wait is None or self.clock == BEGINNING else self.clock - self._wait + 1
+        has_ended = (
+            BEGINNING if self._wait is None or self.newest_start == BEGINNING else self.newest_start - self._wait + 1
+        )
         return max(self.watermark, has_ended)
 
-    def _returned(self, rows: pa.Table, weights: np.ndarray) -> Iterator[GraphItem]:
+    def _to_items(self, rows: pa.Table, weights: np.ndarray) -> Iterator[GraphItem]:
         is_final = times_of(rows.column(WINDOW_END).combine_chunks()) < self.watermark
         for batch in make_changes(rows, weights, is_final if self.watermark != END else True):
             for changes in add_up(batch):

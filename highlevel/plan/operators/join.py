@@ -11,9 +11,9 @@ from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 
 class JoinOperator(OAJoin):
-    """Uses the watermark of the joined time.
+    """An OA-Join that accepts the watermarks of nodes.
 
-    A joint watermark gives a watermark of one time only if its other bound is END.
+    A joint watermark of an input implies a watermark of the join's time only if its other bound is END.
     """
 
     def __init__(self, node: Join) -> None:

@@ -3,10 +3,10 @@
     row       start and end ──► valid, and not late ──► waiting ──► inserts and retractions in the order of starts
     change    the same, with its weight               └── until their start is due
 
-A withdrawn row is a row with a negative weight. It retracts the whole lifetime. If it is withdrawn while it waits, it
-leaves no change. A row and its withdrawal have the same start, so both are due together.
+A withdrawn row has a negative weight, and retracts the whole lifetime. If a row is withdrawn while it waits, there is
+no change. A row and its withdrawal have the same start, so both are due together.
 
-After a watermark t of the input no row begins before t - `late_by`. The operators use this time, not the watermark.
+After a watermark t of the input, no row begins before t - `late_by`. The operators use this time, not t.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from lowlevel.punctuation import BEGINNING, END
 MIN_ROOM = 4_096
 
 WAITING, SUMS, TIMES = "waiting", "sums", "times"
-"""Tables of the stored state: the rows that wait, the sums of weights, and the newest start and the watermark of
-starts."""
+"""Tables of a snapshot: the waiting rows, the sums of weights, and the newest start with the watermark of starts."""
 
 
 class LifetimeRows:
@@ -43,22 +42,22 @@ class LifetimeRows:
         fields = [pa.field(VS, pa.int64()), pa.field(VE, pa.int64()), *payload]
         self._waiting = WaitingRows(pa.schema([*fields, pa.field(WEIGHT, pa.int64())]), VS)
         self._sums = WeightSums(pa.schema(fields)) if are_changes else None
-        self.clock = BEGINNING
+        self.newest_start = BEGINNING
         """The newest start of a row."""
         self.start_watermark = BEGINNING
         """No later row begins before this time."""
         self.late = 0
         self.outside = 0
-        """Rows without a start, or with an end before it."""
+        """Number of rows without a start, or with an end that is not after the start."""
 
     @property
     def num_rows(self) -> int:
-        """Rows that wait."""
+        """Number of waiting rows."""
         return self._waiting.num_rows
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows that wait."""
+        """Bytes of the waiting rows."""
         return self._waiting.nbytes + (0 if self._sums is None else self._sums.nbytes)
 
     def add(self, batch: pa.RecordBatch, values: pa.RecordBatch) -> None:
@@ -71,14 +70,14 @@ class LifetimeRows:
         kept = is_valid & ~is_late
         if not kept.any():
             return
-        self.clock = max(self.clock, int(start[kept].max()))
+        self.newest_start = max(self.newest_start, int(start[kept].max()))
         weights = batch.column(WEIGHT) if self._sums is not None else array_of(np.ones(len(start), np.int64))
         columns = [array_of(start), array_of(end), *values.columns, weights]
         rows = pa.Table.from_batches([pa.RecordBatch.from_arrays(columns, schema=self._waiting.schema)])
         self._waiting.add(rows if kept.all() else pc.filter(rows, array_of(kept)).combine_chunks())
 
     def advance(self, punctuation: AnyPunctuation) -> bool:
-        """Process a watermark of the input. Return whether `start_watermark` has grown."""
+        """Process a watermark of the input. Return True if `start_watermark` has grown."""
         bounds = bounds_of(punctuation, self._width)
         if set(bounds) == {END}:
             start_watermark = END
@@ -106,21 +105,24 @@ class LifetimeRows:
         return from_weighted(batch)
 
     def snapshot(self, prefix: str = "") -> dict[str, pa.Table]:
-        """Return the waiting rows, the sums, and the clock and the promise. Names of tables begin with `prefix`."""
+        """Return the waiting rows, the sums, the newest start and the start watermark.
+
+        Names of tables begin with `prefix`.
+        """
         sums = {} if self._sums is None else {prefix + SUMS: self._sums.snapshot()}
-        times = pa.table({TIMES: pa.array([self.clock, self.start_watermark], pa.int64())})
+        times = pa.table({TIMES: pa.array([self.newest_start, self.start_watermark], pa.int64())})
         return {prefix + WAITING: self._waiting.snapshot(), prefix + TIMES: times, **sums}
 
     def restore(self, tables: dict[str, pa.Table], prefix: str = "") -> None:
         """Load the state of a snapshot."""
         self._waiting.restore(tables[prefix + WAITING])
-        self.clock, self.start_watermark = tables[prefix + TIMES][TIMES].to_pylist()
+        self.newest_start, self.start_watermark = tables[prefix + TIMES][TIMES].to_pylist()
         if self._sums is not None:
             self._sums.restore(tables[prefix + SUMS])
 
 
 def lifetimes_of(batch: pa.RecordBatch, lifetime: Lifetime) -> tuple[Words, Words]:
-    """Return the starts and ends of rows; END if there is none. A lifetime has at least 1 ns."""
+    """Return the starts and ends of rows, END for a missing one. A lifetime has at least 1 ns."""
     start = times_of(batch.column(lifetime.start))
     if lifetime.end is None:
         if lifetime.length is None:
@@ -133,16 +135,16 @@ def lifetimes_of(batch: pa.RecordBatch, lifetime: Lifetime) -> tuple[Words, Word
 class WeightSums:
     """The sums of the weights of rows that can still be withdrawn.
 
-    A row is true as often as its sum states, and not at all if the sum is negative: rows of several partitions arrive
-    in any order, so a withdrawal may arrive before its row.
+    If its sum is positive, a row is true as often as the sum states, otherwise it is not true. A sum may be negative,
+    because rows of several partitions arrive in any order, so a withdrawal may arrive before its row.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        """Store no sums yet. `schema` has the columns of the rows; the first one is their start."""
+        """Store no sums yet. `schema`: the columns of the rows. The first column is the start."""
         self._schema = schema
         self._keys = Keys(schema.types)
         self._sums = np.zeros(0, np.int64)
-        self._room = MIN_ROOM  # number of rows from which on certain rows are forgotten
+        self._cleanup_rows = MIN_ROOM  # number of rows from which `forget_before` removes rows
 
     @property
     def nbytes(self) -> int:
@@ -150,7 +152,10 @@ class WeightSums:
         return self._keys.bytes + self._sums.nbytes
 
     def add(self, rows: pa.Table, weights: Words) -> tuple[pa.Table, Words]:
-        """Add weights. Return each row that becomes true or is withdrawn, in the order of `rows`, and how often."""
+        """Add weights.
+
+        Return each row that becomes true or is withdrawn, in the order of `rows`, and its net weight.
+        """
         columns = [column.combine_chunks() for column in rows.columns]
         numbers = self._keys.find_or_insert(columns, rows.num_rows).astype(np.int64)
         self._sums = np.append(self._sums, np.zeros(self._keys.count - len(self._sums), np.int64))
@@ -163,13 +168,16 @@ class WeightSums:
         return pc.take(rows, array_of(firsts[order])), changes[order]
 
     def forget_before(self, start: int) -> None:
-        """Forget rows that begin before `start`, if they may be most of the rows. They cannot change any more."""
-        if self._keys.count < self._room:
+        """Remove rows that begin before `start`, because they cannot change any more.
+
+        Do so only if they may be most of the rows.
+        """
+        if self._keys.count < self._cleanup_rows:
             return
         starts = self._keys.columns()[0].to_numpy()
         kept = np.flatnonzero((starts >= start) & (self._sums[: self._keys.count] != 0))
         self._keys, self._sums = self._keys.copy_of(kept), self._sums[kept]
-        self._room = max(MIN_ROOM, 2 * len(kept))
+        self._cleanup_rows = max(MIN_ROOM, 2 * len(kept))
 
     def snapshot(self) -> pa.Table:
         """Return the rows with their sums."""

@@ -51,7 +51,7 @@ class MatchRows(NamedTuple):
     registers: Results
 
 
-class KeptRows:
+class MatchCandidates:
     """Rows in the order of their sequence numbers, with the partition of each. Not thread safe."""
 
     def __init__(
@@ -77,23 +77,23 @@ class KeptRows:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows."""
+        """Number of stored rows."""
         return self._rows.num_rows
 
     @property
     def bytes(self) -> int:
-        """Memory of the rows."""
+        """Memory of the stored rows in bytes."""
         return self._rows.nbytes + self._sequence_numbers.nbytes + self._partitions.nbytes + self._is_matched.nbytes
 
     def add(self, batch: pa.RecordBatch, partitions: Words, sequence_numbers: Words) -> None:
-        """Keep rows with the next sequence numbers."""
+        """Store rows with the next sequence numbers."""
         self._rows = pa.concat_tables([self._rows, pa.Table.from_batches([batch])])
         self._partitions = np.append(self._partitions, partitions)
         self._sequence_numbers = np.append(self._sequence_numbers, sequence_numbers)
         self._is_matched = np.append(self._is_matched, np.zeros(len(sequence_numbers), np.bool_))
 
     def rows_of_matches(self, results: Results, *, is_end: bool) -> MatchRows:
-        """Return the rows of matches. `is_end`: these are the last matches of the input."""
+        """Return the rows of matches. `is_end`: True for the last matches of the input."""
         partitions = results.words[:, PARTITION]
         firsts, lasts = (
             np.searchsorted(self._sequence_numbers, results.words[:, word]) for word in (RESULT_FIRST, RESULT_LAST)
@@ -102,27 +102,27 @@ class KeptRows:
         lasts[is_empty] = firsts[is_empty]
         is_used = np.zeros(int(self._partitions.max()) + 1, np.bool_)
         is_used[partitions] = True
-        known = np.flatnonzero(is_used[self._partitions])
-        # Sort by partition, then by position in the store. The sort key is partition * num_rows + position.
-        ordered = np.sort(self._partitions[known] * self.num_rows + known)
-        begins = np.searchsorted(ordered, partitions * self.num_rows + firsts)
-        ends = np.searchsorted(ordered, partitions * self.num_rows + lasts) + 1
+        candidates = np.flatnonzero(is_used[self._partitions])
+        # Sort by partition, then by index in the store. The sort key is partition * num_rows + index.
+        sort_keys = np.sort(self._partitions[candidates] * self.num_rows + candidates)
+        begins = np.searchsorted(sort_keys, partitions * self.num_rows + firsts)
+        ends = np.searchsorted(sort_keys, partitions * self.num_rows + lasts) + 1
         counts = ends - begins
         bounds = np.append(0, np.cumsum(counts))
-        of_rows = np.stack([bounds[:-1], np.where(is_empty, bounds[:-1], bounds[1:])], axis=1).reshape(-1)
+        row_bounds = np.stack([bounds[:-1], np.where(is_empty, bounds[:-1], bounds[1:])], axis=1).reshape(-1)
         matches = np.repeat(np.arange(len(counts)), counts)
-        at = np.arange(bounds[-1]) - bounds[:-1][matches] + begins[matches]
-        places = ordered[at] % self.num_rows
-        self._is_matched[places] = True
-        rows = self._rows.take(array_of(places)).combine_chunks()
-        is_last = np.append(ordered[1:] // self.num_rows, -1)[ends - 1] != partitions
+        key_indexes = np.arange(bounds[-1]) - bounds[:-1][matches] + begins[matches]
+        row_indexes = sort_keys[key_indexes] % self.num_rows
+        self._is_matched[row_indexes] = True
+        rows = self._rows.take(array_of(row_indexes)).combine_chunks()
+        is_last = np.append(sort_keys[1:] // self.num_rows, -1)[ends - 1] != partitions
         finalities = np.where(is_last & is_end, AT_END, ALWAYS)
         (batch,) = rows.to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
-        states, registers = self._runs.trace(self._to_kernel_rows(batch, partitions[matches]), of_rows, finalities)
-        of_empty = is_empty[matches]
-        states[of_empty] = NONE
-        registers.words[of_empty] = self._initial_register[0]
-        registers.floats[of_empty] = self._initial_register[1]
+        states, registers = self._runs.trace(self._to_kernel_rows(batch, partitions[matches]), row_bounds, finalities)
+        is_of_empty_match = is_empty[matches]
+        states[is_of_empty_match] = NONE
+        registers.words[is_of_empty_match] = self._initial_register[0]
+        registers.floats[is_of_empty_match] = self._initial_register[1]
         return MatchRows(matches, rows, states, registers)
 
     def forget(self, min_sequence_numbers: Words, *, returns_unmatched: bool) -> pa.Table:
@@ -147,11 +147,11 @@ class KeptRows:
         self._sequence_numbers, self._partitions = self._sequence_numbers[is_kept], self._partitions[is_kept]
         self._is_matched = self._is_matched[is_kept]
 
-    def renumber(self, kept: Words) -> None:
-        """Give the partitions `kept` the numbers 0, 1, 2, …. Remove the rows of other partitions."""
-        is_kept = np.isin(self._partitions, kept)
+    def renumber(self, kept_partitions: Words) -> None:
+        """Give `kept_partitions` (ascending) the numbers 0, 1, 2, …. Remove the rows of other partitions."""
+        is_kept = np.isin(self._partitions, kept_partitions)
         self._keep(is_kept)
-        self._partitions = np.searchsorted(kept, self._partitions)
+        self._partitions = np.searchsorted(kept_partitions, self._partitions)
 
     def snapshot(self) -> pa.Table:
         """Return the rows, with their partitions."""

@@ -1,4 +1,4 @@
-"""The operator of Matches and MatchedRows: rows wait for the watermark, and are matched in the order of their time."""
+"""The operator of Matches and MatchedRows. Rows wait for the watermark, and are matched in the order of their times."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from highlevel.patterns.memory import MIN_ROOM, Results
 from highlevel.patterns.row_words import RegisterColumns, RowWords, ValueNumbers
 from highlevel.patterns.store import PartialMatches, Skip
 from highlevel.plan.operators.counters import PartialMatchCounts
-from highlevel.plan.operators.matched_rows import KeptRows
+from highlevel.plan.operators.matched_rows import MatchCandidates
 from highlevel.plan.operators.neighbour_rows import NeighbourRows
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
 from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
@@ -63,7 +63,7 @@ from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
-RULES = {SkipRule.NEXT_ROW: NEXT_ROW, SkipRule.PAST_LAST_ROW: PAST_LAST_ROW, SkipRule.TO_FIELD: TO_FIELD}
+SKIP_CODES = {SkipRule.NEXT_ROW: NEXT_ROW, SkipRule.PAST_LAST_ROW: PAST_LAST_ROW, SkipRule.TO_FIELD: TO_FIELD}
 
 VARIABLE = "variable"
 """Column of a partial match: the variable of its last row."""
@@ -71,11 +71,14 @@ VARIABLE = "variable"
 PARTITIONS, NEIGHBOURS, STATE, KEPT, VALUES, RUNS = (
     "partitions", "neighbours", "state", "kept rows", "values of ", "runs: "
 )  # fmt: skip
-"""Tables of a snapshot, and the beginnings of names of tables."""
+"""Tables of a snapshot, and prefixes of names of tables."""
 
 
 class MatchesOperator:
-    """Stores rows that are not final, and the runs of the partitions; for MatchedRows also the rows of these runs."""
+    """Stores rows that are not final, and the runs of the partitions.
+
+    For MatchedRows, it also stores the rows of these runs.
+    """
 
     def __init__(self, node: Matches) -> None:
         """Match the rows of `node`."""
@@ -83,14 +86,14 @@ class MatchesOperator:
         (self._time,) = node.input.time_columns
         self._stored = StoredRows(node.input, self._time)
         compiled = compile_automaton(node.automaton)
-        self._numbers = ValueNumbers()
+        self._value_numbers = ValueNumbers()
         macs = [column.name for column in node.input.columns if column.type is Type.MAC]
         macs += [each.name for each in node.neighbours if each.column in macs]
-        self._row_words = RowWords(compiled, self._numbers, macs)
-        self._register = RegisterColumns(compiled, self._numbers)
+        self._row_words = RowWords(compiled, self._value_numbers, macs)
+        self._register = RegisterColumns(compiled, self._value_numbers)
         self._matches = PartialMatches(compiled, self._register.initial(), is_preferred=True)
         field = compiled.integers.index(node.skip_field) if node.skip is SkipRule.TO_FIELD else 0
-        self._skip = Skip(RULES[node.skip], field)
+        self._skip = Skip(SKIP_CODES[node.skip], field)
         self._partitions = Keys([self._stored.schema.field(key).type for key in node.keys])
         columns = {column.name for part in node.automaton.expressions for column in columns_of(part)}
         self._reads_first = FIRST_ROW in columns
@@ -98,19 +101,21 @@ class MatchesOperator:
         self._neighbours = NeighbourRows(node.neighbours, pa.schema([*self._stored.schema, *first]), self._time)
         self._remembers = bool(node.is_numbered or node.neighbours or self._reads_first)
         self._schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
-        self._kept: KeptRows | None = None
+        self._candidates: MatchCandidates | None = None
         if isinstance(node, MatchedRows):
             self._excluded = np.array([state in node.excluded for state in compiled.states], np.bool_)
-            self._kept = KeptRows(compiled, self._register.initial(), self._extended_schema(), self._rows_of)
+            self._candidates = MatchCandidates(
+                compiled, self._register.initial(), self._extended_schema(), self._to_kernel_rows
+            )
         self._row_count = 0
         self._has_rows = False
         self._watermark = BEGINNING
-        self._newest = BEGINNING
-        """The time of the newest row that was matched, after a restart of those since then."""
+        self._newest_matched_time = BEGINNING
+        """The time of the newest row that was matched since the start or restart."""
         self.keeps_unfinished = False
-        """Whether `unfinished` is set at the end of the input."""
+        """True if `unfinished` is set at the end of the input."""
         self.unfinished: pa.Table | None = None
-        """The partial matches before the end of the input, which ends them."""
+        """The partial matches that the end of the input ends."""
         self.received = 0
         self.results = 0
         self.overflowed_sums = 0
@@ -120,13 +125,13 @@ class MatchesOperator:
 
     @property
     def late(self) -> int:
-        """Rows that arrived too late."""
+        """Number of late rows."""
         return self._stored.late
 
     @property
     def rows_held(self) -> int:
         """Number of rows that are stored, and of runs."""
-        kept = 0 if self._kept is None else self._kept.num_rows
+        kept = 0 if self._candidates is None else self._candidates.num_rows
         return self._stored.num_rows + self._neighbours.num_rows + self._matches.node_count + kept
 
     @property
@@ -146,15 +151,15 @@ class MatchesOperator:
         columns |= {MATCH_START: array_of(np.ascontiguousarray(runs.starts)), MATCH_END: array_of(runs.lasts)}
         columns |= {VARIABLE: pa.array(runs.states, pa.string())} | self._fields(Results(runs.words, runs.floats))
         window = self.node.automaton.window
-        ended = BEGINNING if window is None else max(BEGINNING, self._newest - window)
+        ended = BEGINNING if window is None else max(BEGINNING, self._newest_matched_time - window)
         table = pa.table(columns).filter(array_of(runs.starts > ended))
         return table.sort_by([(MATCH_START, "ascending"), (MATCH_END, "ascending")])
 
     @property
     def bytes(self) -> int:
         """Bytes of the rows, runs, partitions and values."""
-        kept = self._partitions.bytes + self._numbers.bytes + self._neighbours.bytes
-        kept += 0 if self._kept is None else self._kept.bytes
+        kept = self._partitions.bytes + self._value_numbers.bytes + self._neighbours.bytes
+        kept += 0 if self._candidates is None else self._candidates.bytes
         return self._stored.nbytes + self._matches.bytes + kept
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
@@ -176,12 +181,12 @@ class MatchesOperator:
             self.unfinished = self.list_partial_matches()
         for results in self._matches.end_runs(count, low, self._skip):
             yield from self._batches(results)
-        if self._kept is None:
+        if self._candidates is None:
             watermark = min(low, self._matches.earliest_candidate(count))
         else:
             firsts, earliest = self._matches.first_starts(count)
             assert isinstance(self.node, MatchedRows)
-            unmatched = self._kept.forget(firsts, returns_unmatched=self.node.has_unmatched)
+            unmatched = self._candidates.forget(firsts, returns_unmatched=self.node.has_unmatched)
             if unmatched.num_rows:
                 yield self._unmatched_rows(unmatched)
             watermark = min(low, earliest)
@@ -195,7 +200,7 @@ class MatchesOperator:
         return self._partitions.count if self.node.keys else 1
 
     def _match(self, final: pa.Table, *, is_end: bool) -> Iterator[pa.RecordBatch]:
-        batch = self._in_order(final)
+        batch = self._sort_by_time(final)
         rows, known = batch.num_rows, self._partition_count if self._has_rows else 0
         self._has_rows = True
         partitions = np.zeros(rows, np.int64)
@@ -212,14 +217,16 @@ class MatchesOperator:
         rows = batch.num_rows
         sequence_numbers = self._row_count + np.arange(rows)
         self._row_count += rows
-        self._newest = max(self._newest, int(times_of(batch.column(self._time)).max()))
+        self._newest_matched_time = max(self._newest_matched_time, int(times_of(batch.column(self._time)).max()))
         extended = batch.append_column(ROW_NUMBER, array_of(sequence_numbers))
-        if self._kept is not None:
-            self._kept.add(extended, partitions, sequence_numbers)
-        for results in self._matches.match(self._rows_of(extended, partitions), self._partition_count, self._skip):
+        if self._candidates is not None:
+            self._candidates.add(extended, partitions, sequence_numbers)
+        for results in self._matches.match(
+            self._to_kernel_rows(extended, partitions), self._partition_count, self._skip
+        ):
             yield from self._batches(results)
 
-    def _rows_of(self, extended: pa.RecordBatch, partitions: Words) -> Rows:
+    def _to_kernel_rows(self, extended: pa.RecordBatch, partitions: Words) -> Rows:
         """Return rows for kernels. `extended`: the columns of `_extended_schema`."""
         rows, times = extended.num_rows, times_of(extended.column(self._time))
         words, floats = self._row_words.words(extended)
@@ -238,8 +245,8 @@ class MatchesOperator:
             np.append(floats.reshape(-1), 0.0),
         )
 
-    def _in_order(self, rows: pa.Table) -> pa.RecordBatch:
-        """Return rows in the order of their time; rows of equal times in the order of their other columns."""
+    def _sort_by_time(self, rows: pa.Table) -> pa.RecordBatch:
+        """Return rows in the order of their times. Rows with equal times are in the order of their other columns."""
         (batch,) = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
         times = times_of(batch.column(self._time))
         order = np.argsort(times, kind="stable")
@@ -274,7 +281,7 @@ class MatchesOperator:
         registers = Results(words[:, RESULT_WORDS:], results.floats)
         return self._result(dict(zip(self.node.keys, keys, strict=True)) | self._match_columns(words, registers))
 
-    def _rows_of_matches(self, kept: KeptRows, results: Results) -> pa.RecordBatch:
+    def _all_rows_per_match(self, kept: MatchCandidates, results: Results) -> pa.RecordBatch:
         node = self.node
         assert isinstance(node, MatchedRows)
         found = kept.rows_of_matches(results, is_end=self._stored.watermark == END)
@@ -306,7 +313,7 @@ class MatchesOperator:
         return dict(zip(self._register.schema.names, columns, strict=True))
 
     def _result(self, columns: Mapping[str, pa.Array], is_shown: npt.NDArray[np.bool_] | None = None) -> pa.RecordBatch:
-        """Return the columns of the node, and only the rows that are shown. Count rows and sums."""
+        """Return the columns of the node for the rows in the mask `is_shown` (None: all). Count rows and sums."""
         arrays = [columns[field.name].cast(field.type) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         if is_shown is not None and not is_shown.all():
@@ -316,7 +323,7 @@ class MatchesOperator:
         return batch
 
     def _forget(self) -> None:
-        """Forget freed records, partitions without runs, and values that no run has, if they are many."""
+        """Remove freed records, partitions without runs, and values that no run has, if there are many."""
         matches, count = self._matches, self._partition_count
         matches.memory.compact_if_sparse()
         if self.node.keys and not self._remembers:
@@ -328,7 +335,7 @@ class MatchesOperator:
                     self._kept.renumber(kept)
         if self._numbers.count > 2 * (matches.entry_count + matches.node_count) + MIN_ROOM:
             for kind in NUMBERED:
-                self._numbers.keep(kind, matches.numbers_of(kind))
+                self._value_numbers.keep(kind, matches.numbers_of(kind))
 
     @property
     def partitions(self) -> pa.Table:
@@ -369,8 +376,8 @@ class MatchesOperator:
             self._partitions.find_or_insert(columns, partitions.num_rows)
         self._has_rows = bool(state["has rows"])
         self._neighbours.restore(tables[NEIGHBOURS])
-        if self._kept is not None:
-            self._kept.restore(tables[KEPT])
+        if self._candidates is not None:
+            self._candidates.restore(tables[KEPT])
         for kind in NUMBERED:
             self._numbers.load(kind, tables[f"{VALUES}{kind}"])
         self._matches.memory.restore(

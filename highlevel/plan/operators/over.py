@@ -23,7 +23,7 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.answer_nodes import Over, RowFunction, RowFunctionKind, SortKey
 from highlevel.plan.nodes import macs_of
-from highlevel.plan.operators.apply import computed
+from highlevel.plan.operators.apply import compute_column
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
 from highlevel.plan.operators.sort import OUTPUT_ROWS, sorted_positions
 from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
@@ -46,12 +46,12 @@ HISTORY = "history"
 
 
 class OverOperator:
-    """Stores rows until they are final: by the watermark of `Over.final_by`, or at the end of the input."""
+    """Stores rows until they are final: by the watermark of `Over.final_time_column`, or at the end of the input."""
 
     def __init__(self, node: Over) -> None:
         """Prepare an empty store of rows for `node`."""
         self.node = node
-        self._stored = StoredRows(node.input, node.final_by)
+        self._stored = StoredRows(node.input, node.final_time_column)
         self._history: pa.Table = self._stored.rows
         names = [column.name for column in node.columns]
         self._schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
@@ -99,7 +99,7 @@ class OverOperator:
         is_used = np.zeros(source.num_rows, np.bool_)
         for function in node.functions:
             partitions = sorted_partitions(function, source)
-            if node.final_by is not None and node.final_by not in function.partition:
+            if node.final_time_column is not None and node.final_time_column not in function.partition:
                 is_used[partitions.positions] |= find_used_later(function, partitions, source, self._stored.watermark)
             values = evaluate(function, partitions, source)
             self.overflowed_sums += int(
@@ -112,14 +112,14 @@ class OverOperator:
                 first_positions = partitions.positions
         self._history = source.filter(pa.array(is_used)).combine_chunks()
         positions = first_positions[first_positions >= known]
-        if node.final_by is not None and node.final_by not in node.functions[0].partition:
-            times = times_of(source.column(node.final_by).combine_chunks())
+        if node.final_time_column is not None and node.final_time_column not in node.functions[0].partition:
+            times = times_of(source.column(node.final_time_column).combine_chunks())
             positions = positions[np.argsort(times[positions], kind="stable")]
         rows = rows.take(pa.array(positions)).combine_chunks()
         self.results += rows.num_rows
         for batch in rows.to_batches(rows.num_rows if node.window_columns else OUTPUT_ROWS):
             vectors = BatchColumns(batch, self._macs)
-            outputs = [computed(out, batch, vectors) for out in node.outputs]
+            outputs = [compute_column(out, batch, vectors) for out in node.outputs]
             yield pa.RecordBatch.from_arrays([*map(batch.column, self._bounds), *outputs], schema=self._schema)
 
     def snapshot(self) -> dict[str, pa.Table]:

@@ -275,7 +275,7 @@ class ChangingOverlapJoinOperator(OverlapJoinOperator):
     @property
     def _due_before(self) -> int:
         """A row need not wait if the newest row begins at least WAIT later."""
-        clock = max(side.rows.clock for side in self._sides)
+        clock = max(side.rows.newest_start for side in self._sides)
         waits = self._wait is None or clock == BEGINNING
         return BEGINNING if waits else clock - (self._wait or 0) + 1
 

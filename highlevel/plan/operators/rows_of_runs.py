@@ -144,7 +144,7 @@ class RowsAndTracedRuns(RowsAndRuns):
         self._numbers = self._numbers[is_kept]
         if self._node.keys:
             used = np.unique(self._numbers)
-            self._partitions = self._partitions.only(used)
+            self._partitions = self._partitions.copy_of(used)
             self._numbers = np.searchsorted(used, self._numbers)
         self._cleanup_rows = 2 * self._kept.num_rows + MIN_ROOM
 

@@ -30,7 +30,7 @@ from highlevel.aggregation import Output
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.answer_nodes import Running, RunningFunction, SortKey
 from highlevel.plan.nodes import macs_of
-from highlevel.plan.operators.apply import computed
+from highlevel.plan.operators.apply import compute_column
 from highlevel.plan.operators.group_numbers import number_groups
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, times_of
 from highlevel.plan.operators.sort import OUTPUT_ROWS, sorted_positions
@@ -160,13 +160,13 @@ class RunningOperator:
             sums = pa.array(_sum_windows(function, self._histories[index]), ARROW_TYPES[function.type])
             batch = batch.append_column(function.name, sums)
         columns = BatchColumns(batch, self._macs)
-        outputs = [computed(out, batch, columns) for out in self.node.outputs]
+        outputs = [compute_column(out, batch, columns) for out in self.node.outputs]
         bounds = [batch.column(name) for name in self._bounds]
         names = [*self._bounds, *(out.name for out in self.node.outputs)]
         result = pa.RecordBatch.from_arrays([*bounds, *outputs], names)
         if self._having is not None:
-            result = result.filter(pc.fill_null(computed(self._having, batch, columns), False))
-        self._keep_groups(pc.invert(pc.fill_null(computed(self._closing, batch, columns), False)))
+            result = result.filter(pc.fill_null(compute_column(self._having, batch, columns), False))
+        self._keep_groups(pc.invert(pc.fill_null(compute_column(self._closing, batch, columns), False)))
         self.results += result.num_rows
         return result
 

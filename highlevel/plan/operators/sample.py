@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.nodes import DUE, KEPT, bound_count, macs_of
-from highlevel.plan.operators.apply import computed
+from highlevel.plan.operators.apply import compute_column
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, times_of
 from highlevel.plan.sample_node import STATE_VALUE, TICKET, Sample, SampleAggregate, SampleKind
 from highlevel.sampling.families import FAMILIES
@@ -323,7 +323,7 @@ class SampleOperator:
         if rows.num_rows:
             self.results += rows.num_rows
             columns = BatchColumns(rows, self._macs)
-            outputs = [computed(out, rows, columns) for out in self.node.outputs]
+            outputs = [compute_column(out, rows, columns) for out in self.node.outputs]
             yield pa.RecordBatch.from_arrays(outputs, schema=self._schema)
 
     def snapshot(self) -> dict[str, pa.Table]:

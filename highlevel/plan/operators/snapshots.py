@@ -189,7 +189,7 @@ class ChangingSnapshotsOperator(SnapshotsOperator):
     @property
     def _due_before(self) -> int:
         """A row need not wait if the newest row begins at least WAIT later."""
-        clock = self._rows.clock
+        clock = self._rows.newest_start
         waits = self._wait is None or clock == BEGINNING
         return BEGINNING if waits else clock - (self._wait or 0) + 1
 

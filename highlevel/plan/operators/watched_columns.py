@@ -19,7 +19,7 @@ from capture.arrow_compute import array_of
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.plan.change_nodes import WatchedColumns
 from highlevel.plan.nodes import bound_count, macs_of
-from highlevel.plan.operators.apply import computed
+from highlevel.plan.operators.apply import compute_column
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem, bounds_of, times_of
 from highlevel.speculation.changes import make_changes, net_changes
 from highlevel.speculation.waiting_rows import WaitingRows
@@ -116,7 +116,7 @@ class WatchedColumnsOperator:
 
     def _compute(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = BatchColumns(batch, self._macs)
-        arrays = [*batch.columns, *(computed(out, batch, columns) for out in self._outputs)]
+        arrays = [*batch.columns, *(compute_column(out, batch, columns) for out in self._outputs)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _make_changes(self, old: pa.Table, new: pa.Table) -> Iterator[GraphItem]:

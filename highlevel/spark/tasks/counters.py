@@ -19,7 +19,7 @@ from highlevel.metrics import (
 )
 from highlevel.plan.fragments import sources_of
 from highlevel.plan.nodes import bound_count
-from highlevel.plan.operators.counters import older
+from highlevel.plan.operators.counters import earlier_time
 from highlevel.plan.operators.operator import bounds_of
 from highlevel.plan.pipeline import LinkUnion
 from highlevel.spark.tasks.fragment_task import FragmentOutput, FragmentTask
@@ -76,7 +76,7 @@ def _collect_link_counts(task: FragmentTask) -> tuple[list[tuple[int, int]], int
         task.pipeline.leaf_operators, task.sources, sources_of(task.fragment), strict=True
     ):
         if task.fragments.sources[source].leaf is not None and isinstance(operator, LinkUnion):
-            bounds += zip((ports[port].number for port in leaf_ports), operator.watermarks, strict=True)
+            bounds += zip((ports[port].number for port in leaf_ports), operator.input_watermarks, strict=True)
             received_partials += operator.received
     return bounds, received_partials
 
@@ -95,7 +95,7 @@ def add_counts(samples: Samples, query: str, parts: Sequence[Counts]) -> None:
         for name, labels, value in counts["samples"]:
             key = name, tuple(labels)
             is_time = name == OLDEST_PARTIAL_MATCH.name
-            sums[key] = older(sums.get(key, 0), value) if is_time else sums.get(key, 0) + value
+            sums[key] = earlier_time(sums.get(key, 0), value) if is_time else sums.get(key, 0) + value
         for node, closed_part, open_part in counts["windows"]:
             closed_windows.setdefault((counts["fragment"], node), []).append(closed_part)
             open_windows.setdefault((counts["fragment"], node), []).append(open_part)

@@ -162,7 +162,7 @@ class FragmentTask:
             port: watermark
             for operator, (_, ports) in operators
             if isinstance(operator, LinkUnion)
-            for port, watermark in zip(ports, operator.watermarks, strict=True)
+            for port, watermark in zip(ports, operator.input_watermarks, strict=True)
         }
 
     def feed(self, arrivals: Sequence[Arrival]) -> FragmentOutput:

@@ -29,7 +29,7 @@ from highlevel.inline import engine as inline
 from highlevel.inline.engine import ALL_METRICS, InlineRun, Input
 from highlevel.inline.shards import TableSizes, max_overlap, slots_per_table
 from highlevel.metrics import LATE_PARTIALS, PARTIALS_RECEIVED, RESULT_ROWS, WINDOWS_CLOSED, WINDOWS_OPEN
-from highlevel.plan.operators.counters import number_of
+from highlevel.plan.operators.counters import window_count
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.rows.batches import row_batches
 from queries.gsql import compile_query
@@ -228,7 +228,7 @@ def test_results_leave_while_the_inputs_are_being_read(links: Path) -> None:
 def test_links_advance_together_so_that_few_windows_are_open(links: Path) -> None:
     inputs = bind_files([str(links / "Main1.pcap"), str(links / "Main2.pcap")])
     engine = InlineRun([compile_query(PAIRS.format("[RANGE 5 seconds]"))], inputs, 64, threads=1, block_records=64)
-    most = max(number_of(next(engine.nodes.windowed)[1].open_windows()) for _ in engine.results())
+    most = max(window_count(next(engine.nodes.windowed)[1].open_windows()) for _ in engine.results())
     # A block of Main2 is 13 s long and its disorder 2 s; the whole captures have 145 windows.
     assert 1 <= most <= 6
 

@@ -26,7 +26,7 @@ from capture.generate import three_links
 from capture.open import open_capture
 from highlevel.inline.engine import EXACT_SLACK, LIVE_SLACK, InlineRun, Input
 from highlevel.metrics import LATE_ROWS
-from highlevel.plan.operators.counters import number_of
+from highlevel.plan.operators.counters import window_count
 from highlevel.plan.plan import Plan
 from lowlevel.metrics import ROWS_ACCEPTED
 from queries.gsql import compile_query
@@ -166,7 +166,7 @@ def test_with_a_slack_compressed_files_advance_together_and_windows_close(
     """One link has twice the packets of another, and the third is nearly silent: none may run ahead to its end."""
     inputs = compressed(links, tmp_path / "gz")
     run = InlineRun([COUNT], inputs, slack=20 * NS, threads=threads, block_records=20)
-    most = max(number_of(next(run.nodes.windowed)[1].open_windows()) for _ in run.results())
+    most = max(window_count(next(run.nodes.windowed)[1].open_windows()) for _ in run.results())
     assert run.samples().total(LATE_ROWS) == 0
     # Two windows of slack, two of lead, and blocks that span some. There are 36 windows in all.
     assert 1 <= most <= 12

@@ -68,14 +68,14 @@ def test_an_input_added_by_a_restart_starts_at_what_was_promised() -> None:
     before, after = Meld(2), Meld(3)
     assert lows(before, (0, 20), (1, 30)) == [20]
     after.restore(before.snapshot())
-    assert after.watermarks == [20, 30, 20]
+    assert after.input_watermarks == [20, 30, 20]
     assert lows(after, (0, 40), (2, 10), (2, 25)) == [25]
 
 
 def test_a_restart_before_anything_was_said_keeps_the_silence() -> None:
     after = Meld(2)
     after.restore(Meld(2).snapshot())
-    assert after.watermarks == [BEGINNING] * 2
+    assert after.input_watermarks == [BEGINNING] * 2
     assert lows(after, (0, 3)) == []
 
 

@@ -15,7 +15,7 @@ import pytest
 from highlevel.operators.partitioned import OPEN, PartitionedAggregate
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_INSTANCE
 from highlevel.partitions import open_panes
-from highlevel.partitions.kernels import NOBODY, find_closing_windows, rank_rows
+from highlevel.partitions.kernels import NO_LIFE, find_closing_windows, rank_rows
 from highlevel.windows.kind import TupleWindow
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import INT_MAX
@@ -137,7 +137,7 @@ def test_the_kernel_that_numbers_rows_does_what_python_does() -> None:
         times = np.array([random.randrange(400) for _ in range(300)])
         results = []
         for function in (rank_rows, rank_rows.function):
-            current, (lives_, ranks) = np.full(4, NOBODY), np.empty((2, 300), np.int64)
+            current, (lives_, ranks) = np.full(4, NO_LIFE), np.empty((2, 300), np.int64)
             state = np.zeros((3, 301), np.int64)
             known = function(partitions, times, 300, idle, 0, current, *state, lives_, ranks)
             results.append((known, current.tolist(), state[:, :known].tolist(), lives_.tolist(), ranks.tolist()))

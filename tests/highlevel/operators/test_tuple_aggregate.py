@@ -12,7 +12,7 @@ import pytest
 from highlevel.operators.partitioned import PartitionedAggregate
 from highlevel.operators.row_number_windows import MIN_LONG_RANGE, NUMBERS, TupleAggregate
 from highlevel.operators.window_operator import WINDOW_END, WindowOperator
-from highlevel.plan.operators.counters import number_of
+from highlevel.plan.operators.counters import window_count
 from highlevel.plan.operators.windowed import make_window_operator
 from highlevel.windows.kind import TupleWindow
 from lowlevel.punctuation import END, Item, Punctuation
@@ -74,13 +74,13 @@ def test_a_window_is_final_with_its_last_row_and_times_say_nothing(make: Make) -
     row = Arrival(5, 0, 1)
     assert feed(operator, (0, partials([row] * 3))) == []
     assert feed(operator, (0, Punctuation("M", 10**9))) == []
-    assert number_of(operator.open_windows()) == 2  # [-2, 4) and [2, 8)
+    assert window_count(operator.open_windows()) == 2  # [-2, 4) and [2, 8)
     rows, mark = feed(operator, (0, partials([row])))
     assert (rows["s0"].to_pylist(), mark.watermark) == ([4], 4)
     (rows, mark) = feed(operator, (0, Punctuation("M", END)))
     assert rows.select([0, 1]).to_pylist() == [{"window_start": 2, "window_end": 8}]
     assert mark.watermark == END
-    assert number_of(operator.take_closed_windows()) == 2
+    assert window_count(operator.take_closed_windows()) == 2
     assert operator.bytes == 0
 
 
@@ -90,7 +90,7 @@ def test_rows_between_windows_are_counted(make: Make) -> None:
     for times in (7, 6):
         feed(operator, (0, partials([Arrival(5, 0, 1)] * times)))
     assert (operator.received, operator.outside, operator.late, operator.late_rows) == (13, 9, 0, 0)
-    assert number_of(operator.take_closed_windows()) == 2
+    assert window_count(operator.take_closed_windows()) == 2
 
 
 def test_the_operator_is_the_one_that_is_cheaper_for_the_window() -> None:

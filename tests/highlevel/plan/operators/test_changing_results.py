@@ -13,7 +13,7 @@ import pytest
 
 from highlevel.aggregation import Aggregation, Output
 from highlevel.plan.answer_nodes import Fill, Frame, Over, RowFunction, RowFunctionKind, Sort, SortKey
-from highlevel.plan.change_nodes import ChangingResults, NetChanges, RowsOfChanges, changes_of_rows, time_step
+from highlevel.plan.change_nodes import ChangingResults, NetChanges, RowsOfChanges, rows_as_changes, time_step
 from highlevel.plan.fragments import FragmentInput
 from highlevel.plan.nodes import Apply, Node, TimeOutput, Windowed
 from highlevel.plan.operators import changing_history
@@ -32,7 +32,7 @@ from tests.references.plan_references import LEAF, schema_of
 GROUP, VALUE = Column("g", Type.TEXT, nullable=True), Column("x", Type.FLOAT, nullable=True)
 COLUMNS = (Column("ts", Type.INT), GROUP, VALUE)
 ROWS = Apply(LEAF, tuple(Output(column.name, column) for column in COLUMNS), (TimeOutput("ts", "pane"),))
-CHANGES = changes_of_rows(ROWS)
+CHANGES = rows_as_changes(ROWS)
 
 
 def windows(kind: Kind = Kind.MAX, length: int = 100) -> ChangingResults:

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from highlevel.aggregation import Aggregation, Output
-from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges, changes_of_rows
+from highlevel.plan.change_nodes import ChangingResults, RowsOfChanges, rows_as_changes
 from highlevel.plan.nodes import Apply, TimeOutput, Windowed
 from highlevel.plan.operators.changing_results import ChangingResultsOperator
-from highlevel.plan.operators.changing_sums import ChangingSumsOperator, adds_up
+from highlevel.plan.operators.changing_sums import ChangingSumsOperator, is_sum_of_integers
 from highlevel.plan.operators.operator import NodeOperator
 from highlevel.plan.pipeline import make_operator
 from highlevel.plan.registry import entry_of
@@ -34,7 +34,7 @@ from tests.references.plan_references import LEAF, schema_of
 GROUP, VALUE = Column("g", Type.TEXT, nullable=True), Column("x", Type.INT, nullable=True)
 COLUMNS = (Column("ts", Type.INT), GROUP, VALUE)
 ROWS = Apply(LEAF, tuple(Output(column.name, column) for column in COLUMNS), (TimeOutput("ts", "pane"),))
-CHANGES = changes_of_rows(ROWS)
+CHANGES = rows_as_changes(ROWS)
 
 
 def sums(
@@ -168,4 +168,4 @@ def test_only_counts_and_sums_of_integers_add_up(select: str, expected: bool) ->
     having = " HAVING count(*) > 2" if "HAVING" in select else ""
     sql = f"SELECT {select.removesuffix(' HAVING')} FROM ({inner}) [RANGE 20 s]{having} EMIT CHANGES"
     (node,) = [node for node in compile_query(sql).nodes if isinstance(node, ChangingResults)]
-    assert adds_up(node.body) == expected
+    assert is_sum_of_integers(node.body) == expected
