@@ -23,7 +23,7 @@ from capture.generate import Profile
 from capture.units import SECOND
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
-from highlevel.results.user_types import internal
+from highlevel.results.user_types import to_internal
 from highlevel.spark.run_folder.result_files import read_results
 from highlevel.spark.run_folder.totals import TotalsFiles
 from highlevel.speculation.consistency import WEIGHT
@@ -102,7 +102,7 @@ def compare(plan: Plan, folder: Path, capture: Path) -> tuple[int, int, int]:
     """
     weights = read_results(folder / "output", plan).column(WEIGHT).to_numpy()
     schema = plan.schema.remove(plan.schema.get_field_index(WEIGHT))
-    compacted = internal(pq.read_table(folder / "compact" / f"{plan.name}.parquet", partitioning=None), schema)
+    compacted = to_internal(pq.read_table(folder / "compact" / f"{plan.name}.parquet", partitioning=None), schema)
     found = Counter(tuple(row.values()) for row in compacted.to_pylist())
     strong = InlineRun([compile_query(QUERIES[plan.name][0], plan.name)], [Input("eth0", capture)])
     expected = Counter((*row.values(), True) for _, batch in strong.results() for row in batch.to_pylist())

@@ -17,7 +17,7 @@ from highlevel.plan.keys import stored_key
 from highlevel.plan.operators.operator import times_of
 from highlevel.plan.plan import Plan
 from highlevel.results.stored_columns import with_columns
-from highlevel.results.user_types import internal, readable
+from highlevel.results.user_types import readable, to_internal
 from highlevel.spark.inputs.estimates import ESTIMATED, mark_estimates
 from highlevel.spark.run_folder.result_files import write_results
 from highlevel.speculation.consistency import WEIGHT
@@ -86,7 +86,7 @@ class ResultsSoFar:
             self._written_until = ChangeLog(self._output, self._final_name, batch).newest_time()
             min_time = min(min_time, self._written_until)
         for table in log.tables(min_time):
-            self._current.add(internal(table, self._changing.schema))
+            self._current.add(to_internal(table, self._changing.schema))
         self.batch = batch
         self._set_newest()
 

@@ -18,7 +18,7 @@ from functools import cached_property
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.plan.nodes import PANE, Leaf, Node, Windowed
-from highlevel.plan.partitioning import PartitionKey, plain, serves
+from highlevel.plan.partitioning import PartitionKey, is_sufficient, plain_expressions
 from highlevel.plan.plan import Plan
 from highlevel.plan.registry import entry_of
 from lowlevel.expressions.tree import Column
@@ -158,13 +158,17 @@ class _Cutter:
         One of the keys satisfies `wanted`.
         """
         made, keys = self._divide_node(node, wanted)
-        if wanted is None or (wanted in keys if exact else any(serves(key, wanted) for key in keys)):
+        if wanted is None or (wanted in keys if exact else any(is_sufficient(key, wanted) for key in keys)):
             return made, keys
         return self._make_input(node, Source(None, self.fragment_number(made), wanted)), [wanted]
 
     def _divide_node(self, node: Node, wanted: PartitionKey | None) -> tuple[Node, list[PartitionKey]]:
         if isinstance(node, Leaf):
-            key = plain(column for column in node.columns if column.name == PANE) if wanted is None else wanted
+            key = (
+                plain_expressions(column for column in node.columns if column.name == PANE)
+                if wanted is None
+                else wanted
+            )
             return self._make_input(node, Source(self.plan.leaves.index(node), None, key)), [key]
         partitioning = entry_of(node).partitioning
         required = partitioning.required(node, wanted)

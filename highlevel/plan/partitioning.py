@@ -1,8 +1,8 @@
 """The partition keys of rows, and how each node type keeps, needs or changes them.
 
 Rows with equal values of a key are in one partition. Each node type needs its input partitioned in some way: a join by
-the sides' keys, an aggregation by the group. It also provides keys for its output: the partitioning of its rows, given
-the partitioning of its input. `highlevel.plan.fragments` divides a plan at each edge without a usable key.
+the sides' keys, an aggregation by the group. It also states the keys of its output rows, given the keys of its input.
+`highlevel.plan.fragments` divides a plan at each edge without a usable key.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from lowlevel.expressions.tree import Binary, Column, Expression, Literal, colum
 from lowlevel.expressions.types import INTEGERS, Op, Type
 
 PartitionKey = tuple[Expression, ...]
-"""Expressions over the columns of a node, with names and types only. Rows with equal values are in one partition, and
-all rows are in one if there is no expression. None instead of a key: any partitioning."""
+"""Expressions over the columns of a node, with names and types only. Rows with equal values are in one partition.
+Without expressions all rows are in one partition. None instead of a key: any partitioning."""
 
 
 class Partitioning(Protocol):
@@ -29,7 +29,7 @@ class Partitioning(Protocol):
 
     @property
     def exact(self) -> bool:
-        """True if inputs must be partitioned by exactly the required keys, False if a part is sufficient."""
+        """True if inputs must be partitioned by exactly the required keys, False if some of the expressions suffice."""
         ...
 
     def required(self, node: Any, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
@@ -50,7 +50,7 @@ class SameRows:
     exact: bool = False
 
     def required(self, node: Node, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
-        """The wanted key."""
+        """Return the wanted key for each input."""
         return [wanted] * len(node.inputs)
 
     def provided(
@@ -69,19 +69,19 @@ class ByJoinKeys:
     exact: bool = True
 
     def required(self, node: Join, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
-        """The keys of the sides."""
+        """Return the join keys of the left and right side."""
         return _keys_of_sides(node.spec.keys)
 
     def provided(
         self, node: Join, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
     ) -> Sequence[PartitionKey]:
-        """The keys of each side whose rows are never missing: a NULL key does not determine the partition."""
+        """Return the keys of each side whose rows are never missing: a NULL key does not determine the partition."""
         spec = node.spec
         (left, right), keys = self.required(node, wanted), []
         if left is not None and spec.kind not in (JoinKind.RIGHT, JoinKind.FULL):
-            keys.append(in_join(left, spec.left))
+            keys.append(key_over_join(left, spec.left))
         if right is not None and spec.kind not in (JoinKind.LEFT, JoinKind.FULL) and not spec.kind.is_left_only:
-            keys.append(in_join(right, spec.right))
+            keys.append(key_over_join(right, spec.right))
         return tuple(key for key in keys if key is not None)
 
 
@@ -92,16 +92,16 @@ class ByOverlapKeys:
     exact: bool = True
 
     def required(self, node: OverlapJoin, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
-        """The keys of the sides."""
+        """Return the join keys of the left and right side."""
         return _keys_of_sides(node.keys)
 
     def provided(
         self, node: OverlapJoin, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
     ) -> Sequence[PartitionKey]:
-        """The keys of each side whose rows are never missing."""
+        """Return the keys of each side whose rows are never missing."""
         sides = zip(Port, _keys_of_sides(node.keys), node.sides, strict=True)
         keys = [
-            in_join(key, side)
+            key_over_join(key, side)
             for port, key, side in sides
             if not node.kind.keeps(Port(1 - port)) and not (node.kind.is_left_only and port is Port.RIGHT)
         ]
@@ -110,8 +110,8 @@ class ByOverlapKeys:
 
 def _keys_of_sides(keys: Sequence[tuple[Expression, Expression]]) -> list[PartitionKey]:
     return [
-        plain(comparable(left, right) for left, right in keys),
-        plain(comparable(right, left) for left, right in keys),
+        plain_expressions(comparable(left, right) for left, right in keys),
+        plain_expressions(comparable(right, left) for left, right in keys),
     ]
 
 
@@ -122,18 +122,18 @@ class ByGroups:
     exact: bool = False
 
     def required(self, node: Windowed | TimeGroups, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
-        """The groups as expressions over the input's columns."""
+        """Return the groups as expressions over the input's columns."""
         return [tuple(self._names_by_key(node))]
 
     def provided(
         self, node: Windowed | TimeGroups, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
     ) -> Sequence[PartitionKey]:
-        """The keys of the input that are groups, if the select list contains them."""
+        """Return the keys of the input that are groups, if the select list contains them."""
         names = self._names_by_key(node)
         provided = []
         for key in inputs[0]:
             columns = tuple(Column(names[part], part.type) for part in key if part in names)
-            outputs = in_outputs(columns, node.aggregation.select) if len(columns) == len(key) else None
+            outputs = key_over_outputs(columns, node.aggregation.select) if len(columns) == len(key) else None
             if outputs is not None:
                 provided.append(outputs)
         return tuple(provided)
@@ -148,25 +148,27 @@ class ByGroups:
             names, of_partials = times if aggregation.selections else aggregation.group_by, False
         keys: dict[str, Expression] = {LINK: Column(LINK, Type.TEXT)}
         for key in aggregation.low.keys:
-            (keys[key.name],) = plain([Column(key.name, key.expression.type) if of_partials else key.expression])
+            (keys[key.name],) = plain_expressions(
+                [Column(key.name, key.expression.type) if of_partials else key.expression]
+            )
         return {keys[name]: name for name in names}
 
 
-def serves(actual: PartitionKey, wanted: PartitionKey) -> bool:
-    """Return whether rows with equal `wanted` are in one partition: they are equal in all parts of `actual`."""
+def is_sufficient(actual: PartitionKey, wanted: PartitionKey) -> bool:
+    """Return True if rows with equal `wanted` are in one partition: they are equal in all expressions of `actual`."""
     return set(actual) <= set(wanted)
 
 
-def in_outputs(key: PartitionKey, outputs: Sequence[Output]) -> PartitionKey | None:
+def key_over_outputs(key: PartitionKey, outputs: Sequence[Output]) -> PartitionKey | None:
     """Return a key over the outputs' names, or None if the outputs do not contain it."""
-    names = dict(zip(plain(out.expression for out in outputs), outputs, strict=True))
+    names = dict(zip(plain_expressions(out.expression for out in outputs), outputs, strict=True))
     parts = [names.get(part) for part in key]
     if None in parts:
         return None
     return tuple(Column(out.name, out.expression.type) for out in parts if out is not None)
 
 
-def in_join(key: PartitionKey, side: Side | JoinedSide) -> PartitionKey | None:
+def key_over_join(key: PartitionKey, side: Side | JoinedSide) -> PartitionKey | None:
     """Return a key of a join's side over the join's columns, or None if the join does not return a column."""
     names = dict(side.columns)
     if any(column.name not in names for part in key for column in columns_of(part)):
@@ -184,7 +186,7 @@ def comparable(expression: Expression, other: Expression) -> Expression:
     return expression
 
 
-def plain(expressions: Iterable[Expression]) -> PartitionKey:
+def plain_expressions(expressions: Iterable[Expression]) -> PartitionKey:
     """Return expressions whose columns have only a name and a type, so that equal expressions compare equal.
 
     >>> plain([Column("a", Type.INT, nullable=True)]) == plain([Column("a", Type.INT, bits=8)])
@@ -199,7 +201,7 @@ def plain(expressions: Iterable[Expression]) -> PartitionKey:
 
 
 def substitute_columns(expression: Expression, by_name: Mapping[str, Expression]) -> Expression:
-    """Return an expression with other expressions instead of its columns.
+    """Return an expression whose columns are replaced by the expressions in `by_name`.
 
     >>> substitute_columns(Column("a", Type.INT), {"a": Column("b", Type.INT)}).name
     'b'
@@ -214,13 +216,13 @@ class ByDistinctKeys:
     exact: bool = False
 
     def required(self, node: Distinct, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
-        """The compared columns."""
-        return [plain(column for column in node.columns if column.name in node.keys)]
+        """Return the compared columns."""
+        return [plain_expressions(column for column in node.columns if column.name in node.keys)]
 
     def provided(
         self, node: Distinct, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
     ) -> Sequence[PartitionKey]:
-        """The keys of the input."""
+        """Return the keys of the input."""
         return inputs[0]
 
 
@@ -231,13 +233,13 @@ class ByRankPartition:
     exact: bool = False
 
     def required(self, node: InstantRanks, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
-        """The columns of the ranks' partition."""
-        return [plain(column for column in node.input.columns if column.name in node.ranks.partition)]
+        """Return the columns of the ranks' partition."""
+        return [plain_expressions(column for column in node.input.columns if column.name in node.ranks.partition)]
 
     def provided(
         self, node: InstantRanks, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
     ) -> Sequence[PartitionKey]:
-        """The keys of the input that consist of unchanged columns of the result."""
+        """Return the keys of the input that consist of unchanged columns of the result."""
         names = {column.name for column in node.columns} - {WINDOW_START, WINDOW_END}
         return [key for key in inputs[0] if all(column.name in names for part in key for column in columns_of(part))]
 
@@ -249,11 +251,11 @@ class InOnePartition:
     exact: bool = False
 
     def required(self, node: Node, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
-        """The empty key."""
+        """Return the empty key."""
         return [()]
 
     def provided(
         self, node: Node, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
     ) -> Sequence[PartitionKey]:
-        """The empty key."""
+        """Return the empty key."""
         return [()]

@@ -1,6 +1,6 @@
 """Matches and MatchedRows: the nodes of MATCH_RECOGNIZE.
 
-    rows ──► partitions ──► runs of an automaton, preferred ones first ──► matches ──► their rows
+    rows ──► partitions ──► runs of an automaton, the preferred first ──► matches ──► their rows
 
 The row of a match has the columns `keys` of its partition, the times of its first and last row, and the fields of the
 register. An Apply over it computes MEASURES.
@@ -30,7 +30,7 @@ ROW_NUMBER = "number of the row"
 """Column that transfers may read: a number that rises with the order of the rows."""
 
 FIRST_ROW = "is the first row"
-"""Column that fences may read: whether the row is the first of its partition."""
+"""Column that fences may read: true for the first row of a partition."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Neighbour:
 
 
 class SkipRule(StrEnum):
-    """Where matching continues after a match."""
+    """The row at which matching continues after a match."""
 
     NEXT_ROW = "TO NEXT ROW"
     PAST_LAST_ROW = "PAST LAST ROW"
@@ -64,8 +64,8 @@ class Matches(Node):
     If the start state of the automaton is final, there are empty matches, without rows. An empty match has the time of
     the row at which it begins.
 
-    Partitions without runs are forgotten, except with `is_numbered`, `neighbours` or FIRST_ROW: then their number of
-    matches and their last rows are kept.
+    Partitions without runs are removed, except with `is_numbered`, `neighbours` or FIRST_ROW: then their number of
+    matches and their last rows are stored.
     """
 
     input: Node
@@ -103,8 +103,8 @@ class MatchedRows(Matches):
     are also returned with their values after the last row of the match, as FINAL and their name. Rows of the states
     `excluded` are not returned.
 
-    `has_empty`: for an empty match, the row at which it begins is returned. `has_unmatched`: rows are also returned
-    that are in no match, and at which none begins. They have no times of a match.
+    `has_empty`: for an empty match, the row at which it begins is returned. `has_unmatched`: rows outside of all
+    matches, at which no empty match begins, are also returned. They have no times of a match.
     """
 
     shown: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ class MatchedRows(Matches):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns `shown`, those of Matches without the keys, and the fields `final`."""
+        """The columns `shown`, the columns of Matches without the keys, and the fields `final`."""
         by_name = {column.name: column for column in self.input.columns}
         of_match = super().columns[len(self.keys) :]
         fields = {column.name: column for column in of_match}

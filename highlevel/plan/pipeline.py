@@ -2,10 +2,10 @@
 
     port of a leaf ──► Meld ──► operator ──► every operator that reads it ──► … ──► rows and watermarks of the roots
 
-The roots are the results of queries. A node runs once, also if several nodes or several queries read it. Each of its
-items goes to all readers before the next item. So every edge keeps the order of the items, and no watermark overtakes a
-row that it does not cover. Nodes that use the watermarks of single links (`highlevel.plan.link_watermarks`) receive
-them after the watermark of all links.
+The roots are the results of queries. A node runs once, also if several nodes or several queries read it. Each item of
+the node goes to all readers before the next item. So every edge keeps the order of the items, and no watermark
+overtakes a row that it does not cover. Nodes that use the watermarks of single links (`highlevel.plan.link_watermarks`)
+receive them after the watermark of all links.
 
 A `Pipeline` runs the nodes of one query. `query_samples` returns the counters of one query of a DAG.
 """
@@ -44,13 +44,13 @@ RootItem = tuple[int, GraphItem]
 
 
 class LinkUnion(Meld):
-    """Unites the links of a leaf (Meld), and counts their rows."""
+    """Merges the links of a leaf (Meld), and counts their rows."""
 
     bytes = 0
     received = 0
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Count the rows and pass them on."""
+        """Count the rows and return them."""
         self.received += batch.num_rows
         return iter((batch,))
 
@@ -59,20 +59,20 @@ class LinkUnion(Meld):
         return super().punctuate(port, punctuation)  # type: ignore[arg-type]
 
 
-def make_operator(node: Node, ports: int = 1, *, finite: bool = False) -> NodeOperator:
-    """Make the operator of a node, `finite` if all rows arrive before the first watermark.
+def make_operator(node: Node, ports: int = 1, *, is_finite: bool = False) -> NodeOperator:
+    """Make the operator of a node, `is_finite` if all rows arrive before the first watermark.
 
-    The operator of a leaf unites the `ports`. Only a leaf that reads another fragment receives joint watermarks.
+    The operator of a leaf merges the `ports`. Only a leaf that reads another fragment receives joint watermarks.
     """
     if isinstance(node, Leaf):
         return LinkUnion(ports) if bound_count(node) == 1 else UnionOperator(Union((node,) * ports))
     entry = entry_of(node)
-    return entry.finite(node) if finite and entry.finite is not None else entry.operator(node)
+    return entry.finite(node) if is_finite and entry.finite is not None else entry.operator(node)
 
 
 def make_finite_operator(node: Node, ports: int) -> NodeOperator:
     """Make the operator of a node whose rows all arrive before the first watermark."""
-    return make_operator(node, ports, finite=True)
+    return make_operator(node, ports, is_finite=True)
 
 
 class NodeOperators:
@@ -92,7 +92,7 @@ class NodeOperators:
         watchlists: Watchlists | None = None,
         measure: bool = False,
     ) -> None:
-        """Unite the `links` of each leaf. Names may repeat (several files of one link).
+        """Merge the `links` of each leaf. Names may repeat (several files of one link).
 
         `count_closed`: count windows when they become final. `watchlists`: the open files, by default its own.
         `measure`: fill `measurements`.
@@ -111,11 +111,11 @@ class NodeOperators:
         self.positions = {node: position for position, node in enumerate(self.nodes)}
         """The position of each node in `nodes` and `operators`."""
         self.results = [0] * len(roots)
-        """Rows of each root."""
+        """Number of rows returned for each root."""
         self.withdrawn = [0] * len(roots)
-        """Rows of each root that were returned and then withdrawn."""
+        """Number of rows of each root that were returned and then withdrawn."""
         self.windows_closed = [0] * len(self.nodes)
-        """Windows that the operator of each node has closed."""
+        """Number of windows that the operator of each node has closed."""
         self.measurements = [Measurement() for _ in self.nodes] if measure else []
         """The measurement of each node's operator; empty without `measure`."""
         self._count_closed = count_closed
@@ -132,7 +132,7 @@ class NodeOperators:
             for port, below in enumerate(node.inputs):
                 self._readers[self.positions[below]].append((self.operators[position], position, port))
         firsts = accumulate([0, *map(len, links)])
-        self._entries = [
+        self._leaf_ports = [
             (self.positions[leaf], port - first)
             for leaf, first, names in zip(leaves, firsts, links, strict=False)
             for port in range(first, first + len(names))
@@ -148,7 +148,7 @@ class NodeOperators:
                 self._link_readers.setdefault(self.positions[source[0]], []).append(position)
 
     @property
-    def windowed(self) -> Iterator[tuple[int, WindowCounters]]:
+    def window_operators(self) -> Iterator[tuple[int, WindowCounters]]:
         """The operators of windows, each with the position of its node."""
         return ((n, operator) for n, operator in enumerate(self.operators) if isinstance(operator, WindowCounters))
 
@@ -164,12 +164,12 @@ class NodeOperators:
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[RootItem]:
         """Process rows of a link for a leaf."""
-        position, port = self._entries[port]
+        position, port = self._leaf_ports[port]
         return self._forward(position, self.operators[position].process_rows(port, batch))
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[RootItem]:
         """Process a watermark of a link for a leaf, a joint watermark if the leaf has two time columns."""
-        position, leaf_port = self._entries[port]
+        position, leaf_port = self._leaf_ports[port]
         yield from self._forward(position, self.operators[position].punctuate(leaf_port, punctuation))
         for reader in self._link_readers.get(position, ()):
             operator, union = self.operators[reader], self.operators[position]
@@ -228,7 +228,7 @@ class NodeOperators:
 class Pipeline:
     """Runs one query's plan over any number of links. It is an operator. Not thread safe.
 
-    Ports are numbered as those of `NodeOperators`. Results are returned as soon as they are final.
+    Ports are numbered as in `NodeOperators`. Results are returned as soon as they are final.
     """
 
     def __init__(
@@ -242,12 +242,12 @@ class Pipeline:
         watchlists: Watchlists | None = None,
         measure: bool = False,
     ) -> None:
-        """Unite the `links` of each leaf of the plan. Names may repeat (several files of one link).
+        """Merge the `links` of each leaf of the plan. Names may repeat (several files of one link).
 
         `make` makes the operators. `count_operators`: see `query_samples`. `count_closed`: count windows when they
-        become final; False if several partitions have the same windows, and the caller takes their ids from `windowed`.
-        `watchlists`: the open files, by default its own. `measure`: see `NodeOperators`. Raises ValueError for a leaf
-        without links, whose windows would never be final.
+        become final; False if several partitions have the same windows, and the caller takes the window ids from
+        `window_operators`. `watchlists`: the open files, by default its own. `measure`: see `NodeOperators`. Raises
+        ValueError for a leaf without links, whose windows would never be final.
         """
         check_links(plan, links)
         self.plan = plan
@@ -261,9 +261,9 @@ class Pipeline:
         """The link of each port."""
 
     @property
-    def windowed(self) -> Iterator[tuple[int, WindowCounters]]:
+    def window_operators(self) -> Iterator[tuple[int, WindowCounters]]:
         """The operators of windows, each with the position of its node."""
-        return self.nodes.windowed
+        return self.nodes.window_operators
 
     @property
     def leaf_operators(self) -> list[NodeOperator]:
@@ -287,7 +287,7 @@ class Pipeline:
         self.nodes.restore(tables)
 
     def samples(self, newest: int) -> Samples:
-        """Return counters and gauges. `newest` is the largest packet time of any link, in ns."""
+        """Return counters and gauges. `newest` is the maximum packet time of all links, in ns."""
         return query_samples(self.nodes, self.plan, newest, self.count_operators, self.count_closed)
 
 
@@ -306,15 +306,15 @@ def query_samples(
     count_closed: bool = True,
     root: int = 0,
 ) -> Samples:
-    """Return counters and gauges of the query whose result is the root with the number `root`.
+    """Return counters and gauges of the query whose result is the root with the index `root`.
 
-    `newest` is the largest packet time of any link, in ns. `count_operators`: count the work of each operator, by
-    default if the plan has several. Queries that share an operator have equal counters of it.
+    `newest` is the maximum packet time of all links, in ns. `count_operators`: count the work of each operator; by
+    default True if the plan has several operators. Queries that share an operator have equal counters of it.
     """
     if count_operators is None:
         count_operators = len(plan.nodes) - len(plan.leaves) > 1
     query, samples = plan.name, Samples()
-    closed, windowed = 0, False
+    closed_windows, has_windows = 0, False
     positions = [nodes.positions[node] for node in plan.nodes]
     for node, name, position in zip(plan.nodes, plan.node_names, positions, strict=True):
         operator = nodes.operators[position]
@@ -323,9 +323,9 @@ def query_samples(
         if not isinstance(node, Leaf):
             entry_of(node).count(samples, operator, query, name if count_operators else None)
         if isinstance(operator, WindowCounters):
-            closed, windowed = closed + nodes.windows_closed[position], True
-    if count_closed and windowed:
-        samples.add(WINDOWS_CLOSED, closed, query)
+            closed_windows, has_windows = closed_windows + nodes.windows_closed[position], True
+    if count_closed and has_windows:
+        samples.add(WINDOWS_CLOSED, closed_windows, query)
     samples.add(RESULT_ROWS, nodes.results[root], query)
     if plan.has_changes:
         samples.add(CORRECTIONS, nodes.withdrawn[root], query)

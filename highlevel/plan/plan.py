@@ -30,7 +30,7 @@ WAITING_REASONS: Mapping[type[Node], str] = {
     Sample: "samples rows without windows",
     Sort: "sorts rows without windows",
 }
-"""Why the results of a node are final only at the end of the input if they have no time column."""
+"""For each node type, why its results are final only at the end of the input if they have no time column."""
 
 WITHOUT_REMEMBER = "reads lifetimes without REMEMBER"
 WITHOUT_CHANGES = "has a row pattern with $ (the end of a partition) without EMIT CHANGES"
@@ -39,7 +39,7 @@ WAITING_REMEDIES = {
     WITHOUT_REMEMBER: "WITH CONSISTENCY (REMEMBER 1 hour)",
     WITHOUT_CHANGES: "EMIT CHANGES at the end of the query",
 }
-"""The clauses that queries without windows need in place of a window."""
+"""For each reason, the clause that a query without windows needs in place of a window."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,16 @@ class Plan:
 
     @property
     def joins_without_key(self) -> tuple[Join | OverlapJoin, ...]:
-        """The joins without an equality between their sides. They test every pair of rows in each other's windows."""
+        """The joins without an equality between their sides.
+
+        Such a join tests every pair of rows in each other's windows.
+        """
         joins = (node for node in self.nodes if isinstance(node, Join | OverlapJoin))
         return tuple(join for join in joins if not (join.spec.keys if isinstance(join, Join) else join.keys))
 
     @property
     def aggregation(self) -> Aggregation | None:
-        """Return the aggregation whose windows are the results, or None if the results are rows without a window."""
+        """The aggregation whose windows are the results; None if the results are rows without a window."""
         windows, hidden = _computing_node(self.root), tuple[str, ...]()
         if isinstance(windows, Sort):
             hidden = windows.hidden
@@ -141,32 +144,32 @@ class Plan:
 
     @property
     def windowed(self) -> bool:
-        """Return True if results contain `window_start, window_end`."""
+        """True if results contain `window_start, window_end`."""
         return self.aggregation is not None and self.aggregation.windowed
 
     @property
     def window(self) -> AnyWindow:
-        """Return the window of the results, by default the whole input."""
+        """The window of the results, by default the whole input."""
         return WHOLE_INPUT if self.aggregation is None else self.aggregation.window
 
     @property
     def has_changes(self) -> bool:
-        """Return True if results are changes: rows with a weight, which may withdraw earlier rows."""
+        """True if results are changes: rows with a weight, which may withdraw earlier rows."""
         return is_changing(self.root)
 
     @property
     def time_column(self) -> str | None:
-        """The only time column of the results, by which sinks find the rows of a correction; None without one."""
+        """The only time column of the results; None without one. By this column sinks find the rows of a correction."""
         return self.root.time_columns[0] if len(self.root.time_columns) == 1 else None
 
     @property
     def has_window_key(self) -> bool:
-        """Return True if the time column of the results is the end of a window that groups may share."""
+        """True if the time column of the results is the end of a window that groups may share."""
         return self.windowed and self.has_series and self.time_column == WINDOW_END
 
     @property
     def has_series(self) -> bool:
-        """Return True if the newest window contains the current values of all groups.
+        """True if the newest window contains the current values of all groups.
 
         Snapshots of groups end at different times.
         """
@@ -178,12 +181,12 @@ class Plan:
 
     @property
     def is_by_arrival(self) -> bool:
-        """Return True if the query states its consistency. Then watermarks follow from the rows that have arrived."""
+        """True if the query states its consistency. Then watermarks follow from the rows that have arrived."""
         return any(leaf.low.by_arrival for leaf in self.leaves)
 
     @property
     def waiting_reason(self) -> str | None:
-        """Return why results are final only at the end of the input, or None if they do not wait for it."""
+        """Why results are final only at the end of the input; None if they can be final earlier."""
         for node in self.nodes:
             finishes = (isinstance(node, Sort) and node.passes_through) or (
                 isinstance(node, Over) and node.final_time_column
@@ -200,12 +203,12 @@ class Plan:
 
     @property
     def waiting_remedy(self) -> str:
-        """Return a clause with which the query does not wait for the end of the input."""
+        """A clause with which the query does not wait for the end of the input."""
         return WAITING_REMEDIES.get(self.waiting_reason or "", "[RANGE 1 minute, SLIDE 1 minute, WA ts]")
 
     @property
     def ends_early(self) -> bool:
-        """Return True if the results may be complete before the end of the input."""
+        """True if the results may be complete before the end of the input."""
         return isinstance(self.root, Sort) and self.root.ends_early
 
     @property

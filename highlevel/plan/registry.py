@@ -1,8 +1,8 @@
 """The registry: for each node type its operator, its partitioning and its counters.
 
-Hosts (inline, Spark stream, Spark batch) know nodes only through this registry. `docs/internals/adding-an-operator.md`
-describes how to add an entry. `tests/highlevel/plan/test_plan_registry.py` requires a reference implementation and
-the contract test for each node type.
+The engines (inline, Spark stream, Spark batch) use nodes only through this registry.
+`docs/internals/adding-an-operator.md` describes how to add an entry. `tests/highlevel/plan/test_plan_registry.py`
+requires a reference implementation and the contract test for each node type.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ from highlevel.plan.sample_node import Sample
 class Entry:
     """One node type: `operator` makes the operator of a node, `count` adds its counters to the samples of a query.
 
-    `finite` makes a special operator for hosts that provide all rows before the first watermark, or is None.
+    `finite` makes a special operator for engines that provide all rows before the first watermark; None: `operator` is
+    used.
     """
 
     operator: Callable[[Any], NodeOperator]
@@ -102,7 +103,8 @@ class Entry:
     finite: Callable[[Any], NodeOperator] | None = None
 
 
-# Most queries have none of the following nodes, so their operators and kernels are imported with the first node.
+# Most queries have none of the following nodes, so their operators and kernels are imported when the first such node is
+# made.
 
 
 def _make_changing_windows(node: ChangingWindows) -> NodeOperator:
@@ -295,7 +297,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     Distinct: Entry(_make_distinct, ByDistinctKeys(), count_rows_held),
     Repeat: Entry(_make_repeat, SameRows()),
     Join: Entry(_make_join, ByJoinKeys(), count_join),
-    Windowed: Entry(WindowedOperator, ByGroups(), count_windows, lambda node: WindowedOperator(node, finite=True)),
+    Windowed: Entry(WindowedOperator, ByGroups(), count_windows, lambda node: WindowedOperator(node, is_finite=True)),
     ChangingWindows: Entry(_make_changing_windows, ByGroups(), count_windows),
     TouchedWindows: Entry(_make_touched_windows, SameRows(), count_outside),
     Snapshots: Entry(_make_snapshots, ByGroups(), count_snapshots),
@@ -332,7 +334,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
 
 
 def entry_of(node: Node) -> Entry:
-    """Return the registry entry of a node. Raises TypeError for a node type without one."""
+    """Return the registry entry of a node. Raises TypeError for a node type without an entry."""
     try:
         return REGISTRY[type(node)]
     except KeyError:

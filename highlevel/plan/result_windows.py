@@ -1,4 +1,4 @@
-"""The windows of a node over changes: which results depend on which rows.
+"""The windows of a node over changes: they state which results depend on which rows.
 
     rows ──► panes ──► windows ──► results        a row is in one pane, a pane in some windows, a result in one window
 
@@ -21,22 +21,22 @@ Times = npt.NDArray[np.int64]
 
 
 class ResultWindows(Protocol):
-    """The windows of a body. A window has a number, and one value of the body's time column."""
+    """The windows of a body. A window has a number, and all its results have the same time."""
 
     def panes(self, times: Times) -> Times:
         """Return the numbers of the panes of rows. All rows of a pane are in the same windows."""
         ...
 
     def windows(self, pane: int) -> range:
-        """Return the windows that contain a pane."""
+        """Return the numbers of the windows that contain a pane."""
         ...
 
     def result_time(self, window: int) -> int:
-        """Return the time of the results of a window."""
+        """Return the time of a window's results, in ns."""
         ...
 
     def windows_of_results(self, times: Times) -> Times:
-        """Return the windows of results."""
+        """Return the window numbers of results with these times."""
         ...
 
 
@@ -51,7 +51,7 @@ class SlidingResults:
         return (times - self.window.origin) // self.window.pane
 
     def windows(self, pane: int) -> range:
-        """Return the windows that contain the start of a pane."""
+        """Return the numbers of the windows that contain the start of a pane."""
         since = pane * self.window.pane
         return range(max(since // self.window.slide, 0), (since + self.window.range) // self.window.slide)
 
@@ -60,13 +60,13 @@ class SlidingResults:
         return self.window.end(window)
 
     def windows_of_results(self, times: Times) -> Times:
-        """Return the windows with these ends."""
+        """Return the numbers of the windows with these ends."""
         return (times - self.window.origin) // self.window.slide - 1
 
 
 @dataclass(frozen=True, slots=True)
 class TimeResults:
-    """The results for each time, rounded down to multiples of `length`. The window is the number of the multiple."""
+    """The results for each time, rounded down to a multiple of `length`. The window number is time // `length`."""
 
     length: int = 1
 
@@ -83,7 +83,7 @@ class TimeResults:
         return window
 
     def windows_of_results(self, times: Times) -> Times:
-        """Return the times, which are numbers of multiples."""
+        """Return the times, which are window numbers."""
         return times
 
 

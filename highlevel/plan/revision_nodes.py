@@ -2,7 +2,7 @@
 
 One row of the result follows from several rows of the input.
 
-    FirstCopies          rows without those that follow an equal row within a short time (DISTINCT ON … WITHIN)
+    FirstCopies          rows, except copies of a row a short time before (DISTINCT ON … WITHIN)
     FlowMerge            one row for all records of a flow (MERGE … WITHIN)
     NetRows              the rows that remain of a log of inserts and withdrawals (CHANGES BY)
     ChangingFirstCopies  the changes of the rows of FirstCopies
@@ -24,8 +24,7 @@ from lowlevel.expressions.tree import Column, Expression
 from lowlevel.expressions.types import Type
 
 RECORDS, OPEN = "records", "open"
-"""The columns that FlowMerge adds: the number of records of the flow, and whether the flow has not ended with
-the last of them."""
+"""The columns that FlowMerge adds: the number of records of the flow, and true if the last record does not end it."""
 
 
 class Role(StrEnum):
@@ -84,8 +83,8 @@ class FlowMerge(Node):
 class NetRows(Node):
     """The rows that remain when the changes of `input` are added up.
 
-    The column `change` has an operation or a weight (`highlevel.speculation.change_logs`). Rows that are equal in all
-    other columns are the same row.
+    The column `change` has an operation or a weight (`highlevel.speculation.change_logs`). Changes that are equal in
+    all other columns concern the same row.
     """
 
     input: Node
@@ -111,7 +110,8 @@ class NetRows(Node):
 class ChangingFirstCopies(FirstCopies):
     """The changes of the rows of FirstCopies.
 
-    Rows are compared when the newest row is `consistency.wait` ns later; if `wait` is None, when they are final.
+    Rows are compared when the newest row is `consistency.wait` ns later; if `wait` is None, they are compared when they
+    are final.
     """
 
     consistency: Consistency = Consistency()

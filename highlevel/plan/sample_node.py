@@ -12,7 +12,7 @@ from lowlevel.expressions.types import Type
 
 
 class SampleKind(StrEnum):
-    """Functions of aggregates of the sampling operator."""
+    """The aggregate functions of the sampling operator."""
 
     COUNT = "count"
     SUM = "sum"
@@ -20,7 +20,7 @@ class SampleKind(StrEnum):
     MAX = "max"
     FIRST = "first"
     GROUPS = "count_distinct"
-    """The number of groups that exist, of a supergroup only."""
+    """The number of groups of a supergroup that exist; only a superaggregate can use this function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class SampleAggregate:
     """An aggregate of a group, or with `of_supergroup` of all rows of a supergroup. Its value is the column `name`.
 
     `argument` is an expression over the columns of the input. Without it `count` counts rows. The argument of FIRST is
-    an expression over superaggregates; its value is that at the first row of the group.
+    an expression over superaggregates, evaluated at the first row of the group.
     """
 
     name: str
@@ -57,8 +57,8 @@ class StateFunctions:
 
     Superaggregates and groups contain only rows that the state admits. `weight` is a column of the input, or None.
     `due` is the argument of the function in CLEANING WHEN, over superaggregates. `clean` and `finish` are the arguments
-    of the functions in CLEANING BY and HAVING, over groups. Each is None if the query does not call the function. The
-    results of the functions are the columns DUE, KEPT and STATE_VALUE.
+    of the functions in CLEANING BY and HAVING, over groups. Each argument is None if the query does not call its
+    function. The results of the functions are the columns DUE, KEPT and STATE_VALUE.
     """
 
     family: str
@@ -77,7 +77,7 @@ class Sample(Node):
     A row updates the superaggregates of its supergroup, then its group. If `when` is true, a condition over
     superaggregates, the groups of the supergroup for which `by` is not true are deleted. At the end of the window
     `having` selects the groups of the result. `keys` and `supergroup` are columns of the input. The window is the time
-    column of the input, which is one of the keys; without one the whole input is one window.
+    column of the input, which is one of the keys; without a time column the whole input is one window.
     """
 
     input: Node
@@ -103,7 +103,7 @@ class Sample(Node):
 
     @property
     def time_columns(self) -> tuple[str, ...]:
-        """Return the output that is the time column of the input, or ()."""
+        """The output that is the time column of the input, or ()."""
         names = (
             out.name
             for out in self.outputs

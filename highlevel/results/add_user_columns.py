@@ -19,7 +19,7 @@ from lowlevel.punctuation import Item, Punctuation
 
 
 class AddUserColumns(StatelessOperator):
-    """Adds a column for each use of a user-defined aggregate. Stateless."""
+    """Adds a column for each use of a user-defined aggregate. It has no state."""
 
     def __init__(self, aggregation: Aggregation) -> None:
         """Add the columns of `aggregation`."""
@@ -32,7 +32,7 @@ class AddUserColumns(StatelessOperator):
         yield batch
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Pass the watermark on."""
+        """Return the same watermark."""
         yield punctuation
 
 
@@ -40,7 +40,7 @@ def compute_results(column: UserColumn, batch: pa.RecordBatch) -> pa.Array:
     """Return the results of the groups in `batch`.
 
     A group with a NULL part has the result NULL and is not passed to the function. A NaN or masked result becomes NULL.
-    Raises AggregateError if the function raises an error, and if it returns no numbers, or not one per group.
+    Raises AggregateError if the function raises an error or does not return one number per group.
     """
     rows = batch.num_rows
     columns = BatchColumns(batch)
@@ -61,11 +61,11 @@ def compute_results(column: UserColumn, batch: pa.RecordBatch) -> pa.Array:
         except (Exception, SystemExit) as error:  # the user's code may raise any error
             what = failure_text(column.finish, error, [*given.values()])
             raise AggregateError(f"{column.name_in_messages}: its function raised {what}") from error
-        results[is_known] = _check(column.name_in_messages, returned, int(np.count_nonzero(is_known)))
+        results[is_known] = _convert_results(column.name_in_messages, returned, int(np.count_nonzero(is_known)))
     return pa.array(results, mask=np.isnan(results))
 
 
-def _check(name_in_messages: str, returned: Any, groups: int) -> npt.NDArray[np.float64]:
+def _convert_results(name_in_messages: str, returned: Any, groups: int) -> npt.NDArray[np.float64]:
     """Convert the results of a function to floats."""
     results = (
         np.ma.filled(np.ma.asarray(returned, np.float64), np.nan)

@@ -27,7 +27,7 @@ from lowlevel.expressions.arrow import to_text
 from lowlevel.expressions.types import Type
 from lowlevel.times import time_texts
 
-# The number of times that a value occurs in a group. One sort serves all aggregates.
+# Counts of each value in each group. All aggregates use the same sorted values.
 #
 # group    0  0  0  1  1           values rise within a group; NULL is no value
 # value    a  b  d  a  c           totals 6 and 8
@@ -52,7 +52,7 @@ class ValueCounts:
         rows = np.flatnonzero((counts > 0) & np.asarray(pc.is_valid(column)))
         ranks = _rank_values(column)[rows]
         ids = ids[rows]
-        order = _order(ids, ranks, groups)
+        order = _sorted_entries(ids, ranks, groups)
         rows, ranks, ids = rows[order], ranks[order], ids[order]
         starts = np.flatnonzero(np.append(True, (np.diff(ids) != 0) | (np.diff(ranks) != 0))[: len(ids)])
         self.group_count = groups
@@ -87,8 +87,8 @@ class ValueCounts:
         return pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
 
 
-def _order(ids: Numbers, ranks: Numbers, groups: int) -> Numbers:
-    """Return the order by group, then by value. Equal entries may be in any order."""
+def _sorted_entries(ids: Numbers, ranks: Numbers, groups: int) -> Numbers:
+    """Return the positions sorted by group, then by value. Equal entries may be in any order."""
     if len(ids) == 0:
         return ids
     least = int(ranks.min())
@@ -99,7 +99,7 @@ def _order(ids: Numbers, ranks: Numbers, groups: int) -> Numbers:
 
 
 def _rank_values(column: pa.Array) -> Numbers:
-    """Return numbers in the order of the values. Equal values have equal numbers; a NULL has any number."""
+    """Return a number for each value, in the order of the values. Equal values have equal numbers. NULL: any number."""
     kind = column.type
     if pa.types.is_binary(kind) or pa.types.is_string(kind):
         encoded = pc.dictionary_encode(column)
@@ -139,25 +139,25 @@ def compute_aggregate(
 
 
 def values_by_time(
-    ids: Numbers, groups: int, column: pa.Array, counts: Numbers, times: Numbers, last: bool
+    ids: Numbers, groups: int, column: pa.Array, counts: Numbers, times: Numbers, is_last: bool
 ) -> pa.Array:
-    """Return for each group the value with the smallest time, or if `last` with the greatest time. NULL: no values.
+    """Return for each group the value with the smallest time, or if `is_last` with the greatest time. NULL: no values.
 
     Row i belongs to group `ids[i]` (below `groups`) and counts `counts[i]` times. If several values have this time, the
-    smallest is returned, or if `last` the greatest.
+    smallest is returned, or if `is_last` the greatest.
     """
     rows = np.flatnonzero((counts > 0) & np.asarray(pc.is_valid(column)))
     order = np.lexsort((_rank_values(column)[rows], times[rows], ids[rows]))
     groups_in_order, positions = ids[rows][order], np.append(rows[order], 0)
     begins, ends = (np.searchsorted(groups_in_order, np.arange(groups), side=side) for side in ("left", "right"))
-    chosen = np.maximum(ends, 1) - 1 if last else begins
+    chosen = np.maximum(ends, 1) - 1 if is_last else begins
     return pc.take(column, array_of(positions[chosen], begins == ends))
 
 
 def quantiles(values: ValueCounts, share: float) -> pa.Array:
-    """Return the quantile of each group, equal to Spark's `percentile`."""
+    """Return the quantile of each group at `share` (0 to 1), equal to Spark's `percentile`."""
     totals = values.totals
-    empty = totals == 0
+    is_empty = totals == 0
     quantiles = np.zeros(len(totals))
     position = share * (totals - 1)
     low, high = np.floor(position), np.ceil(position)
@@ -174,7 +174,7 @@ def quantiles(values: ValueCounts, share: float) -> pa.Array:
             between = smaller + (greater - smaller) * (position - low)
         same = (smaller == greater) | (low == high) | np.isinf(smaller)
         quantiles = np.where(same, smaller, between)
-    return array_of(quantiles, empty)
+    return array_of(quantiles, is_empty)
 
 
 def modes(values: ValueCounts) -> pa.Array:
@@ -197,32 +197,35 @@ def _find_last_entries(values: ValueCounts) -> pa.Array:
 
 
 def number_combinations(columns: Sequence[pa.Array]) -> pa.Array:
-    """Return a number for each row. Rows with equal values in all columns have equal numbers; NULL if one is NULL."""
-    numbers, valid = np.zeros(len(columns[0]), np.int64), np.ones(len(columns[0]), np.bool_)
+    """Return a number for each row. Rows with equal values in all columns have equal numbers.
+
+    A row with NULL in a column has NULL.
+    """
+    numbers, is_valid = np.zeros(len(columns[0]), np.int64), np.ones(len(columns[0]), np.bool_)
     for column in columns:
         _, ranks = np.unique(_rank_values(column), return_inverse=True)
         numbers = numbers * (int(ranks.max(initial=0)) + 1) + ranks
         numbers = np.unique(numbers, return_inverse=True)[1]  # the product of two numbers of ranks fits into 64 bits
-        valid &= np.asarray(pc.is_valid(column))
-    return array_of(numbers, ~valid)
+        is_valid &= np.asarray(pc.is_valid(column))
+    return array_of(numbers, ~is_valid)
 
 
 def entropies(values: ValueCounts) -> pa.Array:
-    """Return the entropy of each group."""
+    """Return the entropy of each group, in bits."""
     totals = values.totals
     shares = values.counts / totals[values.groups]
     bits = np.bincount(values.groups, -shares * np.log2(shares), values.group_count)
     return array_of(bits + 0.0, totals == 0)  # the sum of one -0.0 is 0
 
 
-def tops(values: ValueCounts, most: int, kind: Type) -> pa.Array:
-    """Return the `most` most frequent values of each group."""
+def tops(values: ValueCounts, max_values: int, kind: Type) -> pa.Array:
+    """Return the `max_values` most frequent values of each group."""
     order = values.by_frequency()
     begins = values.begins
-    order = order[np.arange(len(order)) - begins[values.groups] < most]
+    order = order[np.arange(len(order)) - begins[values.groups] < max_values]
     texts = write_texts(pc.take(values.column, array_of(values.positions[order])), kind)
     named = pc.binary_join_element_wise(texts, pc.cast(array_of(values.counts[order]), pa.string()), "=")
-    sizes = np.minimum(values.ends - begins, most)
+    sizes = np.minimum(values.ends - begins, max_values)
     offsets = np.append(0, np.cumsum(sizes)).astype(np.int32)
     joined = pc.binary_join(pa.ListArray.from_arrays(array_of(offsets), named), " ")
     return pc.if_else(array_of(sizes > 0), joined, pa.scalar(None, pa.string()))

@@ -19,8 +19,8 @@ WINDOW_ROWS = 100
 """Number of rows of a window that are sent even if a micro-batch closes many windows."""
 
 MANY_WINDOWS = 4
-"""If a task closes many windows, it sends at most this number times `RowLimit.rows`, and no rows of the earlier
-windows."""
+"""If a task closes many windows, it sends at most MANY_WINDOWS times `RowLimit.rows` rows, of the newest windows only.
+"""
 
 REST_ROWS = "rest_rows"
 """The column with the number of rows that were not sent."""
@@ -28,11 +28,12 @@ REST_ROWS = "rest_rows"
 
 @dataclass(frozen=True, slots=True)
 class RowLimit:
-    """The rows of a query that the driver needs: of each window those with the largest values in a column of `ranks`.
+    """The rows of a query that the driver needs: those with the largest values in each column of `ranks`, per window.
 
-    `folds`: the aggregates (sum, min, max) of the columns whose other values are added up by window. Without `ranks`:
-    the first rows. `ignored`: a column that is true for rows which are only in files. `window_rows`: the number of rows
-    of a window by each rank that are sent if there are many windows.
+    `folds`: columns and the aggregates (sum, min, max) that combine their other values by window. Without `ranks` the
+    driver needs the first rows. `ignored`: the name of a column that is true for rows which only files need.
+    `window_rows`: the number of rows that are sent for each window and each column of `ranks` if there are many
+    windows.
     """
 
     ranks: tuple[str, ...] = ()
@@ -46,9 +47,9 @@ def select_rows(table: pa.Table, limit: RowLimit) -> tuple[pa.Table, pa.Table | 
     """Return the rows that the driver needs, and the other rows added up by window; None if all rows are needed.
 
     The second table has the columns `window_end`, REST_ROWS, and those of `folds`. Both tables have at most about
-    MANY_WINDOWS times `limit.rows` rows, of the newest windows. The rows of earlier windows are one row of the second
-    table, whose `window_end` is NULL. For rows without windows, the driver needs the last rows, and the second table
-    has only the column REST_ROWS. A table of at most `limit.rows` is returned whole.
+    MANY_WINDOWS times `limit.rows` rows, of the newest windows. The rows of earlier windows are added up in one row of
+    the second table, with `window_end` NULL. For rows without windows, the driver needs the last rows, and the second
+    table has only the column REST_ROWS. A table of at most `limit.rows` rows is returned whole.
     """
     if table.num_rows <= limit.rows:
         return table, None

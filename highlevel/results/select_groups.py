@@ -31,7 +31,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class SelectGroups(StatelessOperator):
-    """Adds the selections to the groups of final windows. Stateless: a window arrives in one batch."""
+    """Adds the selections to the groups of final windows. It has no state, because a window arrives in one batch."""
 
     def __init__(self, aggregation: Aggregation) -> None:
         """Evaluate the selections of `aggregation`."""
@@ -49,7 +49,7 @@ class SelectGroups(StatelessOperator):
         yield batch
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Pass the watermark on."""
+        """Return the same watermark."""
         yield punctuation
 
 
@@ -80,8 +80,8 @@ def _select_heavy(share: str, values: npt.NDArray[Any], windows: Ids) -> Mask:
     return values >= np.repeat(least, np.diff(np.append(begins, len(values))))
 
 
-def _select_top(most: str, values: npt.NDArray[Any], windows: Ids) -> Mask:
+def _select_top(max_groups: str, values: npt.NDArray[Any], windows: Ids) -> Mask:
     ends = np.searchsorted(windows, windows, side="right")
     changes = np.append((np.diff(windows) != 0) | (np.diff(values) != 0), True)
     after_equals = (np.flatnonzero(changes) + 1)[np.append(0, np.cumsum(changes)[:-1])]
-    return ends - after_equals < int(most)
+    return ends - after_equals < int(max_groups)

@@ -6,7 +6,7 @@
     1     B      X       1
 
 A pane's sketches are emitted when no older partial can arrive. Until then each group has one sketch, so further values
-cost no memory. A late partial is emitted at once, with a separate sketch. The next operator groups partials by all
+need no memory. A late partial is emitted at once, with a separate sketch. The next operator groups partials by all
 their columns. So each sketch begins with a unique number, and two equal sketches stay two values.
 """
 
@@ -21,13 +21,13 @@ import pyarrow as pa
 from highlevel.aggregation import Aggregation, Folding
 from highlevel.groups.merging import MergeRule, list_merge_rules
 from highlevel.groups.table import GroupTable
-from highlevel.results.sketches import MAKERS, Sketch, values_for
+from highlevel.results.sketches import SKETCH_TYPES, Sketch, sketch_input
 from highlevel.sliding.aggregate import SlidingAggregate
 from lowlevel.integer_ranges import Ranges, unite
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 
 NUMBER_BYTES = 8
-"""Bytes before a sketch: its number."""
+"""Bytes of the number before a sketch."""
 
 
 class FoldedPane:
@@ -43,32 +43,32 @@ class FoldedPane:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add partials of single values."""
-        ids = self._grow(batch)
+        ids = self._merge_subaggregates(batch)
         for folding, sketches in zip(self.foldings, self.sketches, strict=True):
             counts = batch.column(folding.count).to_numpy()
             values = batch.column(folding.source)
             rows = np.flatnonzero((counts > 0) & np.asarray(values.is_valid()))
             rows = rows[np.argsort(ids[rows], kind="stable")]
-            given, counts = values_for(folding, values.take(pa.array(rows))), counts[rows]
-            for group, first, end in _runs(ids[rows]):
+            given, counts = sketch_input(folding, values.take(pa.array(rows))), counts[rows]
+            for group, first, end in _equal_id_runs(ids[rows]):
                 sketches[group].add(given[first:end], counts[first:end])
 
     def merge(self, batch: pa.RecordBatch) -> None:
         """Merge partials with sketches."""
-        ids = self._grow(batch)
+        ids = self._merge_subaggregates(batch)
         for folding, sketches in zip(self.foldings, self.sketches, strict=True):
             for group, data in zip(ids.tolist(), batch.column(folding.column).to_pylist(), strict=True):
                 sketches[group].merge(data[NUMBER_BYTES:])
 
-    def _grow(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        """Merge sub-aggregates, make room for sketches of new groups, and return the group ID of each row."""
+    def _merge_subaggregates(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """Merge sub-aggregates, create sketches for new groups, and return the group ID of each row."""
         ids = self.table.merge(batch)
         for folding, sketches in zip(self.foldings, self.sketches, strict=True):
-            sketches += [MAKERS[folding.function]() for _ in range(self.table.count - len(sketches))]
+            sketches += [SKETCH_TYPES[folding.function]() for _ in range(self.table.count - len(sketches))]
         return ids
 
     def to_arrow(self, number: int) -> pa.RecordBatch:
-        """Return a row per group. Its sketches are numbered from `number`."""
+        """Return a row per group. The sketches are numbered from `next_sketch_number` on."""
         batch = self.table.to_arrow()
         for folding, sketches in zip(self.foldings, self.sketches, strict=True):
             numbered = [(number + position).to_bytes(NUMBER_BYTES, "little") for position in range(len(sketches))]
@@ -77,7 +77,7 @@ class FoldedPane:
         return batch
 
 
-def _runs(ids: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
+def _equal_id_runs(ids: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
     """Return (id, first, end) for each run of equal IDs."""
     begins = np.flatnonzero(np.append(True, np.diff(ids) != 0)[: len(ids)])
     ends = np.append(begins[1:], len(ids))[: len(begins)]
@@ -88,7 +88,7 @@ def merge_sketches(
     folding: Folding, parameter: float, ids: npt.NDArray[np.int64], groups: int, column: pa.Array
 ) -> list[object]:
     """Merge the sketches of each group and return their results. Row i belongs to group `ids[i]`."""
-    sketches = [MAKERS[folding.function]() for _ in range(groups)]
+    sketches = [SKETCH_TYPES[folding.function]() for _ in range(groups)]
     for group, data in zip(ids.tolist(), column.to_pylist(), strict=True):
         sketches[group].merge(data[NUMBER_BYTES:])
     return [sketch.result(parameter) for sketch in sketches]
@@ -104,9 +104,9 @@ class FoldingWindows:
     The counters of late partials count partials with sketches.
     """
 
-    def __init__(self, aggregation: Aggregation, inner: SlidingAggregate) -> None:
-        """Make sketches for `aggregation`. `inner` computes its windows."""
-        self.inner = inner
+    def __init__(self, aggregation: Aggregation, windows: SlidingAggregate) -> None:
+        """Make sketches for `aggregation`. `windows` computes the windows from complete panes."""
+        self.windows = windows
         self.foldings = aggregation.foldings
         self.pane = aggregation.low.pane
         self.origin = aggregation.low.origin
@@ -115,41 +115,41 @@ class FoldingWindows:
         self.merge_rules = list_merge_rules(aggregation.low.subaggregates)
         self.panes: dict[int, FoldedPane] = {}
         self.watermark = BEGINNING
-        self.number = 0
+        self.next_sketch_number = 0
         self.received = 0
 
     @property
     def outside(self) -> int:
         """Number of sketched partials before the origin, or between windows."""
-        return self.inner.outside
+        return self.windows.outside
 
     @property
     def late(self) -> int:
         """Number of times that a sketched partial missed a window because the window was final."""
-        return self.inner.late
+        return self.windows.late
 
     @property
     def late_rows(self) -> int:
         """Rows of the partials in `late`."""
-        return self.inner.late_rows
+        return self.windows.late_rows
 
     @property
     def bytes(self) -> int:
         """Bytes of the state. Sketches count with their serialised size."""
         sketches = (sketch for pane in self.panes.values() for some in pane.sketches for sketch in some)
         tables = sum(pane.table.bytes for pane in self.panes.values())
-        return self.inner.bytes + tables + sum(len(sketch.to_bytes()) for sketch in sketches)
+        return self.windows.bytes + tables + sum(len(sketch.to_bytes()) for sketch in sketches)
 
     def open_windows(self) -> Ranges:
         """Return the IDs of the windows that contain partials and are not final."""
-        first, end = self.inner.window.wids(self.origin + np.array(sorted(self.panes), np.int64) * self.pane)
-        closed = self.inner.aggregate.closed
+        first, end = self.windows.window.wids(self.origin + np.array(sorted(self.panes), np.int64) * self.pane)
+        closed = self.windows.aggregate.closed
         ranges = zip(np.maximum(first, closed).tolist(), end.tolist(), strict=True)
-        return unite([*self.inner.open_windows(), *((low, high) for low, high in ranges if low < high)])
+        return unite([*self.windows.open_windows(), *((low, high) for low, high in ranges if low < high)])
 
     def take_closed_windows(self) -> Ranges:
-        """Return and forget the ids of the windows that became final."""
-        return self.inner.take_closed_windows()
+        """Return the ids of the windows that became final since the last call."""
+        return self.windows.take_closed_windows()
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Add partials to their panes."""
@@ -158,7 +158,7 @@ class FoldingWindows:
         for number in np.unique(numbers).tolist():
             is_of_pane = numbers == number
             part = batch if is_of_pane.all() else batch.filter(pa.array(is_of_pane))
-            if self._is_complete(number):
+            if self._is_pane_complete(number):
                 late = self._new_pane(part.schema)
                 late.add(part)
                 yield from self._emit(number, late)
@@ -168,37 +168,37 @@ class FoldingWindows:
             self.panes[number].add(part)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Emit the panes that end by the watermark, then the watermark."""
+        """Emit the panes that end at or before the watermark, then the watermark."""
         self.watermark = max(self.watermark, punctuation.watermark)
-        for number in sorted(number for number in self.panes if self._is_complete(number)):
+        for number in sorted(number for number in self.panes if self._is_pane_complete(number)):
             yield from self._emit(number, self.panes.pop(number))
-        yield from self.inner.punctuate(port, punctuation)
+        yield from self.windows.punctuate(port, punctuation)
 
-    def _is_complete(self, number: int) -> bool:
+    def _is_pane_complete(self, number: int) -> bool:
         return self.watermark == END or self.origin + (number + 1) * self.pane <= self.watermark
 
     def _new_pane(self, schema: pa.Schema) -> FoldedPane:
         return FoldedPane(schema, self.groups, self.merge_rules, self.foldings)
 
     def _emit(self, number: int, pane: FoldedPane) -> Iterator[Item]:
-        rows = pane.to_arrow(self.number)
-        self.number += rows.num_rows
+        rows = pane.to_arrow(self.next_sketch_number)
+        self.next_sketch_number += rows.num_rows
         rows = rows.append_column("pane", pa.array(np.full(rows.num_rows, number, np.int64)))
-        yield from self.inner.process_rows(0, rows)
+        yield from self.windows.process_rows(0, rows)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the watermark, a table for each pane, and the state of the windows."""
-        tables = {WATERMARK: pa.table({"low": [self.watermark], "number": [self.number]})}
+        tables = {WATERMARK: pa.table({"low": [self.watermark], "number": [self.next_sketch_number]})}
         for number, pane in self.panes.items():
             tables[f"{PANE}{number}"] = pa.Table.from_batches([pane.to_arrow(0)])
-        return tables | {INNER + name: table for name, table in self.inner.snapshot().items()}
+        return tables | {INNER + name: table for name, table in self.windows.snapshot().items()}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         inner = {}
         for name, table in tables.items():
             if name == WATERMARK:
-                self.watermark, self.number = table["low"][0].as_py(), table["number"][0].as_py()
+                self.watermark, self.next_sketch_number = table["low"][0].as_py(), table["number"][0].as_py()
             elif name.startswith(PANE):
                 pane = self._new_pane(table.schema)
                 for batch in table.to_batches():
@@ -206,4 +206,4 @@ class FoldingWindows:
                 self.panes[int(name.removeprefix(PANE))] = pane
             else:
                 inner[name.removeprefix(INNER)] = table
-        self.inner.restore(inner)
+        self.windows.restore(inner)

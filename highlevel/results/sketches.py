@@ -1,12 +1,12 @@
 """Sketches: approximate aggregates in bounded memory, with the datasketches library.
 
-    approx_count_distinct   HyperLogLog, 2^12 registers: relative standard error 1.6 %           2 KB at most
+    approx_count_distinct   HyperLogLog, 2^12 registers: relative standard error 1.6 %           at most 2 KB
     approx_quantile         KLL, k = 200: rank error 1.7 % of the rows at 99 % confidence        about 5 KB
     approx_top              frequent items, 768 values: counts too high by up to 0.35 % of rows  texts of the values
 
-Sketches of parts can be merged into a sketch of the whole. Within their bounds, results may differ between two runs:
-the estimate of a HyperLogLog depends on the order of the values and on merges, KLL is randomised, and a frequent-items
-sketch depends on the order.
+Sketches of parts of the values can be merged into a sketch of all values. Results may differ between two runs, within
+the error bounds: the estimate of a HyperLogLog depends on the order of the values and on merges, KLL is randomised, and
+a frequent-items sketch depends on the order.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from highlevel.aggregation import DetailFunction, Folding
 from highlevel.results.holistic import write_texts
 
 REGISTERS_LOG2 = 12
-KLL_K = 200
-FREQUENT_LOG2 = 10
+KLL_SIZE = 200
+FREQUENT_SIZE_LOG2 = 10
 
 MAX_VALUES_PER_CALL = 1 << 16
 """Maximum values of one call of a KLL sketch."""
@@ -40,7 +40,7 @@ class Sketch(Protocol):
         ...
 
     def merge(self, data: bytes) -> None:
-        """Merge a serialised sketch of the same kind."""
+        """Merge a serialised sketch of the same class."""
         ...
 
     def to_bytes(self) -> bytes:
@@ -53,7 +53,7 @@ class Sketch(Protocol):
 
 
 class Distinct:
-    """Number of different values."""
+    """Estimates the number of different values."""
 
     def __init__(self) -> None:
         """Create an empty sketch."""
@@ -84,14 +84,14 @@ class Distinct:
 
 
 class Quantiles:
-    """Quantiles of values."""
+    """Estimates quantiles of values."""
 
     def __init__(self) -> None:
         """Create an empty sketch."""
         import datasketches
 
         self.library = datasketches
-        self.sketch = datasketches.kll_doubles_sketch(KLL_K)
+        self.sketch = datasketches.kll_doubles_sketch(KLL_SIZE)
 
     def add(self, values: Values, counts: npt.NDArray[np.int64]) -> None:
         """Add numbers, except NaN."""
@@ -112,19 +112,19 @@ class Quantiles:
         return bytes(self.sketch.serialize())
 
     def result(self, parameter: float) -> float | None:
-        """Return a value whose rank is about the share `parameter` of the rows."""
+        """Return a value whose rank is about `parameter` (0 to 1) times the number of rows."""
         return None if self.sketch.is_empty() else float(self.sketch.get_quantile(parameter, True))
 
 
 class Frequent:
-    """Most frequent values. The result contains all values that are more frequent than the error bound."""
+    """Finds the most frequent values. The result contains all values that are more frequent than the error bound."""
 
     def __init__(self) -> None:
         """Create an empty sketch."""
         import datasketches
 
         self.library = datasketches
-        self.sketch = datasketches.frequent_strings_sketch(FREQUENT_LOG2)
+        self.sketch = datasketches.frequent_strings_sketch(FREQUENT_SIZE_LOG2)
 
     def add(self, values: Values, counts: npt.NDArray[np.int64]) -> None:
         """Add texts with their counts."""
@@ -146,15 +146,15 @@ class Frequent:
         return " ".join(f"{value}={estimate}" for value, estimate, _, _ in items[: int(parameter)]) or None
 
 
-MAKERS: dict[DetailFunction, Callable[[], Sketch]] = {
+SKETCH_TYPES: dict[DetailFunction, Callable[[], Sketch]] = {
     DetailFunction.APPROX_COUNT_DISTINCT: Distinct,
     DetailFunction.APPROX_QUANTILE: Quantiles,
     DetailFunction.APPROX_TOP: Frequent,
 }
-"""Constructor of the sketch for each function."""
+"""The type of the sketch for each function."""
 
 
-def values_for(folding: Folding, column: pa.Array) -> Values:
+def sketch_input(folding: Folding, column: pa.Array) -> Values:
     """Convert a column without NULLs to the form that the sketch of a folding needs."""
     if folding.function is DetailFunction.APPROX_QUANTILE:
         return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)

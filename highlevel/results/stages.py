@@ -66,7 +66,7 @@ class Finish:
         self._having = None if aggregation.having is None else Condition(aggregation.having)
         self._macs = aggregation.macs
         self.overflowed_sums = 0
-        """Sums that exceed 64 bits, which are NULL."""
+        """Number of sums that are NULL because they exceed 64 bits."""
         expressions = [output.expression for output in aggregation.select]
         expressions += [] if aggregation.having is None else [aggregation.having]
         self._sums = integer_sums(expressions)
@@ -95,7 +95,7 @@ class Finish:
         yield pa.RecordBatch.from_arrays(arrays, schema=aggregation.schema)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Store the watermark and pass it on."""
+        """Store the watermark and return it."""
         self.watermark = max(self.watermark, punctuation.watermark)
         yield punctuation
 

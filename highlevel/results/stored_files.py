@@ -1,12 +1,12 @@
-"""The places of result files: a folder for each query and date, and the micro-batches that each file contains.
+"""The paths of result files: a folder for each query and date, and the micro-batches that each file contains.
 
     output/<query>/date=2026-11-28/part-<first batch id>.parquet               written by the driver
     output/<query>/date=2026-11-28/part-<first batch id>-<partition>.parquet   written by the task of a partition
     output/<query>/part-<first batch id>.parquet                               rows without a time
 
-The date of a row is that of its time column in UTC: the end of its window, or the first time of its columns. Spark,
+The date of a row is the UTC date of its time column: of the end of its window, or of its first time column. Spark,
 DuckDB and pandas read such folders as one table with a column `date`. A query that has a column of this name has
-folders `day_of_results=…`. Names with a leading underscore or dot are no results for these programs.
+folders `day_of_results=…`. These programs ignore names with a leading underscore or dot.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ NO_DATE = "__HIVE_DEFAULT_PARTITION__"
 """The date of rows whose time is NULL: lifetimes without an end."""
 
 MAX_BATCH = 2**63 - 1
-"""The largest ID of a micro-batch."""
+"""The maximum ID of a micro-batch."""
 
-DAY = 86_400_000_000_000
+NS_PER_DAY = 86_400_000_000_000
 """Nanoseconds of a day."""
 
 Batches = list[tuple[int, int]]
@@ -68,33 +68,33 @@ def first_batch(path: Path) -> int:
     return int(path.stem.split("-")[1])
 
 
-def file_name(batch_id: int, part: int | None = None) -> str:
-    """Return the name of a file that begins with a micro-batch. `part`: the partition that writes it."""
-    return f"part-{batch_id:08d}.parquet" if part is None else f"part-{batch_id:08d}-{part}.parquet"
+def file_name(batch_id: int, partition: int | None = None) -> str:
+    """Return the name of a file that begins with a micro-batch. `partition`: the partition that writes it."""
+    return f"part-{batch_id:08d}.parquet" if partition is None else f"part-{batch_id:08d}-{partition}.parquet"
 
 
-def _part_of(path: Path) -> int | None:
-    """Return the partition that writes a file; None for the driver."""
+def _partition_of(path: Path) -> int | None:
+    """Return the number of the partition that wrote a file; None for the driver."""
     _, _, *part = path.stem.split("-")
     return int(part[0]) if part else None
 
 
 def list_files(folder: Path) -> list[Path]:
-    """Return the result files in the folder of a query, by date, and those of a date in the order of their batches."""
+    """Return the result files in the folder of a query, sorted by date and then by their first batch."""
     paths = [*folder.glob("part-*.parquet"), *folder.glob("*=*/part-*.parquet")]
     return sorted(paths, key=lambda path: (_date_of(path), first_batch(path), path.name))
 
 
-def newest_file(folder: Path, part: int | None) -> Path | None:
-    """Return the file of a folder of one date that `part` continues; None if there is none."""
-    own = (path for path in folder.glob("part-*.parquet") if _part_of(path) == part)
+def newest_file(folder: Path, partition: int | None) -> Path | None:
+    """Return the file of a folder of one date that `partition` continues; None if there is none."""
+    own = (path for path in folder.glob("part-*.parquet") if _partition_of(path) == partition)
     return max(own, key=first_batch, default=None)
 
 
 def newest_files(folder: Path, until: int = MAX_BATCH) -> list[Path]:
     """Return the newest file of each date and writer in the folder of a query that begins by micro-batch `until`."""
     begun = (path for path in list_files(folder) if first_batch(path) <= until)
-    newest = {(path.parent, _part_of(path)): path for path in begun}
+    newest = {(path.parent, _partition_of(path)): path for path in begun}
     return list(newest.values())
 
 
@@ -120,7 +120,7 @@ def write_file(path: Path, rows: pa.Table, batches: Batches) -> None:
 
 
 def date_column(schema: pa.Schema) -> str | None:
-    """Return the column of stored rows that determines their date; None if there is none.
+    """Return the name of the column that determines the date of stored rows; None without such a column.
 
     >>> date_column(pa.schema({"window_end": pa.timestamp("ns", tz="UTC"), "n": pa.int64()}))
     'window_end'
@@ -133,22 +133,22 @@ def date_column(schema: pa.Schema) -> str | None:
     )
 
 
-def by_date(rows: pa.Table) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
-    """Yield the name of the folder of each date of stored rows, in their order, and the positions of its rows."""
+def positions_by_date(rows: pa.Table) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+    """Yield for each date, in order, the name of its folder and the positions of its rows."""
     time = date_column(rows.schema)
     if time is None:
         yield "", np.arange(rows.num_rows)
         return
     name = OTHER_DATE if DATE in {column.lower() for column in rows.column_names} else DATE
     times = rows[time].cast(pa.int64()).combine_chunks()
-    days = np.asarray(pc.fill_null(times, np.iinfo(np.int64).max).to_numpy()) // DAY
+    days = np.asarray(pc.fill_null(times, np.iinfo(np.int64).max).to_numpy()) // NS_PER_DAY
     for day in np.unique(days).tolist():
-        date = NO_DATE if day == np.iinfo(np.int64).max // DAY else str(np.datetime64(day, "D"))
+        date = NO_DATE if day == np.iinfo(np.int64).max // NS_PER_DAY else str(np.datetime64(day, "D"))
         yield f"{name}={date}", np.flatnonzero(days == day)
 
 
 def merge_counts(numbers: Iterable[int]) -> Batches:
-    """Return the micro-batches of rows from the ID of each row, which does not fall.
+    """Return the micro-batches of rows, given the ID of each row. IDs are in ascending order.
 
     >>> merge_counts([4, 4, 7])
     [(4, 2), (7, 1)]

@@ -28,7 +28,7 @@ from lowlevel.punctuation import Item, Punctuation
 
 
 class Summarise(StatelessOperator):
-    """Computes the holistic aggregates of final windows. Stateless: a window arrives in one batch."""
+    """Computes the holistic aggregates of final windows. It has no state, because a window arrives in one batch."""
 
     def __init__(self, aggregation: Aggregation) -> None:
         """Compute the holistic aggregates of `aggregation` (its `details`)."""
@@ -70,5 +70,5 @@ class Summarise(StatelessOperator):
         yield rows
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Pass the watermark on."""
+        """Return the same watermark."""
         yield punctuation

@@ -37,8 +37,8 @@ def readable(rows: Rows, times: Collection[str]) -> Rows:
     return rows.from_arrays(arrays, schema=readable_schema(rows.schema, times))
 
 
-def internal(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Convert readable rows back to the schema of a plan: the inverse of `readable`.
+def to_internal(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Convert rows of `readable` back to the schema of a plan.
 
     >>> made = readable(pa.table({"a": pa.array([b"abcd", None]), "ts": [1, 2]}), ["ts"])
     >>> made["a"].to_pylist(), internal(made, pa.schema({"a": pa.binary(), "ts": pa.int64()}))["a"].to_pylist()
@@ -60,12 +60,12 @@ def _readable_type(field: pa.Field, times: Collection[str]) -> pa.DataType:
 def pack_addresses(column: pa.ChunkedArray) -> pa.Array:
     """Return the bytes of addresses and MACs. Each distinct text is parsed once."""
     encoded = column.combine_chunks().dictionary_encode()
-    return pa.array(map(_bytes_of, encoded.dictionary.to_pylist()), pa.binary()).take(encoded.indices)
+    return pa.array(map(_pack_address, encoded.dictionary.to_pylist()), pa.binary()).take(encoded.indices)
 
 
-def _bytes_of(text: str) -> bytes:
+def _pack_address(text: str) -> bytes:
     if ":" not in text:
         return socket.inet_aton(text)
-    if text.count(":") == 5 and "::" not in text:  # an IPv6 address without :: has seven
+    if text.count(":") == 5 and "::" not in text:  # an IPv6 address without :: has seven colons
         return bytes.fromhex(text.replace(":", ""))
     return socket.inet_pton(socket.AF_INET6, text)

@@ -3,10 +3,10 @@
 Each row draws a random ticket. The sample is the `size` groups with the smallest tickets of all rows (bottom-k; Fan,
 Muller and Rezucha, JASA 1962). It is uniform, because the tickets are independent of the rows.
 
-A row is a candidate if its ticket is not above `limit`. This is the ticket with the rank `size` among the groups at the
-last cleaning. The limit only decreases, so a row above it cannot belong to the final sample. So neither the limit nor
-the times of cleanings change the result. As in Vitter's algorithms (TOMS 1985), row t is a candidate with probability
-about size/t, so n rows have about size * (1 + ln(n/size)) candidates.
+A row is a candidate if its ticket is at most `limit`: the ticket with the rank `size` among the groups at the last
+cleaning. The limit only decreases, so a row above it cannot belong to the final sample. So neither the limit nor the
+times of cleanings change the result. As in Vitter's algorithms (TOMS 1985), row t is a candidate with probability about
+size/t, so n rows have about size * (1 + ln(n/size)) candidates.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from highlevel.sampling.state import Numbers, SampleState, random_hashes
 from lowlevel.expressions.columns import Mask
 
 TOLERANCE = 2
-"""Cleaning is due if there are more than this many times `size` groups."""
+"""Cleaning is due if there are more than TOLERANCE times `size` groups."""
 
 TICKETS = 0
 """The purpose of the random numbers, see `random_hashes`."""
@@ -43,18 +43,18 @@ class ReservoirState(SampleState):
         return tickets <= self.limit, tickets
 
     def is_due(self, group_counts: Numbers) -> Mask:
-        """Return whether there are more than TOLERANCE times `size` groups."""
+        """Return a mask of the numbers of groups above TOLERANCE times `size`."""
         return np.asarray(group_counts > TOLERANCE * self.size)
 
     def clean(self, weights_or_tickets: Numbers) -> Mask:
-        """Keep the groups with the smallest tickets, and lower the limit."""
+        """Return a mask of the groups with the smallest tickets, and lower the limit."""
         kept = self.finish(weights_or_tickets)
         if len(weights_or_tickets) >= self.size:
             self.limit = int(weights_or_tickets[kept].max())
         return kept
 
     def finish(self, weights_or_tickets: Numbers) -> Mask:
-        """Keep the groups with the smallest tickets."""
+        """Return a mask of the `size` groups with the smallest tickets."""
         kept = np.zeros(len(weights_or_tickets), np.bool_)
         kept[np.argsort(weights_or_tickets, kind="stable")[: self.size]] = True
         return kept

@@ -37,7 +37,7 @@ class SampleState(ABC):
     """The state of a supergroup. The fields of a subclass are integers and floats; a snapshot stores them.
 
     `size` is the requested number of groups. `seed` determines the random numbers of this supergroup and window. `rows`
-    counts the rows that `admit` has decided on.
+    is the number of rows that `advance` has counted.
     """
 
     size: int
@@ -54,30 +54,30 @@ class SampleState(ABC):
 
     @abstractmethod
     def admit(self, weights: Numbers | None, count: int) -> tuple[Mask, Numbers]:
-        """Return for each of the next `count` rows whether it is admitted, and its ticket, an integer.
+        """Return a mask of the admitted rows among the next `count` rows, and the ticket of each row, an integer.
 
         The ticket of a group is the smallest ticket of its rows. `weights` is None if the family has no weights.
         """
 
     @abstractmethod
     def is_due(self, group_counts: Numbers) -> Mask:
-        """Return for each of these numbers of groups whether so many groups must be cleaned."""
+        """Return a mask of the numbers of groups that require a cleaning."""
 
     @abstractmethod
     def clean(self, weights_or_tickets: Numbers) -> Mask:
-        """Return which groups remain. The argument is in the order of the groups' first rows."""
+        """Return a mask of the groups that remain. The argument is in the order of the groups' first rows."""
 
     @abstractmethod
     def finish(self, weights_or_tickets: Numbers) -> Mask:
-        """Return which groups are in the result at the end of the window. `weights_or_tickets`: see `clean`."""
+        """Return a mask of the groups in the result at the end of the window. `weights_or_tickets`: see `clean`."""
 
     @property
     def value(self) -> float:
-        """The value that SELECT can read, 0 if the family has none."""
+        """The value that SELECT can read; 0 if the family has no such function."""
         return 0.0
 
     def advance(self, rows: int) -> None:
-        """Count rows that `admit` has decided on."""
+        """Count rows that were passed to `admit`."""
         self.rows += rows
 
 

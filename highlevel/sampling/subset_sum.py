@@ -5,8 +5,9 @@ max(x, z) (threshold sampling; Duffield, Lund and Thorup, IEEE Trans. Inf. Theor
 cleaning raises z to z', for which sum(min(1, w/z')) = size over the represented weights w = max(x, z). Cleaning keeps
 each group with the probability min(1, w/z'). The group then represents max(w, z') = max(x, z').
 
-Unbiased: z' depends on the groups only. So given the groups, the expectation of the represented weight after cleaning
-is w: w/z' * z' if w < z', and w otherwise. The represented weight of each row is a martingale that begins with x.
+The estimate is unbiased: z' depends on the groups only. So given the groups, the expectation of the represented weight
+after cleaning is w: w/z' * z' if w < z', and w otherwise. The represented weight of each row is a martingale that
+begins with x.
 
 Variance: if no z exceeds Z, the represented weight of a row is at most max(x, Z), with the expectation x. So its
 variance is at most x * max(Z - x, 0). Rows are admitted independently. Cleaning draws by the pivotal method (Deville
@@ -30,13 +31,13 @@ from lowlevel.expressions.columns import Mask
 from lowlevel.expressions.hashing import uniform
 
 TOLERANCE = 2
-"""Cleaning is due if there are more than this many times `size` groups."""
+"""Cleaning is due if there are more than TOLERANCE times `size` groups."""
 
 RELAXATION = 10
 """Divisor of the threshold of the window before: the traffic may have decreased, and cleanings raise it again."""
 
-LEAST_WEIGHT = float(np.finfo(np.float64).tiny)
-"""Smallest weight of a group in cleaning, so that a threshold is not 0."""
+MIN_WEIGHT = float(np.finfo(np.float64).tiny)
+"""Minimum weight of a group in cleaning, so that a threshold is not 0."""
 
 ADMISSIONS, DRAWS = 0, 1
 """The purposes of the random numbers."""
@@ -60,21 +61,21 @@ class SubsetSumState(SampleState):
         return self.threshold
 
     def admit(self, weights: Numbers | None, count: int) -> tuple[Mask, Numbers]:
-        """Admit a row with the probability weight / threshold. Only finite weights above 0 are admitted."""
+        """Admit each row with the probability min(1, weight / threshold). Only finite weights above 0 are admitted."""
         assert weights is not None
         numbers = np.asarray(uniform(random_hashes(self.seed, ADMISSIONS, self.rows, count)).data)
         admitted = (weights > 0) & (weights < np.inf) & (numbers * self.threshold <= weights)
         return admitted, np.zeros(count, np.int64)
 
     def is_due(self, group_counts: Numbers) -> Mask:
-        """Return whether there are more than TOLERANCE times `size` groups."""
+        """Return a mask of the numbers of groups above TOLERANCE times `size`."""
         return np.asarray(group_counts > TOLERANCE * self.size)
 
     def clean(self, weights_or_tickets: Numbers) -> Mask:
-        """Raise the threshold, and keep `size` groups. All groups remain if there are at most `size`."""
+        """Raise the threshold, and return a mask of the groups that remain: `size`, or all if they are fewer."""
         if len(weights_or_tickets) <= self.size:
             return np.ones(len(weights_or_tickets), np.bool_)
-        weights = np.maximum(np.nan_to_num(weights_or_tickets), max(self.threshold, LEAST_WEIGHT))
+        weights = np.maximum(np.nan_to_num(weights_or_tickets), max(self.threshold, MIN_WEIGHT))
         self.threshold = threshold_of(weights, self.size)
         probabilities = np.minimum(1.0, weights / self.threshold)
         numbers = np.asarray(uniform(random_hashes(self.seed, DRAWS, self.draws, len(weights))).data)
@@ -82,7 +83,7 @@ class SubsetSumState(SampleState):
         return pivotal_sample(probabilities, numbers)
 
     def finish(self, weights_or_tickets: Numbers) -> Mask:
-        """Clean for the last time."""
+        """Return a mask of the groups that remain after a last cleaning."""
         return self.clean(weights_or_tickets)
 
 
@@ -97,9 +98,11 @@ def threshold_of(weights: Numbers, size: int) -> float:
 
 
 def pivotal_sample(probabilities: Numbers, random_numbers: Numbers) -> Mask:
-    """Return which elements are in a random sample. The sum of `probabilities` is an integer, the size of the sample.
+    """Return a mask of the elements in a random sample.
 
-    In each step two undecided elements with the probabilities p and q play against each other. If p + q < 1, one of
+    The sum of `probabilities` is an integer, the size of the sample.
+
+    In each step two undecided elements with the probabilities p and q are compared. If p + q < 1, one of
     them is out, and the other receives the probability p + q. Otherwise one of them is in, and the other receives
     p + q - 1. No step changes an element's expectation. `random_numbers`: random numbers in (0, 1], one for each step.
     """

@@ -1,4 +1,4 @@
-"""Final rows that later windows still contain, and the windows computed from them."""
+"""Final rows that later windows may contain, and the windows computed from these rows."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from highlevel.slide_by_tuple.merge_word import FIRST, FIRST_FLOAT, LAST, LAST_F
 from highlevel.slide_by_tuple.runs import sort_by_time
 from highlevel.windows.kind import Values
 
-OUT_ROWS = 65_536
-"""Maximum rows of a batch of results."""
+OUTPUT_ROWS = 65_536
+"""Maximum number of rows in a batch of results."""
 
 MIN_ROWS = 1024
 """Minimum capacity in rows, if rows are stored."""
@@ -66,16 +66,16 @@ class Extent:
         self.columns = len(ops)
         self._ops = np.array(ops, np.int64)
         self._initial_values = np.array(self.initial_values, np.int64)
-        self._rows = self._no_rows(0)
+        self._rows = self._allocate_rows(0)
         self._groups = empty_groups(0, self.initial_values)
         self._state = np.zeros(STATE_WORDS, np.int64)
 
-    def _no_rows(self, capacity: int) -> Words:
+    def _allocate_rows(self, capacity: int) -> Words:
         return np.empty((VALUES + 2 * self.columns, capacity), np.int64)
 
     @property
     def _stored(self) -> StoredRows:
-        """The rows and groups for kernels. Their arrays are replaced when more room is needed."""
+        """The rows and groups for kernels. The arrays are replaced when they must grow."""
         rows, groups = self._rows, self._groups
         return StoredRows(
             rows, rows.view(np.float64), rows.shape[1], groups, groups.view(np.float64), groups.shape[1], self._ops,
@@ -89,7 +89,7 @@ class Extent:
 
     @property
     def bytes(self) -> int:
-        """Memory of rows and totals."""
+        """Bytes of rows and totals."""
         return int(self._rows.nbytes + self._groups.nbytes)
 
     @property
@@ -107,11 +107,11 @@ class Extent:
         stored = self._rows[:, self._state[BEGIN] : self._state[END]]
         return np.concatenate([stored[:LINK], stored[VALUES : VALUES + self.columns]])
 
-    def reserve(self, room: int) -> None:
-        """Make room for group IDs below `room`."""
+    def reserve(self, group_capacity: int) -> None:
+        """Make room for group IDs below `group_capacity`."""
         before = self._groups.shape[1]
-        if before < room:
-            more = empty_groups(room - before, self.initial_values)
+        if before < group_capacity:
+            more = empty_groups(group_capacity - before, self.initial_values)
             self._groups = np.ascontiguousarray(np.concatenate([self._groups, more], axis=1))
 
     def add(self, rows: Words) -> None:
@@ -127,14 +127,14 @@ class Extent:
         end = int(self._state[END])
         if end + rows.shape[1] > self._rows.shape[1]:
             stored_count = len(self.times)
-            self._move(max(MIN_ROWS, stored_count + stored_count // 2, stored_count + rows.shape[1]))
+            self._reallocate(max(MIN_ROWS, stored_count + stored_count // 2, stored_count + rows.shape[1]))
             end = stored_count
         positions = slice(end, end + rows.shape[1])
         self._rows[:LINK, positions] = rows[:LINK]
         self._rows[VALUES : VALUES + self.columns, positions] = rows[LINK:]
         self._state[END] = positions.stop
 
-    def enter(self, last: int) -> None:
+    def mark_entered(self, last: int) -> None:
         """Record that the rows up to the time `last` have been in a window."""
         enter_rows(self._stored, last)
 
@@ -146,38 +146,38 @@ class Extent:
         self._state[WINDOW] = 0
         stored = self._stored
         while self._state[WINDOW] < len(wids):
-            room = min(OUT_ROWS, len(wids) * self._groups.shape[1])
+            room = min(OUTPUT_ROWS, len(wids) * self._groups.shape[1])
             out = np.empty((RESULT_VALUES + self.columns, room), np.int64)
             row_count = sweep(stored, wids, len(wids), self.window_range, out, out.view(np.float64), room)
             yield out[:, :row_count]
 
-    def purge(self, last: int) -> None:
+    def remove_until(self, last: int) -> None:
         """Remove the rows up to the time `last`."""
         leave_rows(self._stored, last)
         stored_count = len(self.times)
         if 4 * max(stored_count, MIN_ROWS if stored_count else 0) < self._rows.shape[1]:
-            self._move(max(stored_count + stored_count // 2, MIN_ROWS) if stored_count else 0)
+            self._reallocate(max(stored_count + stored_count // 2, MIN_ROWS) if stored_count else 0)
 
-    def _move(self, capacity: int) -> None:
+    def _reallocate(self, capacity: int) -> None:
         """Move the stored rows to the beginning of new memory."""
         begin, end = int(self._state[BEGIN]), int(self._state[END])
         stored = self._rows[:, begin:end]
-        rows = self._no_rows(capacity)
+        rows = self._allocate_rows(capacity)
         rows[:, : end - begin] = stored
         entered = int(self._state[ENTERED]) - begin
-        # Rows that have not entered a window have no link: the value is undefined.
+        # Rows that have not entered a window have no link: their LINK word is undefined.
         for links in (rows[LINK, :entered], self._groups[FRONT], self._groups[NEWEST]):
             links[links != NONE] -= begin
         self._rows = rows
         self._state[[BEGIN, ENTERED, END]] = 0, entered, end - begin
 
-    def relabel(self, ids: Words, new: Words) -> None:
-        """Change the IDs of groups: the sorted `ids` become 0, 1, 2, …. `new` contains the new ID for each old ID.
+    def renumber_groups(self, ids: Words, new_ids: Words) -> None:
+        """Change the IDs of groups: the sorted `ids` become 0, 1, 2, …. `new_ids` contains the new ID for each old ID.
 
         Groups that are not in `ids` must have no rows.
         """
         stored = slice(self._state[BEGIN], self._state[END])
-        self._rows[GROUP, stored] = new[self._rows[GROUP, stored]]
+        self._rows[GROUP, stored] = new_ids[self._rows[GROUP, stored]]
         words = empty_groups(len(ids), self.initial_values)
         words[:MEMBER] = self._groups[:MEMBER, ids]
         words[BACK:] = self._groups[BACK:, ids]

@@ -7,9 +7,9 @@ Rows enter the window and leave it, and the totals of its rows are kept for each
     group    FRONT, NEWEST, PLACE, MEMBER, back…    a matrix of words x group_capacity, one column per group
 
 A group's older rows in the window are its front: FRONT is the first row, LINK the next. The totals of a row include all
-following rows of the front. The group's newer rows are its back: NEWEST is its last row, the LINK of a row is the row
-before it, and `back…` are the totals of these rows. NONE ends both lists. MEMBER[0 … ACTIVE) are the groups with rows
-in the window; PLACE is the position of a group in MEMBER.
+following rows of the front. The group's newer rows are its back: NEWEST is its last row, the LINK of a row in the back
+is the row before it, and `back…` are the totals of the back. NONE ends both lists. MEMBER[0 … ACTIVE) are the groups
+with rows in the window; PLACE is the position of a group in MEMBER.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ BEGIN, ENTERED, END, ACTIVE, WINDOW, WRITTEN_GROUPS, OUTSIDE, STATE_WORDS = rang
 class StoredRows(NamedTuple):
     """The rows and groups, for kernels. `rows_float` and `groups_float` are the same memory as float64.
 
-    A row has `value_count` values. For each of them, `ops` contains the operation that merges it, and `initial_values`
-    its total in a group without rows. `state` has STATE_WORDS words.
+    A row has `value_count` values. For each value, `ops` contains the operation that merges it, and `initial_values`
+    the total of a group without rows. `state` has STATE_WORDS words.
     """
 
     rows: Integers
@@ -182,14 +182,14 @@ def sweep(stored: StoredRows, wids, wid_count, window_range, out, out_float, out
 
 @kernel("i64(StoredRows, i64)")
 def enter_rows(stored: StoredRows, last_time):  # type: ignore[no-untyped-def]
-    """Add all rows up to `last_time`, inclusive, to the window. Return the end of the added rows."""
+    """Add all rows up to `last_time`, inclusive, to the window. Return the index after the last added row."""
     enter_until(stored, last_time)
     return stored.state[ENTERED]
 
 
 @kernel("i64(StoredRows, i64)")
 def leave_rows(stored: StoredRows, last_time):  # type: ignore[no-untyped-def]
-    """Remove all rows up to `last_time`, inclusive, from the window. Return the start of the other rows."""
+    """Remove all rows up to `last_time`, inclusive, from the window. Return the index of the first remaining row."""
     leave_until(stored, last_time)
     return stored.state[BEGIN]
 

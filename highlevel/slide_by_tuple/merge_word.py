@@ -1,7 +1,7 @@
 """Merging in place within matrices of words: a row's values into a group's totals, or totals into totals.
 
-The rules are those of `highlevel.groups.merging`, one word at a time. A pair of time and value is two words of one row,
-a step apart. The operation of the first word also merges the second.
+The rules are those of `highlevel.groups.merging`, one word at a time. A pair of time and value is two words of one row;
+their distance is the step. The operation of the first word also merges the second.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from highlevel.groups.merging import (
 )
 
 FIRST, FIRST_FLOAT, LAST, LAST_FLOAT, SECOND = range(100, 105)
-"""Operations in addition to `highlevel.groups.merging`: time of a pair, followed by its value (SECOND)."""
+"""Operations in addition to `highlevel.groups.merging`: for the time of a pair, and for its value (SECOND)."""
 
 
 @helper
 def merge_word(op, into, into_float, at, into_step, of, of_float, row, of_step):  # type: ignore[no-untyped-def]
-    """Merge word `row` of one matrix into word `at` of another. The next words of both are a step further."""
+    """Merge word `row` of the matrix `of` into word `at` of the matrix `into`.
+
+    The second word of a pair is one step later.
+    """
     if op == SUM:
         into[at] += of[row]
     elif op == MIN:

@@ -1,8 +1,9 @@
-"""Select the rows that have a window: every n-th in arrival order, or in the order of ts.
+"""Select the rows that have a window: every n-th row in arrival order, or in the order of ts.
 
-Both count all received rows, including late rows. So the windows that are still open match the definition over all
-rows. The number by arrival is known at once. The number in the order of ts is known when the row is final, as a running
-count of the final rows. The order of equal times does not matter, because a window is a time.
+Both classes count all received rows, including late rows. So the windows that are still open match the definition over
+all rows. The number by arrival is known at once. The number in the order of ts is known when the row is final, as a
+running count of the final rows. The order of rows with equal times has no effect, because a window is identified by its
+time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from highlevel.windows.kind import Values
 class Numbering(Protocol):
     """Counts rows and determines the windows. Times are in rising order unless stated otherwise."""
 
-    number: int
+    row_count: int
     """Number of counted rows."""
 
     @property
@@ -36,78 +37,81 @@ class Numbering(Protocol):
         ...
 
     def count_arrivals(self, times: Values, reached: int) -> None:
-        """Count rows in arrival order. Rows up to the time `reached` are too late for any open window."""
+        """Count rows in arrival order. Rows at or before `reached` (ns) are too late for any open window."""
         ...
 
-    def count_late(self, watermark: int, late: Values, held: Values) -> int | None:
+    def count_late(self, watermark: int, late_times: Values, stored_times: Values) -> int | None:
         """Count rows below the watermark. Return the last window below `watermark` after this count.
 
-        `late` are their times, possibly none. `held` are the times of all stored final rows, including these. Return
-        None if there is no window, or if no window contains a late row.
+        `late_times` are their times, possibly none. `stored_times` are the times of all stored final rows, including
+        these. Return None if there is no window, or if no window contains a late row.
         """
         ...
 
     def final_windows(self, watermark: int, times: Values) -> Values:
-        """Return the windows below `watermark`, in rising order, that rows with `times` have."""
+        """Return the windows of rows with `times` that are below `watermark`, in rising order."""
         ...
 
     def count_open(self, watermark: int, times: Values) -> int:
-        """Return the number of windows from `watermark` on, given the times of waiting rows, if no row arrives."""
+        """Return the number of windows from `watermark` on if no more rows arrive.
+
+        `times`: the times of waiting rows.
+        """
         ...
 
 
 class ByArrival:
-    """Each `every`-th row that arrives."""
+    """Each `interval`-th row that arrives."""
 
-    def __init__(self, every: int) -> None:
+    def __init__(self, interval: int) -> None:
         """Begin with row 1."""
-        self.every = every
-        self.number = 0
-        self._marks = Runs(1)  # unused if `every` is 1, because each row has a window
+        self.interval = interval
+        self.row_count = 0
+        self._window_times = Runs(1)  # unused if `interval` is 1, because each row has a window
 
     @property
     def bytes(self) -> int:
         """Bytes of the times of rows that have a window."""
-        return self._marks.bytes
+        return self._window_times.bytes
 
     @property
     def waiting_windows(self) -> Values:
         """Times of rows that have a window and are not final, empty if all rows have a window."""
-        return self._marks.all()[TIME]
+        return self._window_times.all()[TIME]
 
     def load_waiting_windows(self, times: Values) -> None:
         """Load the times of rows that have a window."""
-        self._marks.add(times.reshape(1, -1).copy())
+        self._window_times.add(times.reshape(1, -1).copy())
 
     def count_arrivals(self, times: Values, reached: int) -> None:
         """Number rows, and store the times of the rows that have a window."""
-        if self.every > 1:
-            wids = times[(-self.number - 1) % self.every :: self.every]
+        if self.interval > 1:
+            wids = times[(-self.row_count - 1) % self.interval :: self.interval]
             self.load_waiting_windows(wids[wids > reached])
-        self.number += len(times)
+        self.row_count += len(times)
 
-    def count_late(self, watermark: int, late: Values, held: Values) -> int | None:
+    def count_late(self, watermark: int, late_times: Values, stored_times: Values) -> int | None:
         """Return the time of the last late row that has a window."""
-        times = self._marks.take(watermark)[TIME] if self.every > 1 else late
+        times = self._window_times.take(watermark)[TIME] if self.interval > 1 else late_times
         return int(times[-1]) if len(times) else None
 
     def final_windows(self, watermark: int, times: Values) -> Values:
         """Return the times that have a window, each once."""
-        return distinct(self._marks.take(watermark)[TIME] if self.every > 1 else times)
+        return distinct(self._window_times.take(watermark)[TIME] if self.interval > 1 else times)
 
     def count_open(self, watermark: int, times: Values) -> int:
-        """Return the number of times from `watermark` on that have a window."""
-        times = self.waiting_windows if self.every > 1 else times
+        """Return the number of times at `watermark` or later that have a window."""
+        times = self.waiting_windows if self.interval > 1 else times
         return len(distinct(times[np.searchsorted(times, watermark) :]))
 
 
 class ByRank:
-    """Each `every`-th row in the order of ts."""
+    """Each `interval`-th row in the order of ts."""
 
-    def __init__(self, every: int) -> None:
+    def __init__(self, interval: int) -> None:
         """Begin with row 1."""
-        self.every = every
-        self.number = 0
+        self.interval = interval
+        self.row_count = 0
 
     @property
     def bytes(self) -> int:
@@ -127,23 +131,23 @@ class ByRank:
 
         The ranks of other rows are known when these rows are final.
         """
-        self.number += int(np.count_nonzero(times <= reached))
+        self.row_count += int(np.count_nonzero(times <= reached))
 
-    def count_late(self, watermark: int, late: Values, held: Values) -> int | None:
+    def count_late(self, watermark: int, late_times: Values, stored_times: Values) -> int | None:
         """Count late rows among the final rows, and return the time of the last row that now has a window."""
-        self.number += len(late)
-        position = len(held) - 1 - self.number % self.every
-        return int(held[position]) if self.number >= self.every and position >= 0 else None
+        self.row_count += len(late_times)
+        position = len(stored_times) - 1 - self.row_count % self.interval
+        return int(stored_times[position]) if self.row_count >= self.interval and position >= 0 else None
 
     def final_windows(self, watermark: int, times: Values) -> Values:
         """Count rows, and return the distinct times of the rows that have a window."""
-        wids = times[(-self.number - 1) % self.every :: self.every]
-        self.number += len(times)
+        wids = times[(-self.row_count - 1) % self.interval :: self.interval]
+        self.row_count += len(times)
         return distinct(wids)
 
     def count_open(self, watermark: int, times: Values) -> int:
-        """Return the number of times from `watermark` on that have a window by their current ranks."""
-        wids = times[(-self.number - 1) % self.every :: self.every]
+        """Return the number of times at `watermark` or later that have a window by their current ranks."""
+        wids = times[(-self.row_count - 1) % self.interval :: self.interval]
         return len(distinct(wids[np.searchsorted(wids, watermark) :]))
 
 

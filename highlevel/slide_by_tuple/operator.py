@@ -110,7 +110,7 @@ class SlideByTupleAggregate:
         extent.add(final[:, :late])
         missed = self.numbering.count_late(self.watermark, final[TIME, :late], extent.times)
         self.passed = max(self.passed, BEGINNING if missed is None else missed)
-        extent.enter(self.passed)
+        extent.mark_entered(self.passed)
         missing = int(np.searchsorted(final[TIME, :late], self.passed, side="right"))
         if missing:
             self._count_late(rows.batch(final[:, :missing]))
@@ -149,7 +149,7 @@ class SlideByTupleAggregate:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the pending and final rows as received, the watermark, and the state of the numbering."""
-        progress = pa.table({"low": [self.watermark], "passed": [self.passed], "number": [self.numbering.number]})
+        progress = pa.table({"low": [self.watermark], "passed": [self.passed], "number": [self.numbering.row_count]})
         tables = {PROGRESS: progress}
         if len(self.numbering.waiting_windows):
             tables[MARKS] = pa.table({PANE: self.numbering.waiting_windows})
@@ -161,7 +161,7 @@ class SlideByTupleAggregate:
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Restore the state of a snapshot and compute the totals again."""
         (progress,) = tables[PROGRESS].to_pylist()
-        self.watermark, self.passed, self.numbering.number = progress["low"], progress["passed"], progress["number"]
+        self.watermark, self.passed, self.numbering.row_count = progress["low"], progress["passed"], progress["number"]
         if MARKS in tables:
             self.numbering.load_waiting_windows(tables[MARKS].column(PANE).to_numpy())
         if PENDING not in tables:

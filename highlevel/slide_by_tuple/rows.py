@@ -69,7 +69,7 @@ class Rows:
 
         If no row remains, return the number of removed rows that were in no window, otherwise None.
         """
-        self.extent.purge(reached)
+        self.extent.remove_until(reached)
         live = self.pending.rows + len(self.extent.times)
         if live == 0:
             return self.extent.outside
@@ -79,5 +79,5 @@ class Rows:
             new[ids] = np.arange(len(ids))
             self.keys = self.keys.copy_of(ids)
             self.pending.relabel(GROUP, new)
-            self.extent.relabel(ids, new)
+            self.extent.renumber_groups(ids, new)
         return None

@@ -46,7 +46,7 @@ def through_spools(plans: Sequence[Plan], folders: Sequence[Path], *, others: bo
                     else pipelines[number].process_rows(port, item)
                 )
                 results[number] += [each for each in found if isinstance(each, pa.RecordBatch)]
-    assert not any(windows.late for pipeline in pipelines for _, windows in pipeline.windowed)
+    assert not any(windows.late for pipeline in pipelines for _, windows in pipeline.window_operators)
     return [rows_of(each) for each in results]
 
 

@@ -19,7 +19,7 @@ from highlevel.plan.operators.operator import (
     make_punctuation,
     single_bound,
 )
-from highlevel.plan.partitioning import PartitionKey, in_outputs, plain, substitute_columns
+from highlevel.plan.partitioning import PartitionKey, key_over_outputs, plain_expressions, substitute_columns
 from lowlevel.expressions.arrow import arrow_column
 from lowlevel.expressions.columns import Columns
 from lowlevel.expressions.evaluate import evaluate
@@ -89,13 +89,13 @@ class ByOutputs:
     def required(self, node: Apply, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
         """Return the wanted key over the columns of the input."""
         by_name = {out.name: out.expression for out in node.outputs}
-        return [None if wanted is None else plain(substitute_columns(part, by_name) for part in wanted)]
+        return [None if wanted is None else plain_expressions(substitute_columns(part, by_name) for part in wanted)]
 
     def provided(
         self, node: Apply, inputs: Sequence[Sequence[PartitionKey]], wanted: PartitionKey | None
     ) -> Sequence[PartitionKey]:
         """Return the keys of the input that the outputs contain, the wanted key first."""
-        keys = [key for below in inputs[0] if (key := in_outputs(below, node.outputs)) is not None]
+        keys = [key for below in inputs[0] if (key := key_over_outputs(below, node.outputs)) is not None]
         (needed,) = self.required(node, wanted)
         if wanted is not None and needed in inputs[0]:
             keys.insert(0, wanted)

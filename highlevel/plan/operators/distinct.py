@@ -11,7 +11,15 @@ from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
 from highlevel.plan.nodes import Distinct, bound_count
-from highlevel.plan.operators.operator import AnyPunctuation, Bounds, GraphItem, Times, bounds_of, covered, times_of
+from highlevel.plan.operators.operator import (
+    AnyPunctuation,
+    Bounds,
+    GraphItem,
+    Times,
+    bounds_of,
+    mask_covered,
+    times_of,
+)
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING
 
@@ -48,7 +56,7 @@ class DistinctOperator:
 
     def _stored(self) -> np.ndarray:
         """Return the IDs of the keys that the watermark does not cover."""
-        is_covered = np.broadcast_to(covered(self._times, self.watermark), self._keys.count)
+        is_covered = np.broadcast_to(mask_covered(self._times, self.watermark), self._keys.count)
         return np.flatnonzero(~is_covered)
 
     @property
@@ -65,7 +73,7 @@ class DistinctOperator:
         """Return the rows whose keys are new."""
         self.received += batch.num_rows
         times = self._times_in(batch)
-        late = np.broadcast_to(covered(times, self.watermark), batch.num_rows)
+        late = np.broadcast_to(mask_covered(times, self.watermark), batch.num_rows)
         if late.any():
             self.late += int(np.count_nonzero(late))
             batch = pc.filter(batch, array_of(~late))

@@ -54,11 +54,14 @@ class LinkWatermarkReader(Protocol):
 
     @property
     def uses_links(self) -> bool:
-        """Whether the watermarks of single links change the state."""
+        """True if the watermarks of single links change the state."""
         ...
 
     def punctuate_link(self, link: str, watermark: int) -> Iterator[GraphItem]:
-        """Process the watermark of a link: no later row of this link has a smaller time. Return items as punctuate."""
+        """Process the watermark of a link: no later row of this link has a smaller time.
+
+        Yield the same items as `punctuate`.
+        """
         ...
 
 
@@ -95,11 +98,11 @@ def times_of(column: pa.Array) -> Times:
     return times
 
 
-def covered(times: Sequence[Times | None], bounds: Bounds) -> npt.NDArray[np.bool_] | bool:
-    """Return which rows are below all bounds of a watermark: a mask, or one bool for all rows.
+def mask_covered(times: Sequence[Times | None], bounds: Bounds) -> npt.NDArray[np.bool_] | bool:
+    """Return a mask of the rows below all bounds of a watermark, or one bool for all rows.
 
-    `times` contains the values of each time column, or None for unknown values. The bound of such a column covers a row
-    only if the bound is END.
+    `times` contains the values of each time column, or None for unknown values. The bound of an unknown column covers a
+    row only if the bound is END.
     """
     if BEGINNING in bounds:
         return False

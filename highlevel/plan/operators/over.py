@@ -4,7 +4,7 @@ The rows of a partition are sorted by the keys of ORDER BY. Rows with equal keys
 other columns, so that `row_number` and `lag` do not depend on the order of arrival. An aggregate uses the rows of its
 frame. Without ORDER BY all rows of the partition are peers.
 
-The values of a row are final by the watermark if all functions allow it (`RowFunction.is_final_by`). The operator keeps
+The values of a row are final when the watermark passes the row, if all functions allow it (`RowFunction.is_final_by`). The operator keeps
 the final rows that a later row may use, its history.
 """
 
@@ -46,7 +46,7 @@ HISTORY = "history"
 
 
 class OverOperator:
-    """Stores rows until they are final: by the watermark of `Over.final_time_column`, or at the end of the input."""
+    """Stores rows until the watermark of `Over.final_time_column` passes them, or until the end of the input."""
 
     def __init__(self, node: Over) -> None:
         """Prepare an empty store of rows for `node`."""
@@ -69,12 +69,12 @@ class OverOperator:
 
     @property
     def rows_held(self) -> int:
-        """Number of stored rows, with those of the history."""
+        """Number of stored rows, including the history."""
         return self._stored.num_rows + self._history.num_rows
 
     @property
     def bytes(self) -> int:
-        """Bytes of the stored rows, with those of the history."""
+        """Bytes of the stored rows, including the history."""
         return self._stored.nbytes + self._history.nbytes
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
@@ -103,7 +103,7 @@ class OverOperator:
                 is_used[partitions.positions] |= find_used_later(function, partitions, source, self._stored.watermark)
             values = evaluate(function, partitions, source)
             self.overflowed_sums += int(
-                np.count_nonzero(_overflowed(function, partitions, source, values)[partitions.positions >= known])
+                np.count_nonzero(_mask_overflowed(function, partitions, source, values)[partitions.positions >= known])
             )
             at_row = np.empty(len(partitions.positions), np.int64)
             at_row[partitions.positions] = np.arange(len(partitions.positions))
@@ -137,7 +137,7 @@ class OverOperator:
 class Partitions:
     """Sorted rows by partition and peers. All arrays have one position for each row.
 
-    `positions`: the place of the row among the unsorted rows. `first`, `end`: the rows of the partition are
+    `positions`: the index of the row in the unsorted rows. `first`, `end`: the rows of the partition are
     `[first, end)`. `peer_first`, `peer_end`: the peers of the row.
     """
 
@@ -149,7 +149,7 @@ class Partitions:
 
     @property
     def number(self) -> Positions:
-        """The numbers of the sorted rows."""
+        """The indexes of the sorted rows, 0 to their number - 1."""
         return np.arange(len(self.first))
 
 
@@ -168,7 +168,7 @@ def sorted_partitions(function: RowFunction, rows: pa.Table) -> Partitions:
 def find_used_later(
     function: RowFunction, partitions: Partitions, rows: pa.Table, watermark: int
 ) -> npt.NDArray[np.bool_]:
-    """Return which sorted rows a row may use whose time is not before `watermark`.
+    """Return a mask of the sorted rows that a row at `watermark` or later may use.
 
     The time of the rows is the first key of ORDER BY.
     """
@@ -202,56 +202,56 @@ def evaluate(function: RowFunction, partitions: Partitions, rows: pa.Table) -> p
         case RowFunctionKind.CUME_DIST:
             return pa.array((peer_end - first) / (end - first))
         case RowFunctionKind.LAG:
-            return _row_at(argument, number - function.distance, first, end)
+            return _values_at(argument, number - function.distance, first, end)
         case RowFunctionKind.LEAD:
-            return _row_at(argument, number + function.distance, first, end)
-    frame_first, frame_end = _frame(function, partitions, rows)
+            return _values_at(argument, number + function.distance, first, end)
+    frame_first, frame_end = _find_frames(function, partitions, rows)
     match function.kind:
         case RowFunctionKind.FIRST_VALUE:
-            return _row_at(argument, frame_first, frame_first, frame_end)
+            return _values_at(argument, frame_first, frame_first, frame_end)
         case RowFunctionKind.LAST_VALUE:
-            return _row_at(argument, frame_end - 1, frame_first, frame_end)
+            return _values_at(argument, frame_end - 1, frame_first, frame_end)
         case RowFunctionKind.COUNT if argument is None:
             return pa.array(frame_end - frame_first)
         case _:
             return _aggregate(function, frame_first, frame_end, argument)
 
 
-def _overflowed(
+def _mask_overflowed(
     function: RowFunction, partitions: Partitions, rows: pa.Table, values: pa.Array
 ) -> npt.NDArray[np.bool_]:
-    """Return which sorted rows have a sum of integers that is NULL, because it exceeds 64 bits."""
+    """Return a mask of the sorted rows whose sum of integers is NULL, because it exceeds 64 bits."""
     if function.kind is not RowFunctionKind.SUM or function.type is not Type.INT or not values.null_count:
         return np.zeros(len(partitions.positions), np.bool_)
     counts = evaluate(replace(function, kind=RowFunctionKind.COUNT), partitions, rows).to_numpy()
     return np.asarray(values.is_null()) & (counts > 0)
 
 
-def _frame(function: RowFunction, partitions: Partitions, rows: pa.Table) -> tuple[Positions, Positions]:
+def _find_frames(function: RowFunction, partitions: Partitions, rows: pa.Table) -> tuple[Positions, Positions]:
     """Return the frame `[first, end)` of each sorted row; `first` is not after `end`."""
     frame = function.frame
     if not frame.by_values:
-        first = partitions.first if frame.first is None else _row_bound(partitions, int(frame.first))
-        end = partitions.end if frame.last is None else _row_bound(partitions, int(frame.last) + 1)
+        first = partitions.first if frame.first is None else _rows_at_distance(partitions, int(frame.first))
+        end = partitions.end if frame.last is None else _rows_at_distance(partitions, int(frame.last) + 1)
     else:
         first = partitions.first if frame.first is None else partitions.peer_first
         end = partitions.end if frame.last is None else partitions.peer_end
         if frame.first or frame.last:
             values = ValueOrder(function.order[0], partitions, rows)
-            first = values.bound(frame.first, "left") if frame.first else first
-            end = values.bound(frame.last, "right") if frame.last else end
+            first = values.find_bound(frame.first, "left") if frame.first else first
+            end = values.find_bound(frame.last, "right") if frame.last else end
     return np.minimum(first, end), end
 
 
-def _row_bound(partitions: Partitions, distance: int) -> Positions:
-    """Return the row at a distance from each row, at most the first row or the end of the partition."""
+def _rows_at_distance(partitions: Partitions, distance: int) -> Positions:
+    """Return for each row the index of the row at `distance`, limited to the bounds of the partition."""
     return np.clip(partitions.number + distance, partitions.first, partitions.end)
 
 
 class ValueOrder:
     """Sorted rows as ascending numbers: by partition, then by the value of the key of ORDER BY.
 
-    A row with NULL has only its peers within any distance.
+    A row with NULL is within a distance of its peers only.
     """
 
     def __init__(self, key: SortKey, partitions: Partitions, rows: pa.Table) -> None:
@@ -260,26 +260,26 @@ class ValueOrder:
         self._partitions = partitions
         self._is_null = np.asarray(column.is_null())
         self._values = column.fill_null(0).cast(ARROW_TYPES[_number_type(column)]).to_numpy(zero_copy_only=False)
-        self._descending = key.descending
+        self._is_descending = key.descending
         self._known = np.unique(self._values[~self._is_null])
         # A partition has the numbers [0, len(known) + 2): NULLs first, the values, NULLs last.
         self._offset = partitions.first * (len(self._known) + 2)
-        null = 0 if key.nulls_first else len(self._known) + 1
-        positions = np.where(self._is_null, null, self._place(np.searchsorted(self._known, self._values)))
+        null_rank = 0 if key.nulls_first else len(self._known) + 1
+        positions = np.where(self._is_null, null_rank, self._rank(np.searchsorted(self._known, self._values)))
         self._sorted = self._offset + positions
 
-    def _place(self, number: Positions) -> Positions:
-        """Return the place of the known value with this number, in the direction of the key."""
-        return len(self._known) - number if self._descending else number + 1
+    def _rank(self, number: Positions) -> Positions:
+        """Return the rank of the known values with these numbers, in the direction of the key."""
+        return len(self._known) - number if self._is_descending else number + 1
 
-    def bound(self, distance: int | float, side: Literal["left", "right"]) -> Positions:
-        """Return the first row within `distance` (`left`), or the end of these rows (`right`), for each row."""
-        shifted = _add_saturating(self._values, -distance if self._descending else distance)
-        if (side == "left") != self._descending:
+    def find_bound(self, distance: int | float, side: Literal["left", "right"]) -> Positions:
+        """Return for each row the index of the first row within `distance` (`left`), or their end (`right`)."""
+        shifted = _add_saturating(self._values, -distance if self._is_descending else distance)
+        if (side == "left") != self._is_descending:
             number = np.searchsorted(self._known, shifted, "left")  # the first value that is not smaller
         else:
             number = np.searchsorted(self._known, shifted, "right") - 1  # the last value that is not larger
-        wanted = self._offset + self._place(number)
+        wanted = self._offset + self._rank(number)
         bounds = np.searchsorted(self._sorted, wanted, side)
         peers = self._partitions.peer_first if side == "left" else self._partitions.peer_end
         return np.where(self._is_null, peers, bounds)
@@ -290,7 +290,7 @@ def _number_type(column: pa.Array) -> Type:
 
 
 def _add_saturating(values: Values, distance: int | float) -> Values:
-    """Return `values + distance`, or the largest or smallest integer instead of an overflow."""
+    """Return `values + distance`, limited to the range of 64-bit integers."""
     sums: Values = values + values.dtype.type(distance)
     if values.dtype == np.int64:
         limit = np.iinfo(np.int64).max if distance > 0 else np.iinfo(np.int64).min
@@ -300,7 +300,10 @@ def _add_saturating(values: Values, distance: int | float) -> Values:
 
 
 def _find_changes(rows: pa.Table, positions: Positions, names: Iterable[str]) -> npt.NDArray[np.bool_]:
-    """Return which sorted rows differ from the row before in one of the named columns. The first row does."""
+    """Return a mask of the sorted rows that differ from the row before in a named column.
+
+    It is true for the first row.
+    """
     changes = np.zeros(len(positions), np.bool_)
     changes[:1] = True
     for name in names:
@@ -314,16 +317,16 @@ def _find_changes(rows: pa.Table, positions: Positions, names: Iterable[str]) ->
 
 
 def _intervals(is_first: npt.NDArray[np.bool_]) -> tuple[Positions, Positions]:
-    """Return the first row and the end of the interval that each row is in."""
+    """Return for each row the first row and the end of the interval that contains it."""
     starts = np.flatnonzero(is_first)
     lengths = np.diff(np.append(starts, len(is_first)))
     return np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)
 
 
-def _row_at(argument: pa.Array, row: Positions, first: Positions, end: Positions) -> pa.Array:
-    """Return the value of another row, NULL if it is not in `[first, end)`."""
-    outside = (row < first) | (row >= end)
-    return argument.take(pa.array(np.where(outside, 0, row), mask=outside))
+def _values_at(argument: pa.Array, row: Positions, first: Positions, end: Positions) -> pa.Array:
+    """Return for each row the value of the row `row`; NULL if `row` is not in `[first, end)`."""
+    is_outside = (row < first) | (row >= end)
+    return argument.take(pa.array(np.where(is_outside, 0, row), mask=is_outside))
 
 
 def _aggregate(function: RowFunction, first: Positions, end: Positions, argument: pa.Array) -> pa.Array:
@@ -331,8 +334,8 @@ def _aggregate(function: RowFunction, first: Positions, end: Positions, argument
 
     The sum of integers is NULL too if it exceeds 64 bits.
     """
-    valid = np.asarray(argument.is_valid())
-    counts = fold_frames(np.add, valid.astype(np.int64), first, end, 0) if argument.null_count else end - first
+    is_valid = np.asarray(argument.is_valid())
+    counts = fold_frames(np.add, is_valid.astype(np.int64), first, end, 0) if argument.null_count else end - first
     if function.kind is RowFunctionKind.COUNT:
         return pa.array(counts)
     values = argument.fill_null(0).to_numpy(zero_copy_only=False)
@@ -340,10 +343,10 @@ def _aggregate(function: RowFunction, first: Positions, end: Positions, argument
     match function.kind:
         case RowFunctionKind.MIN:
             largest = np.nan if values.dtype == np.float64 else np.iinfo(np.int64).max
-            results = fold_frames(np.fmin, np.where(valid, values, largest), first, end, largest)
+            results = fold_frames(np.fmin, np.where(is_valid, values, largest), first, end, largest)
         case RowFunctionKind.MAX:
             smallest = -np.inf if values.dtype == np.float64 else np.iinfo(np.int64).min
-            results = fold_frames(np.maximum, np.where(valid, values, smallest), first, end, smallest)
+            results = fold_frames(np.maximum, np.where(is_valid, values, smallest), first, end, smallest)
         case _ if values.dtype == np.float64:
             results = fold_frames(np.add, values, first, end, 0)
         case _:
@@ -354,19 +357,19 @@ def _aggregate(function: RowFunction, first: Positions, end: Positions, argument
     return pa.array(results, ARROW_TYPES[function.type], mask=(counts == 0) | ~fits)
 
 
-def _sum_integers(values: Values, first: Positions, end: Positions, kind: Type) -> Vector:
-    """Return the sum of each frame as INT or FLOAT (`kind`); an INT beyond 64 bits is NULL."""
+def _sum_integers(values: Values, first: Positions, end: Positions, result_type: Type) -> Vector:
+    """Return the sum of each frame as INT or FLOAT (`result_type`); an INT beyond 64 bits is NULL."""
     high, low = (fold_frames(np.add, half, first, end, 0) for half in (values >> 32, values & 0xFFFFFFFF))
-    return sum_halves(high, low, kind)
+    return sum_halves(high, low, result_type)
 
 
-def fold_frames(fold: np.ufunc, values: Values, first: Positions, end: Positions, empty: int | float) -> Values:
-    """Return `fold` over the values of each frame `[first, end)`, or `empty`.
+def fold_frames(fold: np.ufunc, values: Values, first: Positions, end: Positions, empty_result: int | float) -> Values:
+    """Return `fold` over the values of each frame `[first, end)`, or `empty_result`.
 
-    A frame is the union of blocks whose lengths are different powers of 2. No value is subtracted, so that an infinite
-    or large value has no effect outside of its frames.
+    A frame is the union of blocks whose lengths are different powers of 2. No value is subtracted, so an infinite or
+    large value affects only the frames that contain it.
     """
-    results: Values = np.full(len(first), empty, values.dtype)
+    results: Values = np.full(len(first), empty_result, values.dtype)
     lengths, position, size = end - first, first.copy(), 1
     longest = int(lengths.max(initial=0))
     while size <= longest:

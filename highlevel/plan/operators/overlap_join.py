@@ -5,17 +5,17 @@
                                       └── with EMIT CHANGES, until WAIT has passed their start
 
 Without changes a pair is returned as soon as both rows have arrived, because no later row can withdraw it. A pair
-begins when the later row of both begins. So after watermarks of both sides no later pair begins before the smaller one
-(`highlevel.speculation.lifetimes.equi_join`). The end of a pair is later than its start, so this is also a watermark of
-`window_end`.
+begins when the later row of both begins. So after watermarks of both sides no later pair begins before the smaller
+watermark (`highlevel.speculation.lifetimes.equi_join`). The end of a pair is later than its start, so this is also a
+watermark of `window_end`.
 
-A part of a row is the time in which it has no pair, or for SEMI has one. It is certain when no row of the other side
-can begin before its end. It may begin before the watermark. So a watermark of `window_start` is also at most the start
-of each part that is not certain.
+A part of a row is the time in which it has no pair, or for SEMI has one. The part is certain when no row of the other
+side can begin before its end. A part may begin before the watermark. So a watermark of `window_start` is also at most
+the start of each part that is not certain.
 
-With EMIT CHANGES rows of both sides wait until the newest row of a side begins WAIT later. If a row is withdrawn while
-it waits, no pair of it is returned. A row that is withdrawn later withdraws its pairs. A part is returned when a row
-begins WAIT after its end, and withdrawn if a later pair changes it.
+With EMIT CHANGES rows of both sides wait until the newest row begins at least WAIT later. If a row is withdrawn while
+it waits, none of its pairs is returned. If a row is withdrawn later, its pairs are withdrawn. A part is returned when a
+row begins WAIT after the end of the part, and withdrawn if a later pair changes the part.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ PARTS = "parts "
 """Prefix of the tables of the parts of rows, after the number of their side."""
 
 JOIN = "join "
-"""Prefix of the tables of the join of lifetimes. Those of a side begin with its number."""
+"""Prefix of the tables of the join of lifetimes. The names of a side's tables begin with the number of the side."""
 
 
 class OverlapSide:
@@ -71,22 +71,22 @@ class OverlapSide:
         self._keys: list[Expression] = [comparable(pair[port], pair[1 - port]) for pair in node.keys]
         kinds = {column.name: ARROW_TYPES[column.type] for column in source.columns}
         self.values = [f"{port}.{number}" for number in range(len(self._names))]
-        """Names of the values in changes of lifetimes, whose own columns have names too."""
+        """Names of the values in changes of lifetimes; they differ from the names of the lifetimes' own columns."""
         has_parts = node.kind.keeps(Port(port)) or (node.kind is JoinKind.SEMI and port == Port.LEFT)
-        self.lifetime = [f"{port} start", f"{port} end"] if has_parts else []
+        self.lifetime_columns = [f"{port} start", f"{port} end"] if has_parts else []
         """Columns with the lifetimes of rows, if parts of rows are results."""
-        self.on = [f"key {number}" for number in range(max(1, len(self._keys)))]
+        self.key_columns = [f"key {number}" for number in range(max(1, len(self._keys)))]
         key_types = [ARROW_TYPES[key.type] for key in self._keys] or [pa.int64()]
         self.payload = pa.schema(
             [
                 *(pa.field(value, kinds[name]) for value, name in zip(self.values, self._names, strict=True)),
-                *(pa.field(name, kind) for name, kind in zip(self.on, key_types, strict=True)),
-                *(pa.field(name, pa.int64()) for name in self.lifetime),
+                *(pa.field(name, kind) for name, kind in zip(self.key_columns, key_types, strict=True)),
+                *(pa.field(name, pa.int64()) for name in self.lifetime_columns),
             ]
         )
         self._lifetime = side.lifetime
         self.rows = LifetimeRows(source, side.lifetime, self.payload, are_changes=is_changing(source))
-        identity = pa.schema([self.payload.field(name) for name in (*self.values, *self.lifetime)])
+        identity = pa.schema([self.payload.field(name) for name in (*self.values, *self.lifetime_columns)])
         self.parts = MatchParts(identity, has_match=node.kind is JoinKind.SEMI) if has_parts else None
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -95,7 +95,7 @@ class OverlapSide:
         keys = [arrow_column(evaluate(key, columns), batch.num_rows, key.type) for key in self._keys]
         keys = keys or [array_of(np.zeros(batch.num_rows, np.int64))]
         values = [batch.column(name) for name in self._names]
-        times = map(array_of, lifetimes_of(batch, self._lifetime)) if self.lifetime else ()
+        times = map(array_of, lifetimes_of(batch, self._lifetime)) if self.lifetime_columns else ()
         self.rows.add(batch, pa.RecordBatch.from_arrays([*values, *keys, *times], schema=self.payload))
 
 
@@ -106,8 +106,8 @@ class OverlapJoinOperator:
         """Store no rows yet."""
         self._sides = [OverlapSide(node, port) for port in range(2)]
         left, right = self._sides
-        on = list(zip(left.on, right.on, strict=True))
-        self._join = LifetimeJoin(change_schema(left.payload), change_schema(right.payload), on)
+        key_columns = list(zip(left.key_columns, right.key_columns, strict=True))
+        self._join = LifetimeJoin(change_schema(left.payload), change_schema(right.payload), key_columns)
         self._parts = [side.parts for side in self._sides if side.parts is not None]
         self._pair_values = [*left.values, *right.values]
         self._values = left.values if node.kind.is_left_only else self._pair_values
@@ -118,7 +118,7 @@ class OverlapJoinOperator:
         self._residual = None if node.residual is None else Condition(node.residual)
         self._pair_names, self._macs = [column.name for column in pairs.columns], macs_of(pairs)
         self._start_watermark = BEGINNING
-        """No row of a side begins before this time any more."""
+        """No later row of a side begins before this time, in ns."""
         self._watermark = BEGINNING
         self.received = 0
         self.stored = 0
@@ -137,13 +137,13 @@ class OverlapJoinOperator:
 
     @property
     def rows_held(self) -> int:
-        """Rows that wait, and rows that a later row can meet."""
+        """Number of rows that wait, and of rows that a later row can match."""
         waiting = sum(side.rows.num_rows for side in self._sides)
         return self._join.stored + waiting + sum(parts.num_rows for parts in self._parts)
 
     @property
     def bytes(self) -> int:
-        """Bytes of these rows."""
+        """Bytes of the rows in `rows_held`."""
         waiting = sum(side.rows.nbytes for side in self._sides)
         return self._join.bytes + waiting + sum(parts.bytes for parts in self._parts)
 
@@ -156,7 +156,7 @@ class OverlapJoinOperator:
 
     @property
     def _due_before(self) -> int:
-        """Rows that begin before this time need not wait."""
+        """Rows that begin before this time, in ns, need not wait."""
         return END
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
@@ -164,23 +164,23 @@ class OverlapJoinOperator:
         if not self._sides[port].rows.advance(punctuation):
             return
         self._start_watermark = min(each.rows.start_watermark for each in self._sides)
-        before = self._watermark
+        old_watermark = self._watermark
         yield from self._use_rows()
         for of_side, side in enumerate(self._sides):
-            if self._certain_before(side) > BEGINNING:
-                self._join.process(of_side, make_ctis([self._certain_before(side)], side.payload))
-        if self._watermark > before:
+            if self._used_before(side) > BEGINNING:
+                self._join.process(of_side, make_ctis([self._used_before(side)], side.payload))
+        if self._watermark > old_watermark:
             yield Punctuation(UNION, self._watermark)
 
     @property
-    def _certain_time(self) -> int:
-        """The watermark of the results."""
+    def _result_watermark(self) -> int:
+        """The watermark of the results, in ns."""
         if self._time != WINDOW_START or self._start_watermark == END:
             return self._start_watermark
         return min([self._start_watermark, *(parts.least_start for parts in self._parts)])
 
-    def _certain_before(self, side: OverlapSide) -> int:
-        """Return a time: all rows of a side that begin before it have been used, or are used now."""
+    def _used_before(self, side: OverlapSide) -> int:
+        """Return the time, in ns, before which all rows of a side have been used, or are used now."""
         return side.rows.start_watermark
 
     def _use_rows(self) -> Iterator[GraphItem]:
@@ -188,13 +188,13 @@ class OverlapJoinOperator:
         pairs_of_sides = []
         due_before = self._due_before
         for port, side in enumerate(self._sides):
-            changes = side.rows.take_before(max(due_before, self._certain_before(side)))
+            changes = side.rows.take_before(max(due_before, self._used_before(side)))
             if changes is not None:
                 self.stored += changes.num_rows
                 if side.parts is not None:
                     rows = weighted(changes)
                     side.parts.add_rows(rows, rows.column(WEIGHT).to_numpy())
-                pairs_of_sides.append(self._satisfying(weighted(self._join.process(port, changes))))
+                pairs_of_sides.append(self._filter_pairs(weighted(self._join.process(port, changes))))
         results, weights = [], []
         for pairs in pairs_of_sides:
             self.pairs += pairs.num_rows
@@ -202,19 +202,19 @@ class OverlapJoinOperator:
             for parts in self._parts:
                 parts.add_pairs(pairs, of_pairs)
             if self._has_pairs:
-                results.append(self._timed(pairs))
+                results.append(self._with_window_bounds(pairs))
                 weights.append(of_pairs)
         for parts in self._parts:
-            rows, of_rows = parts.update(self._due)
-            results.append(self._timed(rows))
+            rows, of_rows = parts.update(self._parts_due_before)
+            results.append(self._with_window_bounds(rows))
             weights.append(of_rows)
             parts.forget_before(self._start_watermark)
-        self._watermark = max(self._watermark, self._certain_time)
+        self._watermark = max(self._watermark, self._result_watermark)
         table = pa.Table.from_batches(results, self._schema)
         if table.num_rows:
             yield from self._results(table.combine_chunks(), np.concatenate(weights))
 
-    def _satisfying(self, pairs: pa.RecordBatch) -> pa.RecordBatch:
+    def _filter_pairs(self, pairs: pa.RecordBatch) -> pa.RecordBatch:
         """Return the pairs that satisfy the residual condition."""
         if self._residual is None or not pairs.num_rows:
             return pairs
@@ -223,8 +223,8 @@ class OverlapJoinOperator:
         return pc.filter(pairs, array_of(self._residual.true_rows(BatchColumns(named, self._macs), pairs.num_rows)))
 
     @property
-    def _due(self) -> int:
-        """Parts without a pair are returned if they end before this time."""
+    def _parts_due_before(self) -> int:
+        """Parts without a pair are returned if they end before this time, in ns."""
         return self._start_watermark
 
     def _results(self, rows: pa.Table, weights: np.ndarray) -> Iterator[GraphItem]:
@@ -233,7 +233,7 @@ class OverlapJoinOperator:
         self.results += copies.num_rows
         yield from copies.combine_chunks().to_batches()
 
-    def _timed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _with_window_bounds(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return pairs, or rows of one side, with the bounds of windows in place of lifetimes."""
         values = [
             rows.column(name) if name in rows.schema.names else pa.nulls(rows.num_rows, field.type)
@@ -260,8 +260,8 @@ class OverlapJoinOperator:
                 side.parts.restore(
                     {name.removeprefix(prefix): each for name, each in tables.items() if name.startswith(prefix)}
                 )
-        inner = {name.removeprefix(JOIN): table for name, table in tables.items() if name.startswith(JOIN)}
-        self._join.restore(inner)
+        join_tables = {name.removeprefix(JOIN): table for name, table in tables.items() if name.startswith(JOIN)}
+        self._join.restore(join_tables)
 
 
 class ChangingOverlapJoinOperator(OverlapJoinOperator):
@@ -274,16 +274,16 @@ class ChangingOverlapJoinOperator(OverlapJoinOperator):
 
     @property
     def _due_before(self) -> int:
-        """A row need not wait if the newest row begins at least WAIT later."""
+        """The time, in ns, WAIT before the start of the newest row: earlier rows need not wait."""
         clock = max(side.rows.newest_start for side in self._sides)
         waits = self._wait is None or clock == BEGINNING
         return BEGINNING if waits else clock - (self._wait or 0) + 1
 
     @property
-    def _due(self) -> int:
+    def _parts_due_before(self) -> int:
         return max(self._start_watermark, self._due_before)
 
-    def _certain_before(self, side: OverlapSide) -> int:
+    def _used_before(self, side: OverlapSide) -> int:
         return self._start_watermark if self._wait is None else side.rows.start_watermark
 
     def _results(self, rows: pa.Table, weights: np.ndarray) -> Iterator[GraphItem]:

@@ -12,19 +12,19 @@ from highlevel.plan.nodes import Repeat
 from highlevel.plan.operators.operator import AnyPunctuation, GraphItem
 
 BATCH_ROWS = 65_536
-"""Maximum rows of a batch of results: a few rows may be repeated millions of times."""
+"""Maximum number of rows in a batch of results: a few rows may be repeated millions of times."""
 
 
 class RepeatOperator(StatelessOperator):
-    """Repeats each row by its value of the column `count` of the node."""
+    """Repeats each row by its value of the column `_count_column` of the node."""
 
     def __init__(self, node: Repeat) -> None:
-        """Repeat by the column `count` of `node`."""
-        self.count = node.count
+        """Repeat by the column `_count_column` of `node`."""
+        self._count_column = node.count
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Return each row with a positive count, `count` times in succession."""
-        counts = np.maximum(batch.column(self.count).to_numpy(), 0)
+        """Return each row with a positive count, `_count_column` times in succession."""
+        counts = np.maximum(batch.column(self._count_column).to_numpy(), 0)
         ends = np.cumsum(counts)
         total = int(ends[-1]) if len(ends) else 0
         for start in range(0, total, BATCH_ROWS):
@@ -32,5 +32,5 @@ class RepeatOperator(StatelessOperator):
             yield batch.take(pa.array(np.searchsorted(ends, result_positions, side="right")))
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
-        """Pass on the watermark."""
+        """Return the same watermark."""
         yield punctuation

@@ -4,12 +4,13 @@
                                       └───► results that cannot change
 
 Rows wait until the newest row is `wait` ns later; if `wait` is None, until a watermark has passed them. Then they are
-added to the stored rows, and the results of their keys are computed again. A watermark settles the keys with rows below
-it. Without EMIT CHANGES their complete results are returned then. Rows that can affect no later result are forgotten.
+added to the stored rows, and the results of their keys are computed again. A watermark settles the keys that have rows
+below the watermark. Without EMIT CHANGES the complete results of these keys are returned then. Rows that can affect no
+later result are removed.
 
 The number of stored rows is limited, if the input has watermarks before its end. Beyond the limit the older half of the
-rows is settled as if a watermark had passed them, so later rows before this time are late. These rows are also
-forgotten, although a later row can be their copy, or a record of their flow. They are counted in `forgotten`.
+rows is settled as if a watermark had passed them, so later rows before this time are late. The settled rows are also
+removed, although a later row can be their copy, or a record of their flow. They are counted in `forgotten`.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 MAX_ROWS = 1 << 20
-"""Rows that are stored, at most."""
+"""Maximum number of stored rows."""
 
 STORED, WAITING, READY, STATE = "stored", "waiting", "ready", "state"
-"""Tables of a snapshot: rows, rows that wait, final results that wait for earlier ones, and times."""
+"""Tables of a snapshot: stored rows, waiting rows, final results that wait for earlier results, and times."""
 
 COVERED_SHARE = 4
-"""The table of keys is made again when 1/4 of its keys have no rows."""
+"""The table of keys is made again when 1/COVERED_SHARE of its keys have no rows."""
 
 FREED_SHARE = 4
-"""Beyond the limit, 1/4 of the rows are forgotten together, because each time all stored rows are sorted."""
+"""Beyond the limit, 1/FREED_SHARE of the rows are removed together, because each removal sorts all stored rows."""
 
 RevisionNode = FirstCopies | FlowMerge | NetRows
 """The nodes whose results depend on the rows of one key."""
@@ -73,7 +74,7 @@ class RevisionOperator:
         self._stored = self._add_keys(stored, np.empty(0, np.int64))
         self._waiting = WaitingRows(stored.schema, self._time)
         self._ready = rule.results(self._stored)
-        self._clock = self._low = self._cut = self._watermark = BEGINNING
+        self._newest_time = self._input_watermark = self._removed_before = self._watermark = BEGINNING
         self.received = 0
         self.results = 0
         """Rows or changes returned."""
@@ -81,7 +82,7 @@ class RevisionOperator:
         self.absorbed = 0
         """Rows that cannot change any more and are no results: copies, merged records, or unmatched withdrawals."""
         self.forgotten = 0
-        """Rows and open flows that were forgotten too early, because more than `max_rows` rows were stored."""
+        """Rows and open flows that were removed too early, because more than `max_rows` rows were stored."""
         self.overflowed_sums = 0
         """Sums in final results that are NULL, because they exceed 64 bits."""
 
@@ -100,40 +101,40 @@ class RevisionOperator:
         """Add rows. Return the changes of the results of rows that have waited long enough."""
         self.received += batch.num_rows
         times = times_of(batch.column(self._time))
-        in_time = (times >= self._low) & (times < END)
+        in_time = (times >= self._input_watermark) & (times < END)
         late = int(np.count_nonzero(~in_time))
         if late:
             self.late += late
             batch = batch.filter(array_of(in_time))
         if not batch.num_rows:
             return
-        self._clock = max(self._clock, int(times[in_time].max()))
+        self._newest_time = max(self._newest_time, int(times[in_time].max()))
         self._waiting.add(self._rule.prepare(batch))
         if self._wait is not None:
-            yield from self._make_changes(*self._change(self._clock - self._wait + 1), BEGINNING)
-        if self.rows_held > self._max_rows and self._low != BEGINNING:
+            yield from self._make_changes(*self._change(self._newest_time - self._wait + 1), BEGINNING)
+        if self.rows_held > self._max_rows and self._input_watermark != BEGINNING:
             yield from self._settle_older_half()
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the results, or changes, that follow from a watermark, and then the watermark of the results."""
         (low,) = bounds_of(punctuation, 1)
-        if low > self._low:
+        if low > self._input_watermark:
             yield from self._advance(punctuation.link, low)
 
     def _settle_older_half(self) -> Iterator[GraphItem]:
-        """Settle the rows before the median time, and also the rows of that time if otherwise too few are forgotten."""
-        held = np.append(self._stored.times, self._waiting.times)
-        median = int(np.partition(held, len(held) // 2)[len(held) // 2])
+        """Settle the rows before the median time; also those at the median time if otherwise too few are removed."""
+        times = np.append(self._stored.times, self._waiting.times)
+        median = int(np.partition(times, len(times) // 2)[len(times) // 2])
         for cut in (median, median + 1):
             if self.rows_held > self._max_rows - self._max_rows // FREED_SHARE:
-                self._cut = max(self._cut, cut)
-                yield from self._advance(UNION, max(self._low, self._cut))
+                self._removed_before = max(self._removed_before, cut)
+                yield from self._advance(UNION, max(self._input_watermark, self._removed_before))
 
     def _advance(self, link: str, low: int) -> Iterator[GraphItem]:
         """Process a watermark."""
-        decided, self._low = self._low, low
+        old_watermark, self._input_watermark = self._input_watermark, low
         old, new = self._change(low)
-        results = self._settle(decided)
+        results = self._settle(old_watermark)
         bound = self._rule.bound(self._stored.times, low)
         if self._wait is not None:
             yield from self._make_changes(old, new, bound)
@@ -150,7 +151,7 @@ class RevisionOperator:
             yield Punctuation(link, bound)
 
     def _change(self, end: int) -> tuple[pa.Table, pa.Table]:
-        """Store the waiting rows before `end`. Return the results of their keys before and after, if these change."""
+        """Store the waiting rows before `end`. Return the old and new results of the keys whose results change."""
         due = self._waiting.take_before(end).combine_chunks()
         none = self._ready.slice(0, 0)
         if not due.num_rows:
@@ -165,29 +166,29 @@ class RevisionOperator:
         return self._results(before, changed), self._results(self._stored, changed)
 
     def _results(self, stored: KeyedRows, keys: Mask) -> pa.Table:
-        """Return the results of some keys."""
+        """Return the results of the keys in a mask."""
         chosen = stored.take(np.flatnonzero(keys[stored.keys]))
         return self._rule.results(sort_rows(chosen.rows, chosen.keys, chosen.times))
 
-    def _settle(self, decided: int) -> pa.Table:
-        """Return the results that are complete, and forget the rows that can affect no later result."""
-        stored, low = self._stored, self._low
-        deadline = END if low == END else max(low - self._rule.within, self._cut)
-        is_new = (stored.times >= decided) & (stored.times < low)
+    def _settle(self, old_watermark: int) -> pa.Table:
+        """Return the results that are complete, and remove the rows that can affect no later result."""
+        stored, low = self._stored, self._input_watermark
+        deadline = END if low == END else max(low - self._rule.within, self._removed_before)
+        is_new = (stored.times >= old_watermark) & (stored.times < low)
         keys = np.zeros(self._keys.count, np.bool_)
         keys[stored.keys[is_new | (stored.times < deadline)]] = True
         is_settled = keys[stored.keys]
         chosen = stored.take(np.flatnonzero(is_settled))
-        settled = self._rule.settle(sort_rows(chosen.rows, chosen.keys, chosen.times), decided, low, deadline)
+        settled = self._rule.settle(sort_rows(chosen.rows, chosen.keys, chosen.times), old_watermark, low, deadline)
         self.absorbed += settled.absorbed
         self.forgotten += settled.forgotten
         self.overflowed_sums += settled.overflowed_sums
         self._stored = _unite_rows(stored.take(np.flatnonzero(~is_settled)), settled.remaining)
-        self._forget_keys()
+        self._remove_unused_keys()
         return settled.results
 
-    def _forget_keys(self) -> None:
-        """Make the table of keys again if many of them have no rows."""
+    def _remove_unused_keys(self) -> None:
+        """Make the table of keys again if many keys have no rows."""
         stored = self._stored
         if len(stored.keys) > self._keys.count - self._keys.count // COVERED_SHARE:
             return
@@ -213,15 +214,20 @@ class RevisionOperator:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the stored and waiting rows, final results that wait, and the times."""
-        times = {"clock": self._clock, "low": self._low, "cut": self._cut, "watermark": self._watermark}
+        times = {
+            "clock": self._newest_time,
+            "low": self._input_watermark,
+            "cut": self._removed_before,
+            "watermark": self._watermark,
+        }
         state = pa.table({name: [time] for name, time in times.items()})
         return {STATE: state, STORED: self._stored.rows, WAITING: self._waiting.snapshot(), READY: self._ready}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         (state,) = tables[STATE].to_pylist()
-        self._clock, self._low = state["clock"], state["low"]
-        self._cut, self._watermark = state["cut"], state["watermark"]
+        self._newest_time, self._input_watermark = state["clock"], state["low"]
+        self._removed_before, self._watermark = state["cut"], state["watermark"]
         stored = tables[STORED].combine_chunks()
         self._stored = self._add_keys(stored, self._times_in(stored))
         self._waiting.restore(tables[WAITING])

@@ -3,7 +3,7 @@
     row                    pane                           keys                sub-aggregates
     ts, srcIP, len    ──►  floor((ts - origin) / pane)    the expressions     the value of each for this row
 
-Each row becomes one partial for any length of the pane. So this step has no state and delays no watermark.
+Each row becomes one partial for any length of the pane. So the conversion has no state and delays no watermark.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TIME = "ts"
 
 
 class RowPartials:
-    """Computes the partial of each row by `low`. The time column `time` contains the rows' times in ns.
+    """Computes the partial of each row with the plan `low`. The time column `time` contains the rows' times in ns.
 
     FIRST and LAST use the column `ts`, or `time` if the rows have no `ts`.
     """

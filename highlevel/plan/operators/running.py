@@ -12,8 +12,8 @@ A gap consists of windows without any row. Its results are returned when the nex
 not depend on the watermarks in between. With `Running.fills_lulls` each window is returned when the watermark has
 passed it.
 
-If a clock jumps, a gap has millions of windows. After MAX_GAP_WINDOWS windows or MAX_GAP_ROWS rows of a gap all groups
-end, and are counted.
+If a clock jumps, a gap may have millions of windows. So after MAX_GAP_WINDOWS windows or MAX_GAP_ROWS rows of a gap all
+groups end, and are counted in `cut`.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import INT_MAX, INT_MIN
 
 MAX_GAP_WINDOWS = 10_000
-"""Windows of a gap, after which all groups end."""
+"""Maximum number of windows of a gap; then all groups end."""
 
 MAX_GAP_ROWS = 100_000
-"""Rows of a gap, after which all groups end. One window of a gap is always returned."""
+"""Maximum number of rows of a gap; then all groups end. One window of a gap is always returned."""
 
 GROUPS, STATE = "groups", "state"
-"""Tables of a snapshot: the living groups with the sums of their windows; the watermark and the end of a window."""
+"""Tables of a snapshot: the open groups with the sums of their windows; the watermark and the end of a window."""
 
 LAST_END = "last_end"
 """Column of STATE: the end of the last window that was processed."""
 
 History = npt.NDArray[Any]  # int64 or float64
-"""The sums of a group's last windows, oldest first: a row for each group, a column for each window."""
+"""The sums of the last windows: a row for each group, a column for each window, the oldest first."""
 
 
 class RunningOperator:
-    """Stores rows until their window is final, and for each living group the sums of its last windows."""
+    """Stores rows until their window is final, and for each open group the sums of its last windows."""
 
     def __init__(self, node: Running) -> None:
         """Begin without groups."""
@@ -86,12 +86,12 @@ class RunningOperator:
 
     @property
     def rows_held(self) -> int:
-        """Number of stored rows and of living groups."""
+        """Number of stored rows and of open groups."""
         return self._stored.num_rows + self._group_count
 
     @property
     def bytes(self) -> int:
-        """Bytes of the stored rows and of the living groups."""
+        """Bytes of the stored rows and of the open groups."""
         return self._stored.nbytes + self._groups.nbytes + sum(history.nbytes for history in self._histories)
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
@@ -102,7 +102,7 @@ class RunningOperator:
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the rows of final windows, and then the watermark: not after the next window of a gap."""
-        before = self._watermark
+        old_watermark = self._watermark
         final, _ = self._stored.take_final(punctuation)
         yield from _merge_batches(self._process_windows(final))
         low = self._stored.watermark
@@ -110,12 +110,12 @@ class RunningOperator:
             yield from _merge_batches(self._process_gap(low))
         if low == END:
             self._end_groups()
-        if self._watermark > before:
+        if self._watermark > old_watermark:
             yield Punctuation(punctuation.link, self._watermark)
 
     @property
     def _watermark(self) -> int:
-        """The watermark of the results."""
+        """The watermark of the results, in ns."""
         low = self._stored.watermark
         if low == END or self._last_end is None or self._group_count == 0 or self.node.fills_lulls:
             return low
@@ -145,7 +145,7 @@ class RunningOperator:
             yield self._process_window(self._last_end + self.node.window.slide, self._stored.schema.empty_table())
 
     def _process_window(self, end: int, rows: pa.Table) -> pa.RecordBatch:
-        """Add the rows of a window, end groups, and return the row of each group that lived before."""
+        """Add the rows of a window, end groups, and return a row for each group that was open before."""
         self._last_end = end
         positions = self._add_groups(rows)
         # The last of several rows of a group is the one that is shown.
@@ -171,7 +171,7 @@ class RunningOperator:
         return result
 
     def _add_groups(self, rows: pa.Table) -> npt.NDArray[np.int64]:
-        """Return for each row the position of its group among the living groups; new groups are appended."""
+        """Return for each row the index of its group among the open groups. New groups are appended."""
         if rows.num_rows == 0:
             return np.empty(0, np.int64)
         both = pa.concat_tables([self._groups, rows.select(list(self.node.keys))]).combine_chunks()
@@ -180,7 +180,7 @@ class RunningOperator:
         else:
             numbers = number_groups(both, self.node.keys)
         _, firsts, positions = np.unique(numbers, return_index=True, return_inverse=True)
-        # Groups keep their order: living groups first, then new ones by their first row.
+        # Groups keep their order: open groups first, then new groups by their first row.
         order = np.argsort(firsts)
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
@@ -194,7 +194,7 @@ class RunningOperator:
         return np.asarray(rank[positions[len(numbers) - rows.num_rows :]])
 
     def _window_batch(self, end: int, rows: pa.Table, shown: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        """Return the input columns of each living group. `shown` is the position of its row, or -1."""
+        """Return the input columns of each open group. `shown` has the index of the group's row, or -1."""
         node, schema = self.node, self._stored.schema
         indexes = pa.array(shown, mask=shown < 0)
         arrays = []
@@ -212,10 +212,10 @@ class RunningOperator:
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _keep_groups(self, is_living: pa.BooleanArray) -> None:
-        mask = np.asarray(is_living)
+    def _keep_groups(self, is_kept: pa.BooleanArray) -> None:
+        mask = np.asarray(is_kept)
         if not mask.all():
-            self._groups = self._groups.filter(is_living).combine_chunks() if self.node.keys else self._groups
+            self._groups = self._groups.filter(is_kept).combine_chunks() if self.node.keys else self._groups
             self._histories = [history[mask] for history in self._histories]
             self._group_count = int(np.count_nonzero(mask))
 
@@ -223,7 +223,7 @@ class RunningOperator:
         self._keep_groups(pa.array(np.zeros(self._group_count, np.bool_)))
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return the stored rows, the living groups with their sums, the watermark and the end of the last window."""
+        """Return the stored rows, the open groups with their sums, the watermark and the end of the last window."""
         groups = self._groups if self.node.keys else pa.table({"count": np.zeros(self._group_count)})
         for function, history in zip(self.node.functions, self._histories, strict=True):
             kind = pa.list_(ARROW_TYPES[function.type])
@@ -267,7 +267,7 @@ def _sum_windows(function: RunningFunction, history: History) -> History:
 
 
 def _fill_nulls(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
-    """Return numbers with 0 in place of NULL."""
+    """Return the values of a column with 0 in place of NULL."""
     values = column.combine_chunks()
     return np.asarray(values.fill_null(pa.scalar(0).cast(values.type)))
 
@@ -289,7 +289,7 @@ def _merge_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 
 def _sum_terms(terms: History, axis: int) -> History:
-    """Return sums. The sum of integers beyond 64 bits is the largest or smallest integer."""
+    """Return the sums along an axis. Sums of integers are limited to the range of 64 bits."""
     sums = np.asarray(terms.sum(axis=axis))
     if sums.dtype == np.float64:
         return sums

@@ -4,10 +4,11 @@ Rows are processed in the order of arrival. Superaggregates are computed over al
 including rows of deleted groups. So the operator computes the superaggregates of a batch first, and evaluates `when`
 once for the whole batch. Only the updates and deletions of groups are done row by row.
 
-Functions with a state, and the number of groups, depend on earlier cleanings. With these, each supergroup is processed
-separately. The operator evaluates the state and `when` for the rows up to the next cleaning at once, cleans, and
-evaluates both again for the remaining rows. A new supergroup takes over the state of the window before. So a batch is
-split before the first row of such a supergroup. The result does not depend on the sizes of batches.
+Functions with a state, and the number of groups, depend on earlier cleanings. If a query uses them, each supergroup is
+processed separately. The operator evaluates the state and `when` for the rows up to the next cleaning at once, cleans,
+and evaluates both again for the remaining rows. A new supergroup starts from the state of the same supergroup in the
+window before. So a batch is split before the first row of such a supergroup. The result does not depend on the sizes of
+batches.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ GROUPS, SUPERGROUPS, STATES, STATE, WATERMARK = "groups", "supergroups", "states
 """Names of tables and columns of snapshots."""
 
 BYTES_OF_VALUE = 64
-"""Approximate size of a key or an aggregate, as an object in a dictionary."""
+"""Approximate bytes of a key or an aggregate as an object in a dictionary."""
 
 MIN_SPAN = 256
-"""Rows that are evaluated at once after a cleaning. The number doubles until the next cleaning."""
+"""Number of rows that are evaluated at once after a cleaning. It doubles until the next cleaning."""
 
 Key = tuple[Any, ...]
 
@@ -212,7 +213,7 @@ class SampleOperator:
     def _superaggregates_after(
         self, supergroup: Key, keys: list[Key], positions: list[int], arguments: list[list[Any]]
     ) -> list[list[Any]]:
-        """Return the superaggregates after each of the rows `positions`, if no cleaning happens between these rows."""
+        """Return the superaggregates after each row in `positions`, if no cleaning happens between these rows."""
         groups, new_groups, values = self._groups.get(supergroup, {}), set(), self._super_values.get(supergroup)
         rows = []
         for position in positions:
@@ -292,7 +293,7 @@ class SampleOperator:
             yield Punctuation(punctuation.link, bound)
 
     def _close_supergroup(self, supergroup: Key) -> pa.RecordBatch:
-        """Return and forget the groups of a supergroup whose window is closed, with the results of its functions."""
+        """Remove and return the groups of a supergroup whose window is closed, with the results of its functions."""
         groups, super_row = self._groups.pop(supergroup), self._super_values.pop(supergroup)
         if self._counts_groups:
             kinds = [aggregate.kind for aggregate in self._superaggregates]
@@ -417,7 +418,7 @@ def _with_column(batch: pa.RecordBatch, name: str, values: pa.Array) -> pa.Recor
 
 
 def _batch(schema: pa.Schema, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
-    """Return rows as a batch. A batch without columns has no rows."""
+    """Return rows as a batch. A batch without columns is empty."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     return pa.RecordBatch.from_arrays(
         [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema

@@ -5,8 +5,8 @@
 
 If the query has no EMIT CHANGES, rows wait until the watermark has passed their start, and enter the snapshot operator
 (`highlevel.speculation.lifetimes.snapshot`, variant PERFECT) in the order of their starts. So each result is returned
-once. With EMIT CHANGES a row waits only until another row begins at least WAIT later. A row that arrives after that
-corrects results.
+once. With EMIT CHANGES a row waits only until another row begins at least WAIT later. A row that arrives later than
+that corrects results.
 
 After a watermark t no row begins before t, so every result that ends before t is final. A result that ends at t or
 later may still be returned, or withdrawn.
@@ -51,7 +51,7 @@ OPERATOR_PREFIX = "operator "
 
 
 class SnapshotsOperator:
-    """Holds rows until their start is below the watermark. Then each result is returned once."""
+    """Stores rows until their start is below the watermark. Then each result is returned once."""
 
     def __init__(self, node: Snapshots) -> None:
         """Prepare empty groups for `node`."""
@@ -84,7 +84,7 @@ class SnapshotsOperator:
 
     @property
     def rows_held(self) -> int:
-        """Rows that wait, and snapshots that can still change."""
+        """Number of rows that wait, and of snapshots that can still change."""
         return self._operator.entries + self._rows.num_rows
 
     @property
@@ -103,7 +103,7 @@ class SnapshotsOperator:
         return self.last_stage.overflowed_sums
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Store rows, and use those that have waited long enough."""
+        """Store rows, and process the rows that have waited long enough."""
         self.received += batch.num_rows
         for partials in self._partials.compute(batch):
             self._store(batch, partials)
@@ -111,7 +111,7 @@ class SnapshotsOperator:
 
     @property
     def _due_before(self) -> int:
-        """The time before which rows are used at once."""
+        """Rows that begin before this time, in ns, are processed at once."""
         return BEGINNING
 
     def _store(self, batch: pa.RecordBatch, partials: pa.RecordBatch) -> None:
@@ -132,9 +132,9 @@ class SnapshotsOperator:
     def _use_rows(self, before: int, following: list[pa.RecordBatch]) -> Iterator[GraphItem]:
         """Process the waiting rows that begin before a time, in the order of their starts, and then `following`."""
         changes = self._rows.take_before(before)
-        parts = following if changes is None else [changes, *following]
-        if parts:
-            yield from self._results(self._snapshots(concat(parts, change_schema(self._payload_schema))))
+        batches = following if changes is None else [changes, *following]
+        if batches:
+            yield from self._results(self._snapshots(concat(batches, change_schema(self._payload_schema))))
 
     def _snapshots(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Return the changes of snapshots that follow from changes of rows."""
@@ -162,16 +162,16 @@ class SnapshotsOperator:
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
         self._rows.restore(tables)
-        inner = {
+        operator_tables = {
             name.removeprefix(OPERATOR_PREFIX): table
             for name, table in tables.items()
             if name.startswith(OPERATOR_PREFIX)
         }
-        self._operator.restore(inner)
+        self._operator.restore(operator_tables)
 
 
 class ChangingSnapshotsOperator(SnapshotsOperator):
-    """Uses rows when they have waited, and corrects the results that a later row changes."""
+    """Processes rows when they have waited, and corrects the results that a later row changes."""
 
     def __init__(self, node: ChangingSnapshots) -> None:
         """Prepare empty groups for `node`."""
@@ -188,7 +188,7 @@ class ChangingSnapshotsOperator(SnapshotsOperator):
 
     @property
     def _due_before(self) -> int:
-        """A row need not wait if the newest row begins at least WAIT later."""
+        """The time, in ns, WAIT before the start of the newest row: earlier rows need not wait."""
         clock = self._rows.newest_start
         waits = self._wait is None or clock == BEGINNING
         return BEGINNING if waits else clock - (self._wait or 0) + 1
@@ -240,10 +240,10 @@ def _aggregates(aggregation: Aggregation) -> list[Aggregate]:
         Aggregate(sub.name, "min" if _is_float_maximum(sub) else SNAPSHOT_FUNCTIONS[sub.kind], sub.name)
         for sub in aggregation.low.subaggregates
     ]
-    return [*of_subaggregates, *(_of_detail(detail) for detail in aggregation.details)]
+    return [*of_subaggregates, *(_aggregate_of_detail(detail) for detail in aggregation.details)]
 
 
-def _of_detail(detail: Detail) -> Aggregate:
+def _aggregate_of_detail(detail: Detail) -> Aggregate:
     if detail.function is DetailFunction.COUNT_DISTINCT:
         return Aggregate(detail.name, "count_distinct", detail.key)
     return Aggregate(detail.name, "quantile", detail.key, detail.parameter)

@@ -19,7 +19,7 @@ STATE = "state"
 """Name of the snapshot table with the watermark and the number of rows that were returned or skipped."""
 
 OUTPUT_ROWS = 65_536
-"""Largest number of rows in a batch of results without windows. A window is never divided between batches."""
+"""Maximum number of rows in a batch of results without windows. A window is never divided between batches."""
 
 MIN_PRUNED_ROWS = 8_192
 """Minimum number of stored rows at which rows that LIMIT excludes are removed, before their window ends."""
@@ -65,7 +65,7 @@ class SortOperator:
         return self._stored.nbytes
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Store rows. Without keys return the first ones."""
+        """Store rows. Without keys return the first rows at once."""
         self.received += batch.num_rows
         if self.node.ends_early and self._stored.watermark == END:
             return
@@ -97,7 +97,10 @@ class SortOperator:
             yield Punctuation(punctuation.link, self._stored.watermark)
 
     def _first_rows(self, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Yield the rows of a batch that are within the limit. After the last of them yield the watermark END."""
+        """Yield the rows of a batch that are within the limit.
+
+        After the last row within the limit yield the watermark END.
+        """
         first = max(0, self.node.offset - self._returned_or_skipped)
         end = batch.num_rows if self._end_rank is None else max(0, self._end_rank - self._returned_or_skipped)
         within = batch.slice(first, max(0, end - first))
@@ -110,7 +113,7 @@ class SortOperator:
             yield Punctuation(UNION, END)
 
     def _end(self) -> None:
-        """Forget the stored rows: all rows within the limit have been returned."""
+        """Remove the stored rows: all rows within the limit have been returned."""
         self._stored.rows = self._stored.schema.empty_table()
         self._stored.watermark = END
 

@@ -16,8 +16,8 @@ ROWS, WATERMARK = "rows", "low"
 """Names in snapshots: the table of the stored rows, and the column with the watermark."""
 
 
-MAX_PARTS = 1_024
-"""Number of batches that are merged into one chunk."""
+MAX_BATCHES = 1_024
+"""Maximum number of waiting batches; then they are merged into one chunk."""
 
 
 class StoredRows:
@@ -31,12 +31,12 @@ class StoredRows:
     """
 
     def __init__(self, node: Node, time: str | None) -> None:
-        """Store nothing yet."""
+        """Begin without rows."""
         self.schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.type]) for column in node.columns])
         self.num_rows = 0
         self.nbytes = 0
         self._table: pa.Table = self.schema.empty_table()
-        self._parts: list[pa.RecordBatch] = []
+        self._batches: list[pa.RecordBatch] = []
         self.watermark = BEGINNING
         self.late = 0
         self._time = time
@@ -50,7 +50,7 @@ class StoredRows:
 
     @rows.setter
     def rows(self, rows: pa.Table) -> None:
-        self._table, self._parts = rows, []
+        self._table, self._batches = rows, []
         self.num_rows, self.nbytes = rows.num_rows, rows.nbytes
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -61,33 +61,33 @@ class StoredRows:
                 self.late += int(np.count_nonzero(late))
                 batch = batch.filter(pa.array(~late))
         if batch.num_rows:
-            self._parts.append(batch)
+            self._batches.append(batch)
             self.num_rows += batch.num_rows
             self.nbytes += batch.nbytes
-        if len(self._parts) == MAX_PARTS:
+        if len(self._batches) == MAX_BATCHES:
             self._merge()
 
     def _merge(self) -> None:
         """Append the waiting batches to the table as one chunk."""
-        if self._parts:
-            chunk = pa.Table.from_batches(self._parts, self.schema).combine_chunks()
+        if self._batches:
+            chunk = pa.Table.from_batches(self._batches, self.schema).combine_chunks()
             self._table = pa.concat_tables([self._table, chunk])
-            self._parts = []
+            self._batches = []
 
     def take_final(self, punctuation: AnyPunctuation) -> tuple[pa.Table, bool]:
-        """Return and forget the rows that become final, and whether the watermark has grown."""
-        before, bounds = self.watermark, bounds_of(punctuation, self._bound_count)
+        """Remove and return the rows that become final, and True if the watermark has grown."""
+        old_watermark, bounds = self.watermark, bounds_of(punctuation, self._bound_count)
         final = self.schema.empty_table()
         if set(bounds) == {END}:
             self.watermark = END
             final, self.rows = self.rows, final
-        elif self._time is not None and bounds[0] > before:
+        elif self._time is not None and bounds[0] > old_watermark:
             self.watermark = bounds[0]
             is_final = times_of(self.rows.column(self._time).combine_chunks()) < self.watermark
             if is_final.any():
                 final = pc.filter(self.rows, array_of(is_final))
                 self.rows = pc.filter(self.rows, array_of(~is_final)).combine_chunks()
-        return final, self.watermark > before
+        return final, self.watermark > old_watermark
 
     def restore(self, rows: pa.Table, watermark: int) -> None:
         """Load the state of a snapshot."""

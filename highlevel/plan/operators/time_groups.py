@@ -23,8 +23,8 @@ from highlevel.plan.operators.operator import (
     GraphItem,
     Times,
     bounds_of,
-    covered,
     make_punctuation,
+    mask_covered,
     single_bound,
     times_of,
 )
@@ -37,7 +37,7 @@ GROUPS, WATERMARKS = "groups", "lows"
 """Tables of a snapshot: the groups that are not final, and the watermark as interval numbers."""
 
 FINAL_SHARE = 4
-"""Final groups are deleted when they are 1/4 of all groups: the new table is filled with the others again."""
+"""Final groups are deleted when they are 1/FINAL_SHARE of all groups."""
 
 
 class TimeGroupsOperator:
@@ -66,7 +66,7 @@ class TimeGroupsOperator:
         self._times: list[Times | None] = [
             None if name is None else np.empty(0, np.int64) for _, name in self.intervals
         ]
-        self._final = np.empty(0, np.bool_)
+        self._is_final = np.empty(0, np.bool_)
 
     @property
     def received(self) -> int:
@@ -86,12 +86,14 @@ class TimeGroupsOperator:
     @property
     def rows_held(self) -> int:
         """Groups that are not final."""
-        return int(np.count_nonzero(~self._final))
+        return int(np.count_nonzero(~self._is_final))
 
     @property
     def bytes(self) -> int:
         """Bytes of the groups."""
-        return self._table.bytes + self._final.nbytes + sum(times.nbytes for times in self._times if times is not None)
+        return (
+            self._table.bytes + self._is_final.nbytes + sum(times.nbytes for times in self._times if times is not None)
+        )
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Merge rows into their groups."""
@@ -101,20 +103,20 @@ class TimeGroupsOperator:
 
     def _merge(self, partials: pa.RecordBatch) -> None:
         times = self._times_in(partials)
-        late = np.broadcast_to(covered(times, self.watermark), partials.num_rows)
+        late = np.broadcast_to(mask_covered(times, self.watermark), partials.num_rows)
         if late.any():
             self.late += int(np.count_nonzero(late))
             partials = partials.filter(pa.array(~late))
             times = self._times_in(partials)
-        known = self._table.count
+        old_count = self._table.count
         ids = self._table.merge(partials)
         seen, firsts = np.unique(ids, return_index=True)
-        firsts = firsts[seen >= known]  # the new groups, in the order of their ids
+        firsts = firsts[seen >= old_count]  # the new groups, in the order of their ids
         self._times = [
             None if before is None or added is None else np.append(before, added[firsts])
             for before, added in zip(self._times, times, strict=True)
         ]
-        self._final = np.append(self._final, np.zeros(len(firsts), np.bool_))
+        self._is_final = np.append(self._is_final, np.zeros(len(firsts), np.bool_))
 
     def _times_in(self, partials: pa.RecordBatch) -> list[Times | None]:
         return [None if name is None else times_of(partials.column(name)) for _, name in self.intervals]
@@ -126,18 +128,18 @@ class TimeGroupsOperator:
             low if low in (BEGINNING, END) else low // length
             for low, (length, _) in zip(bounds, self.intervals, strict=True)
         )
-        before = self.watermark
-        self.watermark = tuple(map(max, before, numbers))
-        if self.watermark == before:
+        old_watermark = self.watermark
+        self.watermark = tuple(map(max, old_watermark, numbers))
+        if self.watermark == old_watermark:
             return
-        final = ~self._final & covered(self._times, self.watermark)
+        final = ~self._is_final & mask_covered(self._times, self.watermark)
         if final.any():
             ids = np.flatnonzero(final)
             yield from run_stages(self.stages, self._add_window_bounds(ids))
-            self._final |= final
-            self._purge()
+            self._is_final |= final
+            self._delete_final_groups()
         bounds = self._output_watermark(self.watermark)
-        if BEGINNING not in bounds and bounds != self._output_watermark(before):
+        if BEGINNING not in bounds and bounds != self._output_watermark(old_watermark):
             yield make_punctuation(punctuation.link, bounds)
 
     def _output_watermark(self, bounds: Bounds) -> Bounds:
@@ -167,22 +169,22 @@ class TimeGroupsOperator:
         names = [WINDOW_START, WINDOW_END, *groups.schema.names]
         return pa.RecordBatch.from_arrays([times[0], times[-1], *groups.columns], names=names)
 
-    def _purge(self) -> None:
-        """Delete final groups from the table if they are many."""
-        if self._final.all():
+    def _delete_final_groups(self) -> None:
+        """Delete final groups from the table if there are many."""
+        if self._is_final.all():
             self._clear()
             return
-        if np.count_nonzero(self._final) * FINAL_SHARE < len(self._final):
+        if np.count_nonzero(self._is_final) * FINAL_SHARE < len(self._is_final):
             return
-        kept = np.flatnonzero(~self._final)
+        kept = np.flatnonzero(~self._is_final)
         self._table.keys = self._table.keys.copy_of(kept)
         self._table.layer.keep(kept)
         self._times = [None if times is None else times[kept] for times in self._times]
-        self._final = np.zeros(len(kept), np.bool_)
+        self._is_final = np.zeros(len(kept), np.bool_)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the groups that are not final, and the watermark."""
-        groups = self._groups(np.flatnonzero(~self._final))
+        groups = self._groups(np.flatnonzero(~self._is_final))
         return {GROUPS: pa.Table.from_batches([groups]), WATERMARKS: pa.table({WATERMARKS: list(self.watermark)})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:

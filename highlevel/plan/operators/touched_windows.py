@@ -3,8 +3,8 @@
     row         lifetime   length of windows        rows of the result, by their window
     flow 7      [2, 11)    5                  ──►   flow 7 at 0, flow 7 at 5, flow 7 at 10
 
-The windows above then count a row in each of them. A row that begins below the watermark is not dropped here: its first
-windows may be final, but not the later ones.
+So the node above counts a row in each of its windows. A row that begins below the watermark is not dropped here: its
+first windows may be final, but not the later ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_WINDOWS = 10_000
 
 
 class TouchedWindowsOperator(StatelessOperator):
-    """Repeats rows. Stateless."""
+    """Returns each row once for each of its windows. It has no state."""
 
     late = rows_held = 0
 
@@ -40,7 +40,7 @@ class TouchedWindowsOperator(StatelessOperator):
         self.received = 0
         self.results = 0
         self.outside = 0
-        """Rows without a lifetime, or in too many windows."""
+        """Number of rows without a lifetime, or in more than MAX_WINDOWS windows."""
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Return the rows with their windows."""

@@ -16,14 +16,14 @@ BOUNDS = "bounds"
 
 
 class UnionOperator:
-    """Passes rows on at once. The bound of its watermark for a time column is the smallest bound of all inputs.
+    """Returns rows at once. The bound of its watermark for a time column is the smallest bound of all inputs.
 
     This holds for joint watermarks too: a row below both smallest bounds is below both bounds of each input. The first
-    watermark follows when each input has one. State: the bounds of each input.
+    watermark is returned when each input has a watermark. State: the bounds of each input.
     """
 
     def __init__(self, node: Union) -> None:
-        """Unite the inputs of `node`, one for each port."""
+        """Merge the inputs of `node`, one for each port."""
         self.bound_counts = [bound_count(source) for source in node.inputs]
         self.has_time_columns = bool(node.time_columns)
         beginning: Bounds = (BEGINNING,) * bound_count(node)
@@ -36,7 +36,7 @@ class UnionOperator:
         return 0
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
-        """Pass the rows on."""
+        """Return the rows."""
         yield batch
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:

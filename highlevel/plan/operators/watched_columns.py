@@ -33,7 +33,7 @@ WAITING, RETURNED, TIMES = "waiting", "returned", "times"
 
 
 class WatchedColumnsOperator:
-    """Stores the rows that a new version of a file can correct."""
+    """Stores the rows whose columns a new version of a file can correct."""
 
     def __init__(self, node: WatchedColumns) -> None:
         """Compute the columns of `node`."""
@@ -48,7 +48,7 @@ class WatchedColumnsOperator:
         self._input_schema = pa.schema([self._schema.field(each.name) for each in node.input.columns])
         self._waiting = WaitingRows(self._input_schema, self._time)
         self._returned = self._schema.empty_table()
-        self._clock = self._watermark = BEGINNING
+        self._newest_time = self._watermark = BEGINNING
         self.received = 0
         self.results = 0
         """Changes returned."""
@@ -56,12 +56,12 @@ class WatchedColumnsOperator:
 
     @property
     def rows_held(self) -> int:
-        """Rows that wait, or can be corrected."""
+        """Number of rows that wait or can be corrected."""
         return self._waiting.num_rows + self._returned.num_rows
 
     @property
     def bytes(self) -> int:
-        """Bytes of these rows."""
+        """Bytes of the rows in `rows_held`."""
         return self._waiting.nbytes + int(self._returned.nbytes)
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
@@ -72,26 +72,26 @@ class WatchedColumnsOperator:
             kept = times >= self._watermark
             self.late += int(np.count_nonzero(~kept))
             rows = pc.filter(batch, array_of(kept))
-            self._clock = max(self._clock, int(times.max()))
+            self._newest_time = max(self._newest_time, int(times.max()))
             self._waiting.add(pa.Table.from_batches([rows], self._input_schema))
-        yield from self._correct()
-        if self._wait is not None and self._clock != BEGINNING:
-            yield from self._release(self._clock - self._wait + 1)
+        yield from self._correct_returned_rows()
+        if self._wait is not None and self._newest_time != BEGINNING:
+            yield from self._return_waiting_rows(self._newest_time - self._wait + 1)
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
         """Return the changes of all rows below the watermark, which cannot be corrected later, and the watermark."""
         (low,) = bounds_of(punctuation, self._bound_count)
         if low <= self._watermark:
             return
-        yield from self._correct()
-        yield from self._release(low)
+        yield from self._correct_returned_rows()
+        yield from self._return_waiting_rows(low)
         self._watermark = low
         is_kept = times_of(self._returned.column(self._time).combine_chunks()) >= low
         self._returned = pc.filter(self._returned, array_of(is_kept & (low != END))).combine_chunks()
         yield punctuation
 
-    def _release(self, before: int) -> Iterator[GraphItem]:
-        """Return the waiting rows with a time below `before`."""
+    def _return_waiting_rows(self, before: int) -> Iterator[GraphItem]:
+        """Return the waiting rows with a time below `before` (ns), with their columns computed."""
         due = self._waiting.take_before(before)
         if not due.num_rows:
             return
@@ -99,7 +99,7 @@ class WatchedColumnsOperator:
         self._returned = pa.concat_tables([self._returned, released])
         yield from self._make_changes(self._schema.empty_table(), released)
 
-    def _correct(self) -> Iterator[GraphItem]:
+    def _correct_returned_rows(self) -> Iterator[GraphItem]:
         """Compute the returned rows again if a file has another version."""
         versions = [file.version.identity for file in self._files]
         is_same = versions == self._versions
@@ -126,11 +126,11 @@ class WatchedColumnsOperator:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the rows and the times."""
-        times = pa.table({TIMES: [self._clock, self._watermark]})
+        times = pa.table({TIMES: [self._newest_time, self._watermark]})
         return {WAITING: self._waiting.snapshot(), RETURNED: self._returned, TIMES: times}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the rows and the times. The next rows or watermark compare the returned values with the files."""
         self._waiting.restore(tables[WAITING])
         self._returned = tables[RETURNED].cast(self._schema)
-        self._clock, self._watermark = tables[TIMES][TIMES].to_pylist()
+        self._newest_time, self._watermark = tables[TIMES][TIMES].to_pylist()

@@ -27,8 +27,8 @@ from lowlevel.integer_ranges import Ranges
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 
 
-def make_window_operator(aggregation: Aggregation, *, finite: bool = False) -> WindowOperator:
-    """Make the operator for the windows of an aggregation; `finite` if all rows arrive before the first watermark."""
+def make_window_operator(aggregation: Aggregation, *, is_finite: bool = False) -> WindowOperator:
+    """Make the operator of windows. `is_finite`: all rows arrive before the first watermark."""
     window, groups, subaggregates = aggregation.window, aggregation.merge_columns, aggregation.low.subaggregates
     # A query has one kind of windows, so the operators and kernels of the other kinds are not imported.
     match window:
@@ -36,7 +36,7 @@ def make_window_operator(aggregation: Aggregation, *, finite: bool = False) -> W
             from highlevel.results.sketched_windows import FoldingWindows
 
             return FoldingWindows(aggregation, _make_sliding(aggregation, window))
-        case SlidingWindow() if finite:
+        case SlidingWindow() if is_finite:
             from highlevel.operators.finite import FiniteWindows
 
             return FiniteWindows(aggregation, window)
@@ -71,7 +71,7 @@ def _make_sliding(aggregation: Aggregation, window: SlidingWindow) -> SlidingAgg
 
 
 class WindowCounters:
-    """The counters of an operator of windows: of the windows, and of the rows that become partials before."""
+    """The counters of a window operator: those of the windows, and those of the conversion of rows to partials."""
 
     windows: Any
     _partials: RowPartials | None
@@ -102,23 +102,23 @@ class WindowCounters:
         return self.windows.bytes
 
     def open_windows(self) -> Ranges | int:
-        """Windows that contain rows and are not final."""
+        """Windows that contain rows and are not final: their ids or their number."""
         return self.windows.open_windows()
 
     def take_closed_windows(self) -> Ranges | int:
-        """Return and forget the windows with rows that became final: their ids or their number."""
+        """Return the windows with rows that became final since the last call: their ids or their number."""
         return self.windows.take_closed_windows()
 
 
 class WindowedOperator(WindowCounters):
-    """Converts rows to partials, groups them in windows, and runs the steps after it (HAVING, the select list).
+    """Converts rows to partials, groups the partials in windows, and runs the later steps (HAVING, the select list).
 
     A watermark t of a window operator means that no later window ends at t or before. A watermark t of a node means
     that no later row has a time below t. So the watermark of this operator is larger by 1.
     """
 
-    def __init__(self, node: Windowed, *, finite: bool = False) -> None:
-        """Make the windows of `node`; `finite` if all rows arrive before the first watermark."""
+    def __init__(self, node: Windowed, *, is_finite: bool = False) -> None:
+        """Make the windows of `node`; `is_finite` if all rows arrive before the first watermark."""
         low = node.aggregation.low
         self._windowed = node.aggregation.windowed
         self._partials = (
@@ -127,7 +127,9 @@ class WindowedOperator(WindowCounters):
         self._bound_count = bound_count(node.input)
         time_columns = node.input.time_columns
         self._time = time_columns.index(node.time) if node.time in time_columns else None
-        self.windows: WindowOperator = make_window_operator(node.aggregation, finite=finite and node.merges_partials)
+        self.windows: WindowOperator = make_window_operator(
+            node.aggregation, is_finite=is_finite and node.merges_partials
+        )
         self._steps, self.finish = make_stages(node.aggregation)
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
@@ -171,7 +173,7 @@ class WindowedOperator(WindowCounters):
 
     @property
     def beyond_cap(self) -> tuple[int, int]:
-        """Partials of groups that are not stored, and their rows."""
+        """Number of partials of groups that are not stored, and number of their rows."""
         return beyond_cap(self.windows)
 
     def snapshot(self) -> dict[str, pa.Table]:

@@ -30,7 +30,6 @@ from highlevel.results.stored_columns import COLUMNS_KEY, decode_columns, time_o
 from highlevel.results.stored_files import (
     Batches,
     batch_ids,
-    by_date,
     date_column,
     file_name,
     first_batch,
@@ -38,11 +37,12 @@ from highlevel.results.stored_files import (
     merge_counts,
     newest_file,
     newest_files,
+    positions_by_date,
     query_folder,
     stored_batches,
     write_file,
 )
-from highlevel.results.user_types import internal
+from highlevel.results.user_types import to_internal
 from highlevel.spark.errors import FolderError
 from highlevel.spark.run_folder.checked_files import REMEDY
 from lowlevel.expressions.tree import Column
@@ -133,7 +133,7 @@ def appended_files(
     partition. If that file is complete or has other columns, they begin a new file. They replace rows of the same
     micro-batch.
     """
-    for date, positions in by_date(table):
+    for date, positions in positions_by_date(table):
         target = folder / date
         rows = table if len(positions) == table.num_rows else table.take(array_of(positions))
         path, new = newest_file(target, partition), [(batch_id, rows.num_rows)]
@@ -237,7 +237,7 @@ def tables_of_batch(output: Path, plan: Plan, batch_id: int) -> Iterator[pa.Tabl
     """Yield the rows of a micro-batch in the plan's schema, file by file."""
     files = newest_files(query_folder(output, plan.name), until=batch_id)
     for path, start, count in parts_of_batch(files, batch_id):
-        yield internal(read_rows(path).slice(start, count), plan.schema)
+        yield to_internal(read_rows(path).slice(start, count), plan.schema)
 
 
 def parts_of_batch(files: Iterable[Path], batch_id: int) -> Iterator[tuple[Path, int, int]]:
@@ -291,7 +291,7 @@ def stored_types(columns: Iterable[Column]) -> list[tuple[str, Type]]:
 def read_results(output: Path, plan: Plan) -> pa.Table:
     """Return the rows of all result files of a query in the plan's schema."""
     files = list_files(query_folder(output, plan.name))
-    tables = [internal(read_rows(path), plan.schema) for path in files]
+    tables = [to_internal(read_rows(path), plan.schema) for path in files]
     return pa.concat_tables([plan.schema.empty_table(), *tables])
 
 
@@ -310,7 +310,7 @@ def move_to_dates(output: Path, aside: Path) -> None:
                 path.rename(aside / folder.name / path.name)
     for path in aside.glob("*/part-*.parquet"):
         rows, numbers = read_rows(path), batch_ids(batches_of(path))
-        for date, positions in by_date(rows):
+        for date, positions in positions_by_date(rows):
             target = output / path.parent.name / date
             make_private_folder(target)
             batches = merge_counts(numbers[positions])

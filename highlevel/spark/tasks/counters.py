@@ -46,7 +46,8 @@ def collect_counts(task: FragmentTask, output: FragmentOutput) -> Counts:
     """
     pipeline = task.pipeline
     windows = [
-        (number, operator.take_closed_windows(), operator.open_windows()) for number, operator in pipeline.windowed
+        (number, operator.take_closed_windows(), operator.open_windows())
+        for number, operator in pipeline.window_operators
     ]
     bounds, received_partials = _collect_link_counts(task)
     counted = pipeline.samples(BEGINNING)

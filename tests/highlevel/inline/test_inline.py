@@ -228,7 +228,7 @@ def test_results_leave_while_the_inputs_are_being_read(links: Path) -> None:
 def test_links_advance_together_so_that_few_windows_are_open(links: Path) -> None:
     inputs = bind_files([str(links / "Main1.pcap"), str(links / "Main2.pcap")])
     engine = InlineRun([compile_query(PAIRS.format("[RANGE 5 seconds]"))], inputs, 64, threads=1, block_records=64)
-    most = max(window_count(next(engine.nodes.windowed)[1].open_windows()) for _ in engine.results())
+    most = max(window_count(next(engine.nodes.window_operators)[1].open_windows()) for _ in engine.results())
     # A block of Main2 is 13 s long and its disorder 2 s; the whole captures have 145 windows.
     assert 1 <= most <= 6
 

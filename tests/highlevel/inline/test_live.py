@@ -166,7 +166,7 @@ def test_with_a_slack_compressed_files_advance_together_and_windows_close(
     """One link has twice the packets of another, and the third is nearly silent: none may run ahead to its end."""
     inputs = compressed(links, tmp_path / "gz")
     run = InlineRun([COUNT], inputs, slack=20 * NS, threads=threads, block_records=20)
-    most = max(window_count(next(run.nodes.windowed)[1].open_windows()) for _ in run.results())
+    most = max(window_count(next(run.nodes.window_operators)[1].open_windows()) for _ in run.results())
     assert run.samples().total(LATE_ROWS) == 0
     # Two windows of slack, two of lead, and blocks that span some. There are 36 windows in all.
     assert 1 <= most <= 12

@@ -231,7 +231,7 @@ def test_a_finite_answer_counts_what_is_beyond_the_cap_and_is_made_in_one_partit
     names = ["pane", plan.aggregation.group_by[0], plan.leaves[0].low.subaggregates[0].name]
     rows = [(1, 5, 2), (0, 7, 3), (1, 9, 4), (-1, 5, 6), (1, 9, 8), (0, 7, 16)]
     columns = [pa.array(column, pa.int64()) for column in zip(*rows, strict=True)]
-    operator = make_operator(plan.root, 1, finite=True)
+    operator = make_operator(plan.root, 1, is_finite=True)
     batch = pa.RecordBatch.from_arrays(columns, names)
     found = [*operator.process_rows(0, batch), *operator.punctuate(0, Punctuation("*", END))]
     second = 10**9

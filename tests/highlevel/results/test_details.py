@@ -331,7 +331,7 @@ def test_summarise_promises_what_it_was_promised() -> None:
 def test_queries_over_windows_of_rows_say_what_their_packets_say(
     window: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extent, "OUT_ROWS", 7)  # less than a window has
+    monkeypatch.setattr(extent, "OUTPUT_ROWS", 7)  # less than a window has
     (path,) = (Path(each.path) for each in write_links(tmp_path, 5) if "main2b" in str(each.path))
     rows = packets([path])
     sql = f"SELECT srcIP, {DETAILS} FROM packets [{window}] GROUP BY srcIP"

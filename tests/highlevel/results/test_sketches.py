@@ -19,7 +19,7 @@ import pytest
 from highlevel.aggregation import DetailFunction, Folding
 from highlevel.plan.pipeline import Pipeline
 from highlevel.results.sketched_windows import FoldedPane, merge_sketches
-from highlevel.results.sketches import MAKERS, Quantiles, values_for
+from highlevel.results.sketches import SKETCH_TYPES, Quantiles, sketch_input
 from lowlevel.punctuation import END, Punctuation
 from queries.gsql import compile_query
 from queries.text.errors import QueryError
@@ -29,7 +29,7 @@ from tests.references import small_captures
 from tests.references.operator_contract import Contract, all_rows, batched, check, check_restart, interleaved
 from tests.references.windows_oracle import Arrival, Spec, numbers_by_window, random_inputs
 
-DISTINCT, QUANTILE, TOP = MAKERS
+DISTINCT, QUANTILE, TOP = SKETCH_TYPES
 ERRORS = {DISTINCT: 0.016, QUANTILE: 0.017, TOP: 0.0035}
 """Errors as stated in `docs/guide/sql.md`: a standard error, a rank error with 99 % confidence, a bound of a count."""
 
@@ -38,8 +38,8 @@ def merged(function: DetailFunction, parts: list[tuple[pa.Array, np.ndarray]]) -
     """The sketches of some parts, each behind its number, as they leave a pane."""
     sketches = []
     for values, counts in parts:
-        sketch = MAKERS[function]()
-        sketch.add(values_for(Folding(function, "k", "h", "s"), values), counts)
+        sketch = SKETCH_TYPES[function]()
+        sketch.add(sketch_input(Folding(function, "k", "h", "s"), values), counts)
         sketches.append(bytes(8) + sketch.to_bytes())
     return pa.array(sketches, pa.binary())
 
@@ -91,9 +91,9 @@ def test_a_sketch_takes_bounded_memory_however_many_values_there_are() -> None:
     for function, bound in ((DISTINCT, 2200), (QUANTILE, 6000), (TOP, 30_000)):
         sizes = []
         for distinct in (50_000, 200_000):
-            sketch = MAKERS[function]()
+            sketch = SKETCH_TYPES[function]()
             numbers = pa.array(np.random.default_rng(1).permutation(distinct))
-            sketch.add(values_for(Folding(function, "k", "h", "s"), numbers), np.ones(distinct, np.int64))
+            sketch.add(sketch_input(Folding(function, "k", "h", "s"), numbers), np.ones(distinct, np.int64))
             sizes.append(len(sketch.to_bytes()))
         assert max(sizes) <= bound, (function, sizes)
 
@@ -203,7 +203,7 @@ def test_what_is_late_is_in_the_windows_that_are_open_and_counted_for_the_others
         row = {"link": "a", "pane": pane, "k0": length} | {sub.name: 1 for sub in query.leaves[0].low.subaggregates}
         return pa.RecordBatch.from_pylist([row], schema=query.leaves[0].low.schema)
 
-    ((_, windows),) = pipeline.windowed
+    ((_, windows),) = pipeline.window_operators
     list(pipeline.process_rows(0, rows(0, 60)))
     assert windows.open_windows() == [(0, 2)]
     assert windows.bytes > 0

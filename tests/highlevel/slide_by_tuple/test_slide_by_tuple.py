@@ -78,7 +78,7 @@ def by_bins(window: SlideByTuple, order: list[Arrival | int]) -> set[tuple]:
 def bounds(random: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every bound on memory be tiny, or as it is."""
     for module, name in (
-        (extent, "OUT_ROWS"),
+        (extent, "OUTPUT_ROWS"),
         (extent, "MIN_ROWS"),
         (runs, "MAX_SMALL_ROWS"),
         (held_rows, "IDLE_GROUPS"),

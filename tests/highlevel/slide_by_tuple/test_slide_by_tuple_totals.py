@@ -98,7 +98,7 @@ def totals(random: Random, rule: Rule, is_float: bool) -> None:
                 ]
                 assert (wid, group) not in found
                 found[wid, group] = count, text(tuple(unpacked))
-        held.purge(low - reach)
+        held.remove_until(low - reach)
     want: dict[tuple[int, int], Any] = {}
     for wid in wids:
         for group in range(3):
@@ -119,7 +119,7 @@ def test_and_so_are_those_of_plain_kernels(rule: Rule, is_float: bool, monkeypat
     for name in ("sweep", "enter_rows", "leave_rows"):
         monkeypatch.setattr(extent, name, flat(getattr(kernels, name).function))
     for seed in range(5):
-        monkeypatch.setattr(extent, "OUT_ROWS", 1 + seed)
+        monkeypatch.setattr(extent, "OUTPUT_ROWS", 1 + seed)
         totals(Random(f"{rule} {is_float} {seed}"), rule, is_float)
 
 

@@ -36,7 +36,7 @@ def plan_of(spec: Spec, late: str) -> Plan:
 
 
 def windows_in(pipeline: Pipeline) -> WindowedOperator:
-    ((_, operator),) = pipeline.windowed
+    ((_, operator),) = pipeline.window_operators
     return operator
 
 

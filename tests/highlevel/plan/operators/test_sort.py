@@ -12,7 +12,7 @@ import pytest
 from highlevel.operators.meld import UNION
 from highlevel.plan.answer_nodes import Sort, SortKey
 from highlevel.plan.operators.sort import MIN_PRUNED_ROWS, SortOperator, sorted_positions
-from highlevel.plan.operators.stored_rows import MAX_PARTS
+from highlevel.plan.operators.stored_rows import MAX_BATCHES
 from lowlevel.punctuation import END, Punctuation
 from tests.conftest import Rounds
 from tests.references.graph_streams import feed, interleaved, stream
@@ -120,12 +120,12 @@ def test_nan_is_greater_than_numbers_and_ipv4_precedes_ipv6() -> None:
 def test_many_small_batches_are_few_chunks() -> None:
     """A table of all batches would be copied for each batch: 20,000 batches of a row took 16 s."""
     operator = SortOperator(Sort(ROWS, (SortKey("n"),)))
-    for number in range(2 * MAX_PARTS + 5):
+    for number in range(2 * MAX_BATCHES + 5):
         assert list(operator.process_rows(0, batch_of([(number, 0, "a", -number)]))) == []
-    assert operator.rows_held == 2 * MAX_PARTS + 5
+    assert operator.rows_held == 2 * MAX_BATCHES + 5
     rows = operator.snapshot()["rows"]
     assert rows.column(0).num_chunks <= 4
-    assert rows.column("ts").to_pylist() == [*range(2 * MAX_PARTS + 5)]
+    assert rows.column("ts").to_pylist() == [*range(2 * MAX_BATCHES + 5)]
     assert operator.bytes == rows.nbytes
 
 

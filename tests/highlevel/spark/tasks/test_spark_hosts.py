@@ -102,7 +102,7 @@ def test_a_finite_input_has_the_windows_of_the_definition(family, rounds: Rounds
         found, received, closed = Counter(), 0, []
         for part in set(parts.tolist()):
             mine = batch.filter(pa.array(parts == part))
-            operator = make_operator(query.plan_of("q").root, 1, finite=True)
+            operator = make_operator(query.plan_of("q").root, 1, is_finite=True)
             items = [*operator.process_rows(0, mine), *operator.punctuate(0, Punctuation("*", END))]
             found += sum((told_rows(item) for item in items if isinstance(item, pa.RecordBatch)), Counter())
             received += operator.received
