@@ -4,8 +4,8 @@ The rows of a partition are sorted by the keys of ORDER BY. Rows with equal keys
 other columns, so that `row_number` and `lag` do not depend on the order of arrival. An aggregate uses the rows of its
 frame. Without ORDER BY all rows of the partition are peers.
 
-The values of a row are final when the watermark passes the row, if all functions allow it (`RowFunction.is_final_by`). The operator keeps
-the final rows that a later row may use, its history.
+The values of a row are final when the watermark passes the row, if all functions allow it
+(`RowFunction.is_final_by`). The operator stores the final rows that a later row may use, its history.
 """
 
 from __future__ import annotations
