@@ -118,7 +118,7 @@ class ResultsSoFar:
 
     def provisional_rows(self) -> pa.Table:
         """Return all rows that are not final."""
-        return self._current.content()
+        return self._current.all_rows()
 
     def provisional_windows(self) -> dict[tuple[int, int], pa.Table]:
         """Return the rows of the windows that are not final, by their bounds in ns; empty without windows."""
@@ -127,7 +127,7 @@ class ResultsSoFar:
 
     def add_samples(self, samples: Samples, newest: int | None) -> None:
         """Set the metrics of the query. `newest`: the time of the newest packet in ns."""
-        name, oldest = self.plan.name, self._current.oldest
+        name, oldest = self.plan.name, self._current.oldest_time
         samples.set(PROVISIONAL_BYTES, self._current.bytes if self._current.num_rows else 0, name)
         if self.time not in self.plan.times:
             return  # the values are numbers of intervals, not times

@@ -25,7 +25,7 @@ PENDING, HELD, MARKS, PROGRESS = "pending", "held", "marks", "progress"
 class SlideByTupleAggregate:
     """A `WindowOperator` over partials of single rows.
 
-    A window is emitted when the watermark passes it. The window contains all rows that have arrived until then, also
+    A window is emitted when the watermark passes it. The window contains all rows that have arrived before this, also
     rows below the watermark. The numbering counts these rows too. A row below the watermark is late if, by the
     definition over all rows, it belongs to a final window. It is also late if it is RANGE or more below the watermark,
     because no open window can contain it.
@@ -42,7 +42,7 @@ class SlideByTupleAggregate:
         in_time_order = window.in_time_order and window.every > 1
         self.numbering: Numbering = ByRank(window.every) if in_time_order else ByArrival(window.every)
         self.watermark = BEGINNING  # every window with a smaller ID is final
-        self.passed = BEGINNING  # the greatest window ID that was emitted, or whose row was too late
+        self.last_window = BEGINNING  # the greatest window ID that was emitted, or whose row was too late
         self.received = 0
         self.late = 0
         self.late_rows = 0
@@ -62,7 +62,7 @@ class SlideByTupleAggregate:
         return self.numbering.bytes + (rows.bytes if rows else 0)
 
     def open_windows(self) -> int:
-        """Return the number of windows of the rows that are not final, if no other row arrives."""
+        """Return the number of windows that are not final, if no more rows arrive."""
         times = self._rows.pending.all()[TIME] if self._rows else np.empty(0, np.int64)
         return self.numbering.count_open(self.watermark, times)
 
@@ -77,7 +77,7 @@ class SlideByTupleAggregate:
             return iter(())
         self.received += batch.num_rows
         times = batch.column(PANE).to_numpy()
-        reached = self._unneeded_until(self.watermark)
+        reached = self._last_unneeded_time(self.watermark)
         self.numbering.count_arrivals(times, reached)
         is_too_late = times <= reached
         if is_too_late.any():
@@ -88,8 +88,8 @@ class SlideByTupleAggregate:
             rows.pending.add(rows.words(batch))
         return iter(())
 
-    def _unneeded_until(self, watermark: int) -> int:
-        """Return the time up to which rows belong to no window from `watermark` on."""
+    def _last_unneeded_time(self, watermark: int) -> int:
+        """Return a time, in ns: rows at or before it belong to no window from `watermark` on."""
         return END if watermark == END else max(watermark - self.window.range, BEGINNING)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
@@ -98,7 +98,7 @@ class SlideByTupleAggregate:
             return
         if self._rows is not None:
             yield from self._windows(self._rows, punctuation.watermark)
-            self._purge(self._rows, punctuation.watermark)
+            self._remove_unneeded_rows(self._rows, punctuation.watermark)
         self.watermark = punctuation.watermark
         yield punctuation
 
@@ -109,9 +109,9 @@ class SlideByTupleAggregate:
         late = int(np.searchsorted(final[TIME], self.watermark))
         extent.add(final[:, :late])
         missed = self.numbering.count_late(self.watermark, final[TIME, :late], extent.times)
-        self.passed = max(self.passed, BEGINNING if missed is None else missed)
-        extent.mark_entered(self.passed)
-        missing = int(np.searchsorted(final[TIME, :late], self.passed, side="right"))
+        self.last_window = max(self.last_window, BEGINNING if missed is None else missed)
+        extent.mark_entered(self.last_window)
+        missing = int(np.searchsorted(final[TIME, :late], self.last_window, side="right"))
         if missing:
             self._count_late(rows.batch(final[:, :missing]))
         extent.add(final[:, late:])
@@ -119,12 +119,12 @@ class SlideByTupleAggregate:
         if len(wids) == 0:
             return
         self._closed += len(wids)
-        self.passed = int(wids[-1])
+        self.last_window = int(wids[-1])
         for window_rows in whole_windows(extent.windows(wids)):
             yield self._result(rows, window_rows)
 
-    def _purge(self, rows: Rows, watermark: int) -> None:
-        outside = rows.purge(self._unneeded_until(watermark))
+    def _remove_unneeded_rows(self, rows: Rows, watermark: int) -> None:
+        outside = rows.remove_until(self._last_unneeded_time(watermark))
         if outside is not None:
             self._outside += outside
             self._rows = None
@@ -149,7 +149,9 @@ class SlideByTupleAggregate:
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the pending and final rows as received, the watermark, and the state of the numbering."""
-        progress = pa.table({"low": [self.watermark], "passed": [self.passed], "number": [self.numbering.row_count]})
+        progress = pa.table(
+            {"low": [self.watermark], "passed": [self.last_window], "number": [self.numbering.row_count]}
+        )
         tables = {PROGRESS: progress}
         if len(self.numbering.waiting_windows):
             tables[MARKS] = pa.table({PANE: self.numbering.waiting_windows})
@@ -161,7 +163,11 @@ class SlideByTupleAggregate:
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Restore the state of a snapshot and compute the totals again."""
         (progress,) = tables[PROGRESS].to_pylist()
-        self.watermark, self.passed, self.numbering.row_count = progress["low"], progress["passed"], progress["number"]
+        self.watermark, self.last_window, self.numbering.row_count = (
+            progress["low"],
+            progress["passed"],
+            progress["number"],
+        )
         if MARKS in tables:
             self.numbering.load_waiting_windows(tables[MARKS].column(PANE).to_numpy())
         if PENDING not in tables:
@@ -176,8 +182,8 @@ class SlideByTupleAggregate:
 
 
 def whole_windows(pieces: Iterable[Words]) -> Iterator[Words]:
-    """Combine results of increasing windows, so that the rows of a window are not split over two matrices."""
-    last_window: list[Words] = []  # pieces of the last window
+    """Combine matrices of results in the order of windows, so that each window is in one matrix."""
+    last_window: list[Words] = []  # matrices of the last window
     for piece in pieces:
         if piece.shape[1] == 0:
             continue

@@ -18,8 +18,8 @@ PANE = "pane"
 GROUP, VALUES = 1, 2
 """Words of a row after its time: the group ID, and the first word of the sub-aggregates."""
 
-IDLE_GROUPS = 1024
-"""Number of groups without a row that may remain."""
+MAX_EMPTY_GROUPS = 1024
+"""Maximum number of groups without rows that are not removed."""
 
 
 class Rows:
@@ -28,7 +28,7 @@ class Rows:
     def __init__(
         self, schema: pa.Schema, groups: Sequence[str], merge_rules: Sequence[MergeRule], window_range: int
     ) -> None:
-        """Create an empty store. `schema` is the schema of the partials; windows reach back `window_range` ns."""
+        """Create an empty store. `schema` is the schema of the partials; a window has a length of `window_range` ns."""
         self.groups = list(groups)
         self.columns = [name for merge_rule in merge_rules for name in merge_rule.columns]
         self.schema = pa.schema([schema.field(name) for name in (PANE, *self.groups, *self.columns)])
@@ -64,8 +64,8 @@ class Rows:
         columns = [pa.array(times), *self.keys.columns(words[GROUP]), *map(pa.array, values)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def purge(self, reached: int) -> int | None:
-        """Remove final rows up to the time `reached`, and groups without rows if there are many.
+    def remove_until(self, reached: int) -> int | None:
+        """Remove final rows at or before the time `reached` (ns), and groups without rows if there are many.
 
         If no row remains, return the number of removed rows that were in no window, otherwise None.
         """
@@ -73,11 +73,11 @@ class Rows:
         live = self.pending.rows + len(self.extent.times)
         if live == 0:
             return self.extent.outside
-        if self.keys.count > 2 * live + IDLE_GROUPS:
+        if self.keys.count > 2 * live + MAX_EMPTY_GROUPS:
             ids = np.union1d(self.pending.all()[GROUP], self.extent.groups)
             new = np.zeros(self.keys.count, np.int64)
             new[ids] = np.arange(len(ids))
             self.keys = self.keys.copy_of(ids)
-            self.pending.relabel(GROUP, new)
+            self.pending.replace_word(GROUP, new)
             self.extent.renumber_groups(ids, new)
         return None

@@ -10,7 +10,7 @@ TIME = 0
 """Index of the word that contains the time of a row."""
 
 MAX_SMALL_ROWS = 8192
-"""Maximum rows of a run that is merged with the next run, if this run is at least half as large."""
+"""Maximum rows of a run that is merged with the next run, if the next run is at least half as large."""
 
 
 class Runs:
@@ -28,7 +28,7 @@ class Runs:
 
     @property
     def bytes(self) -> int:
-        """Memory of the rows, including removed rows that share it."""
+        """Bytes of the rows, including removed rows that share the memory."""
         return sum(int(run.nbytes if run.base is None else run.base.nbytes) for run in self._runs)
 
     def add(self, rows: Words) -> None:
@@ -64,17 +64,17 @@ class Runs:
         """Return all rows in the order of their times, without removing them."""
         return sort_by_time(self._runs) if self._runs else np.empty((self.width, 0), np.int64)
 
-    def relabel(self, word: int, new: Words) -> None:
-        """Replace a word of each row by `new[word]`. Times do not change."""
+    def replace_word(self, word: int, new: Words) -> None:
+        """Replace the value `v` of word number `word` in each row by `new[v]`. Times do not change."""
         for index, run in enumerate(self._runs):
             copy = run.copy()
             copy[word] = new[run[word]]
             self._runs[index] = copy
 
 
-def sort_by_time(parts: list[Words]) -> Words:
+def sort_by_time(matrices: list[Words]) -> Words:
     """Return the rows of at least one matrix in the order of their times. Equal times keep their order."""
-    rows = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+    rows = matrices[0] if len(matrices) == 1 else np.concatenate(matrices, axis=1)
     times = rows[TIME]
     if (times[1:] >= times[:-1]).all():
         return rows

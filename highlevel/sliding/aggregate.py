@@ -5,13 +5,13 @@
                  end_wid
 
 Bucket (Li 2008, §6.1.1, with the floors of its errata): a window consists of whole panes. So the windows of a partial
-are one half-open range of IDs, `[first_wid, end_wid)`. The tags have the same size for any number of windows.
+are one half-open range of IDs, `[first_wid, end_wid)`. These two tags suffice for any number of windows.
 
-Aggregate (Li 2008, §6.1.2): the window ID is one more grouping column, so the arrival order does not matter. A
-punctuation closes windows, each of them once. State is kept per *range of window IDs*. Partials with the same
+Aggregate (Li 2008, §6.1.2): the window ID is one more grouping column, so the arrival order has no effect. A
+punctuation closes windows, each window once. State is kept per *range of window IDs*. Partials with the same
 `[first_wid, end_wid)` share a merge buffer; window w is the merge of the buffers whose range contains w. Tumbling
 windows have one buffer per window, sliding windows have one per pane. A partial is stored once, even if many windows
-contain it. Buffers are entries of a map, so a gap of years between two buffers costs no memory.
+contain it. Buffers are entries of a map, so a gap of years between two buffers needs no memory.
 
 Many short windows in one batch (milliseconds) have no merge buffers. Their partials stay together in sorted runs
 (`highlevel.sliding.open_partials`).
@@ -45,10 +45,11 @@ FIRST_WID = "first_wid"
 END_WID = "end_wid"
 
 CLOSED, SCATTERED = "closed", "scattered"
-"""Other tables of a snapshot than merge buffers: the last closed window ID, and the scattered partials."""
+"""Tables of a snapshot besides the merge buffers: the last closed window ID, and the scattered partials."""
 
 MERGE_ROWS = 65_536
-"""Maximum rows that one call merges. A late row may belong to thousands of windows, so memory must be limited."""
+"""Maximum number of rows that one call merges. A late row may belong to thousands of windows, so memory must be
+limited."""
 
 
 class Bucket(StatelessOperator):
@@ -64,14 +65,17 @@ class Bucket(StatelessOperator):
         self.outside = 0
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Tag a batch. Drop and count partials before the origin or between windows (SLIDE greater than RANGE)."""
+        """Tag a batch.
+
+        Partials before the origin, or between windows (SLIDE greater than RANGE), are dropped and counted.
+        """
         first, end = self.window.wids(self.window.origin + batch.column("pane").to_numpy() * self.pane)
         tagged = batch.drop_columns(["pane"])
         tagged = tagged.append_column(FIRST_WID, array_of(first)).append_column(END_WID, array_of(end))
-        inside = first < end
-        if not inside.all():
-            self.outside += int(len(inside) - np.count_nonzero(inside))
-            tagged = pc.filter(tagged, array_of(inside))
+        is_inside = first < end
+        if not is_inside.all():
+            self.outside += int(len(is_inside) - np.count_nonzero(is_inside))
+            tagged = pc.filter(tagged, array_of(is_inside))
         if tagged.num_rows:
             yield tagged
 
@@ -89,9 +93,9 @@ class Aggregate:
 
     Rows of the result: `wid`, the groups, the merged sub-aggregates.
 
-    A partial for a final window is left out of that window and counted in `late`. Its open windows still receive it.
-    `late_rows` counts the rows of such partials if a sub-aggregate counts rows. A window without a partial is not
-    emitted.
+    A partial for a final window is not added to that window, and counted in `late`. It is still added to its open
+    windows. `late_rows` counts the rows of such partials if a sub-aggregate counts rows. A window without a partial is
+    not emitted.
     """
 
     def __init__(self, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
@@ -110,7 +114,7 @@ class Aggregate:
 
     @property
     def strategy(self) -> Strategy:
-        """Strategy that made the last window from its merge buffers."""
+        """The strategy by which the last window was computed from its merge buffers."""
         return self.window_rows.strategy
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
@@ -144,7 +148,7 @@ class Aggregate:
         return iter(())
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Emit all windows with IDs below the watermark in order, then pass the watermark on if it has grown."""
+        """Emit all windows with IDs below the watermark in order, then return the watermark if it has grown."""
         if punctuation.watermark <= self.closed:
             return
         scattered = self.scattered.take_below(punctuation.watermark)
@@ -247,7 +251,7 @@ class SlidingAggregate:
 
     @property
     def outside(self) -> int:
-        """Partials before the origin, or between windows."""
+        """Number of partials before the origin, or between windows."""
         return self.bucket.outside
 
     @property
@@ -270,7 +274,7 @@ class SlidingAggregate:
         return self.aggregate.open_windows()
 
     def take_closed_windows(self) -> Ranges:
-        """Return and forget the ids of the windows that became final."""
+        """Return the ids of the windows that became final since the last call."""
         closed, self._closed = self._closed, []
         return closed
 
@@ -285,7 +289,7 @@ class SlidingAggregate:
             yield from self.aggregate.process_rows(port, tagged)
 
     def punctuate(self, port: int, punctuation: Punctuation) -> Iterator[Item]:
-        """Emit every window that ends by the watermark, then the end of the last window as watermark."""
+        """Emit every window that ends at or before the watermark, then the end of the last window as watermark."""
         for in_wids in self.bucket.punctuate(port, punctuation):
             assert isinstance(in_wids, Punctuation)
             for item in self.aggregate.punctuate(port, in_wids):

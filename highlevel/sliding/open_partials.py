@@ -1,9 +1,10 @@
 """The partials of open windows: in merge buffers by ranges of window IDs, or scattered in sorted runs.
 
-A merge buffer costs some tens of microseconds of Python, independent of its size. Windows of a millisecond hold a few
-partials, so partials of many windows stay together. Each batch is a run sorted by window ID; the windows below a
-watermark are a prefix of each run. Runs are merged as in a log-structured merge tree: the last two, if the last is at
-least half as long as the run before it. So there are O(log n) runs, and a row is copied O(log n) times.
+A merge buffer costs some tens of microseconds of Python, independent of its size. Windows of a millisecond contain only
+a few partials, so the partials of many windows are stored together. Each batch is a run sorted by window ID; the
+windows below a watermark are a prefix of each run. Runs are merged as in a log-structured merge tree: the last two
+runs, if the last is at least half as long as the run before it. So there are O(log n) runs, and a row is copied O(log
+n) times.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from lowlevel.integer_ranges import Ranges, append_ids, unite
 
 
 class MergeBuffers:
-    """A map of merge buffers. Gaps between them cost neither memory nor time.
+    """A map of merge buffers. Gaps between their ranges need neither memory nor time.
 
     A buffer is `coming` before its first window is reached, and then `current` until its last window is final. Current
     buffers do not grow, because partials for windows that were reached are late.
@@ -42,7 +43,7 @@ class MergeBuffers:
 
     @property
     def bytes(self) -> int:
-        """Memory of the buffers."""
+        """Bytes of the buffers."""
         return sum(buffer.bytes for buffer in self.buffers.values())
 
     @property
@@ -88,7 +89,7 @@ class MergeBuffers:
             wid += 1
 
     def remove_before(self, wid: int) -> None:
-        """Drop the current buffers that end by window `wid`."""
+        """Remove the current buffers whose ranges end at or before window `wid`."""
         while self._current and self._current[0][0] <= wid:
             _, key = heappop(self._current)
             self.current_rows -= self.buffers.pop(key).rows
@@ -97,14 +98,14 @@ class MergeBuffers:
 WID = "wid"
 
 MANY_WINDOWS = 64
-"""Minimum windows in one batch for which its partials are stored in a run."""
+"""Minimum number of windows in a batch whose partials are stored in a run."""
 
 FEW_ROWS = 64
-"""Maximum partials per window in a run. Merge buffers are faster for more partials."""
+"""Maximum number of partials per window in a run. Merge buffers are faster for more partials."""
 
 
 class ScatteredPartials:
-    """Rows of windows by `wid`, sorted in each run.
+    """Rows of windows in runs. Each run is sorted by the column `wid`.
 
     Rows of one window and group are merged when their runs are merged.
     """
@@ -114,8 +115,8 @@ class ScatteredPartials:
         self.keys = [WID, *groups]
         self.merge_rules = list(merge_rules)
         self.runs: list[pa.RecordBatch] = []
-        self.room: list[int] = []
-        """For each run, the number of rows for which its memory was allocated."""
+        self.capacities: list[int] = []
+        """For each run, the number of rows for which memory was allocated."""
 
     @property
     def rows(self) -> int:
@@ -124,43 +125,43 @@ class ScatteredPartials:
 
     @property
     def bytes(self) -> int:
-        """Memory of the partials."""
-        sizes = zip(self.runs, self.room, strict=True)
+        """Bytes of the partials."""
+        sizes = zip(self.runs, self.capacities, strict=True)
         return sum(int(run.nbytes) * room // run.num_rows for run, room in sizes)
 
     def add(self, run: pa.RecordBatch) -> None:
         """Add rows that are sorted by the column `wid`."""
         while self.runs and run.num_rows * 2 >= self.runs[-1].num_rows:
-            self.room.pop()
+            self.capacities.pop()
             run = merge_batches([sort_runs([self.runs.pop(), run])], self.keys, self.merge_rules)
         self._append(run)
 
     def take_below(self, end: int) -> list[pa.RecordBatch]:
-        """Remove the rows of windows with ids below `end`, and return them, sorted in each batch."""
+        """Remove and return the rows of windows with ids below `end`. Each batch is sorted."""
         taken = []
-        runs, rooms = self.runs, self.room
-        self.runs, self.room = [], []
-        for run, room in zip(runs, rooms, strict=True):
-            below = int(np.searchsorted(ids_of(run), end))
+        runs, capacities = self.runs, self.capacities
+        self.runs, self.capacities = [], []
+        for run, room in zip(runs, capacities, strict=True):
+            below = int(np.searchsorted(window_ids_of(run), end))
             if below:
                 taken.append(run.slice(0, below))
             if below < run.num_rows:
                 self._append(run.slice(below), room)
         return taken
 
-    def _append(self, run: pa.RecordBatch, room: int = 0) -> None:
-        """Add a run. Copy a slice if more than half of its memory belongs to rows that were removed."""
-        if run.num_rows * 2 < room:
-            run, room = run.take(pa.array(np.arange(run.num_rows))), 0
+    def _append(self, run: pa.RecordBatch, capacity: int = 0) -> None:
+        """Add a run. Copy it if more than half of its memory belongs to rows that were removed."""
+        if run.num_rows * 2 < capacity:
+            run, capacity = run.take(pa.array(np.arange(run.num_rows))), 0
         self.runs.append(run)
-        self.room.append(room or run.num_rows)
+        self.capacities.append(capacity or run.num_rows)
 
     def windows(self) -> Ranges:
         """Return the ids of the windows that have rows."""
         ranges_of_runs: Ranges = []
         for run in self.runs:
             ranges: Ranges = []
-            append_ids(ranges, ids_of(run))
+            append_ids(ranges, window_ids_of(run))
             ranges_of_runs += ranges
         return unite(ranges_of_runs)
 
@@ -172,18 +173,20 @@ class ScatteredPartials:
 
     def restore(self, table: pa.Table) -> None:
         """Load the rows of a snapshot."""
-        self.runs, self.room = [], []
+        self.runs, self.capacities = [], []
         self._append(join_batches(table.to_batches()))
 
 
-def ids_of(run: pa.RecordBatch) -> npt.NDArray[np.int64]:
+def window_ids_of(run: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """Return the window ids of a run."""
     return np.asarray(run.column(WID).to_numpy())
 
 
 def sort_runs(runs: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Return the rows of sorted runs as one sorted batch."""
-    whole = join_batches(runs)
+    joined = join_batches(runs)
     if len(runs) == 1:
-        return whole
-    return pc.take(whole, array_of(np.argsort(ids_of(whole), kind="stable")))  # a merge of runs, linear for a few
+        return joined
+    return pc.take(
+        joined, array_of(np.argsort(window_ids_of(joined), kind="stable"))
+    )  # a merge of runs, linear for a few

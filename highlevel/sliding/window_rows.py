@@ -15,7 +15,7 @@ from highlevel.groups.merging import INVERTIBLE, Rule, list_merge_rules
 from highlevel.groups.running_totals import Key, RunningTotals
 from highlevel.groups.table import join_batches, merge_batches
 from highlevel.groups.two_stacks import TwoStacks
-from highlevel.sliding.open_partials import WID, MergeBuffers, ids_of, sort_runs
+from highlevel.sliding.open_partials import WID, MergeBuffers, sort_runs, window_ids_of
 from lowlevel.expressions.types import Type
 from lowlevel.subaggregates import MERGE, SubAggregate
 
@@ -42,13 +42,13 @@ class Strategy(StrEnum):
 
 
 def incremental_strategy(subaggregates: Sequence[SubAggregate]) -> Strategy:
-    """Return the strategy for windows of many panes: two stacks if a merge cannot be undone exactly."""
-    undone = all(Rule(MERGE[sub.kind]) in INVERTIBLE and sub.type is Type.INT for sub in subaggregates)
-    return Strategy.RUNNING_TOTALS if undone else Strategy.TWO_STACKS
+    """Return the strategy for windows of many panes: two stacks if a merge cannot be reversed exactly."""
+    are_invertible = all(Rule(MERGE[sub.kind]) in INVERTIBLE and sub.type is Type.INT for sub in subaggregates)
+    return Strategy.RUNNING_TOTALS if are_invertible else Strategy.TWO_STACKS
 
 
 def strategy_of(subaggregates: Sequence[SubAggregate], buffers: int, rows: int) -> Strategy:
-    """Return the cheapest strategy for windows of `buffers` merge buffers and `rows` rows.
+    """Return the cheapest strategy for windows of `buffers` merge buffers with `rows` rows together.
 
     >>> from lowlevel.subaggregates import Kind
     >>> count, least = SubAggregate("packets", Kind.COUNT), SubAggregate("least", Kind.MIN)
@@ -63,16 +63,17 @@ def strategy_of(subaggregates: Sequence[SubAggregate], buffers: int, rows: int) 
 
 
 CLOSE_ROWS = 65_536
-"""Rows of small windows that are merged, or emitted, in one batch. A batch costs the same as some thousands of rows."""
+"""Number of rows of small windows that are merged, or emitted, in one batch. A batch costs the same as some thousands
+of rows."""
 
 MIN_SEPARATE_ROWS = 4096
-"""Minimum rows of a single merge buffer for a separate merge."""
+"""Minimum number of rows of a single merge buffer that is merged separately."""
 
 
 class WindowRows:
-    """Computes one window after the other, and stores the totals of long windows for the next window.
+    """Computes windows in order, and stores the totals of long windows for the next window.
 
-    Totals are no state, because they can be computed from the merge buffers after a restart.
+    Totals are not part of snapshots, because they can be computed from the merge buffers after a restart.
     """
 
     def __init__(self, groups: Sequence[str], subaggregates: Sequence[SubAggregate]) -> None:
@@ -81,13 +82,13 @@ class WindowRows:
         self.subaggregates = list(subaggregates)
         self.merge_rules = list_merge_rules(subaggregates)
         self.strategy = Strategy.MERGE
-        """Strategy of the last window."""
+        """The strategy of the last window."""
         self.totals: RunningTotals | TwoStacks | None = None
         self._last: pa.RecordBatch | None = None  # rows of the last window, if the next window may be equal
 
     @property
     def bytes(self) -> int:
-        """Memory of the totals."""
+        """Bytes of the totals."""
         return 0 if self.totals is None else self.totals.bytes
 
     def make(self, buffers: MergeBuffers, first: int, end: int) -> Iterator[pa.RecordBatch]:
@@ -101,7 +102,7 @@ class WindowRows:
                 window = self._merge_buffers(wid, buffers)
             else:
                 window = Window(wid, [self._update_totals(wid, reached, buffers)], True)
-            if run and (window.merged != run[0].merged or size + window.rows > CLOSE_ROWS):
+            if run and (window.is_merged != run[0].is_merged or size + window.rows > CLOSE_ROWS):
                 yield self._rows(run)
                 run, size = [], 0
             run.append(window)
@@ -120,10 +121,10 @@ class WindowRows:
             for key in buffers.current:
                 batches += [with_ids(np.full(batch.num_rows, wid), batch) for batch in buffers.buffers[key].batches()]
         rows = sort_runs(batches)
-        ids = ids_of(rows)
+        ids = window_ids_of(rows)
         start = 0
         while start < len(ids):
-            # A batch contains whole windows: it also gets the rest of the window of its last row.
+            # A batch contains whole windows: it also contains the other rows of its last window.
             stop = int(np.searchsorted(ids, ids[min(start + CLOSE_ROWS, len(ids)) - 1], side="right"))
             yield merge_batches([rows.slice(start, stop - start)], [WID, *self.groups], self.merge_rules)
             start = stop
@@ -145,7 +146,7 @@ class WindowRows:
 
     def _update_totals(self, wid: int, reached: list[Key], buffers: MergeBuffers) -> pa.RecordBatch:
         """Update the totals for a window, and return its rows."""
-        changed = self.totals is None or self.totals.remove_before(wid) or bool(reached)
+        has_changed = self.totals is None or self.totals.remove_before(wid) or bool(reached)
         if self.totals is None:
             reached = sorted(buffers.current)
             schema = buffers.buffers[reached[0]].merged_batches()[0].schema
@@ -153,28 +154,28 @@ class WindowRows:
             self.totals = kind(schema, self.groups, self.merge_rules)
         for key in reached:
             self.totals.add(key, join_batches(buffers.buffers[key].merged_batches()))
-        if changed or self._last is None:
+        if has_changed or self._last is None:
             self._last = self.totals.rows()
         return self._last
 
     def _rows(self, run: list[Window]) -> pa.RecordBatch:
-        """Return the rows of windows. Either all windows are merged already, or none."""
+        """Return the rows of windows, of which either all or none are already merged."""
         batches = [batch for window in run for batch in window.batches]
         if len(run) == 1:
-            rows = join_batches(batches) if run[0].merged else merge_batches(batches, self.groups, self.merge_rules)
+            rows = join_batches(batches) if run[0].is_merged else merge_batches(batches, self.groups, self.merge_rules)
             return with_ids(np.full(rows.num_rows, run[0].wid), rows)
         ids = np.repeat([window.wid for window in run], [window.rows for window in run])
         rows = with_ids(ids, join_batches(batches))
-        return rows if run[0].merged else merge_batches([rows], [WID, *self.groups], self.merge_rules)
+        return rows if run[0].is_merged else merge_batches([rows], [WID, *self.groups], self.merge_rules)
 
 
 @dataclass(frozen=True)
 class Window:
-    """A window to be emitted. `merged`: each group has one row."""
+    """A window to be emitted. `is_merged`: each group has one row."""
 
     wid: int
     batches: list[pa.RecordBatch]
-    merged: bool
+    is_merged: bool
 
     @property
     def rows(self) -> int:

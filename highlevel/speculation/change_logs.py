@@ -1,4 +1,4 @@
-"""The rule of NetRows: the rows of a change log are added up. A row that was withdrawn is not in the result.
+"""The rule of NetRows: the weights of equal rows in a change log are added up. A withdrawn row is not in the result.
 
     op      ts  host         op      ts  host
     insert   1  a            +I       1  a           result: 1 a,  3 b
@@ -6,8 +6,8 @@
     delete   2  b            -U       2  b
     insert   3  b            +U       3  b
 
-A withdrawal has the same values, also the same time, as the row that it withdraws. It may arrive before this row. If a
-row is withdrawn more often than it was inserted, it is left out, and counted when the watermark has passed its time.
+A withdrawal has the values and the time of the row that it withdraws. The withdrawal may arrive before this row. If a
+row is withdrawn more often than it was inserted, it is dropped, and counted when the watermark has passed its time.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ SUM = ".weight"
 """Column of stored rows: the sum of the weights of equal rows."""
 
 MAX_WEIGHT = 1 << 20
-"""Largest weight of a row. A row with the weight n is returned n times. Without a limit, a wrong column as weight would
-use all memory.
+"""Maximum weight of a row. A row with the weight n is returned n times, so a wrong column as weight could use all
+memory.
 """
 
 INSERTS = ("+", "+i", "+u", "c", "r", "insert", "update_postimage")
@@ -34,7 +34,7 @@ WITHDRAWALS = ("-", "-u", "-d", "d", "delete", "update_preimage")
 
 
 class NetRule:
-    """The rows that remain of a change log."""
+    """Computes the rows that remain when a change log is added up."""
 
     within = 0
 
@@ -44,52 +44,52 @@ class NetRule:
         self._names = list(node.keys)
 
     def prepare(self, batch: pa.RecordBatch) -> pa.Table:
-        """Return rows with weights. Raises InputError for an unknown operation, and for a weight above MAX_WEIGHT."""
-        weights = _weights(self._change, batch.column(self._change))
+        """Return rows with weights. Raises InputError for an unknown operation or a weight above MAX_WEIGHT."""
+        weights = _parse_weights(self._change, batch.column(self._change))
         return pa.Table.from_arrays([*map(batch.column, self._names), array_of(weights)], [*self._names, SUM])
 
     def results(self, keyed: KeyedRows) -> pa.Table:
         """Return the rows, each as often as the sum of its weights."""
-        return self._repeated(self._summed(keyed))
+        return self._repeat_by_weight(self._sum_weights(keyed))
 
     def settle(self, keyed: KeyedRows, decided: int, low: int, deadline: int) -> Settlement:
-        """Return the rows below the watermark. Add up the weights of equal rows among the others."""
-        summed = self._summed(keyed)
+        """Return the rows below the watermark. The weights of equal remaining rows are added up."""
+        summed = self._sum_weights(keyed)
         is_final = summed.times < low
         final = summed.take(np.flatnonzero(is_final))
-        results = self._repeated(final)
-        weights = self._weights_in(final)
+        results = self._repeat_by_weight(final)
+        weights = self._weights_of(final)
         unmatched = -int(weights[weights < 0].sum())
         return Settlement(results, summed.take(np.flatnonzero(~is_final)), unmatched)
 
     def bound(self, times: Numbers, low: int) -> int:
         """Return the watermark of the results.
 
-        It is the watermark of the input, because changes of a row have its time.
+        It is the watermark of the input, because a change has the time of its row.
         """
         return low
 
-    def _weights_in(self, keyed: KeyedRows) -> Numbers:
+    def _weights_of(self, keyed: KeyedRows) -> Numbers:
         weights: Numbers = keyed.rows.column(SUM).to_numpy()
         return weights
 
-    def _summed(self, keyed: KeyedRows) -> KeyedRows:
+    def _sum_weights(self, keyed: KeyedRows) -> KeyedRows:
         """Return each distinct row once, with the sum of its weights, without rows whose sum is 0."""
         firsts = np.flatnonzero(keyed.begins_key)
         if not len(firsts):
             return keyed
-        weights = np.add.reduceat(self._weights_in(keyed), firsts)
+        weights = np.add.reduceat(self._weights_of(keyed), firsts)
         kept = firsts[weights != 0]
         taken = keyed.take(kept)
         rows = taken.rows.set_column(len(self._names), SUM, array_of(weights[weights != 0]))
         return KeyedRows(rows, taken.keys, taken.times)
 
-    def _repeated(self, summed: KeyedRows) -> pa.Table:
-        counts = np.maximum(self._weights_in(summed), 0)
+    def _repeat_by_weight(self, summed: KeyedRows) -> pa.Table:
+        counts = np.maximum(self._weights_of(summed), 0)
         return summed.rows.select(self._names).take(array_of(np.repeat(np.arange(len(counts)), counts)))
 
 
-def _weights(name: str, changes: pa.Array) -> Numbers:
+def _parse_weights(name: str, changes: pa.Array) -> Numbers:
     """Convert operations, or weights, to weights."""
     if changes.null_count:
         raise InputError(f"column {name}: got NULL, expected an operation or a weight in each row")

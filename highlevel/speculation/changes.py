@@ -38,7 +38,7 @@ def final_changes(rows: pa.Table) -> pa.Table:
 
 
 def net_changes(old: pa.Table, new: pa.Table) -> tuple[pa.Table, Weights]:
-    """Return the distinct rows that `new` contains more often or less often than `old`, and the differences as weights.
+    """Return the distinct rows whose number of copies in `new` and `old` differs, and the differences as weights.
 
     Withdrawn rows are first. Both tables have the same columns.
 
@@ -71,8 +71,8 @@ def make_changes(rows: pa.Table, weights: Weights, final: Mask | bool) -> Iterat
 def add_up(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield one change for each set of equal rows, with the sum of their weights; withdrawn rows are first.
 
-    Rows whose weights add up to 0 are left out. A provisional row that is withdrawn and inserted again as final becomes
-    final. If only one of two equal rows is final, neither is returned as final.
+    Rows whose weights add up to 0 are dropped. A provisional row that is withdrawn and inserted again as final becomes
+    final. If only some of several equal rows are final, their sum is not final.
 
     >>> rows = {"n": [5, 5, 5, 6, 6], "weight": [1, -1, 1, 1, 1], "final": [False, False, True, False, True]}
     >>> (batch,) = add_up(pa.RecordBatch.from_pydict(rows))
@@ -103,7 +103,7 @@ def count_withdrawn(batch: pa.RecordBatch) -> int:
 
 
 def split_changes(batch: pa.RecordBatch) -> tuple[pa.Table, Weights, Mask]:
-    """Return the rows of a batch of changes, their weights, and which of them are final."""
+    """Return the rows of a batch of changes, their weights, and a mask of the final rows."""
     weights = batch.column(WEIGHT).to_numpy()
     final = batch.column(FINAL).to_numpy(zero_copy_only=False)
     return pa.Table.from_batches([batch.drop_columns([WEIGHT, FINAL])]), weights, final

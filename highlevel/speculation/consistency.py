@@ -1,4 +1,4 @@
-"""Consistency of a query: how long it waits before it returns a result, and how long it remembers rows (CEDR, §1.1).
+"""Consistency of a query: how long results wait, and how late a row may arrive (CEDR, §1.1).
 
     WAIT (B)        a window is published when the newest row is this much later than the end of the window
     REMEMBER (M)    a row that is older than the newest row by more than this is late
@@ -23,8 +23,8 @@ FOREVER = 2**62
 """The value of REMEMBER that means no limit, ns: 146 years."""
 
 WEIGHT, FINAL = "weight", "final"
-"""Columns after those of the result. WEIGHT: +1 or -1, or a larger number for equal rows. FINAL: no later change of the
-row follows.
+"""Columns after those of the result. WEIGHT: +1 or -1, or a number of larger magnitude for several equal rows. FINAL:
+true if no later change of the row follows.
 """
 
 
@@ -32,9 +32,9 @@ row follows.
 class Consistency:
     """The consistency of a query; all values in ns.
 
-    `wait`: None waits for the watermark. `remember`: None uses the watermarks of the input. `early`: None returns no
-    result before the end of its window. Raises ValueError for negative values, if `wait` is longer than `remember`, and
-    for `early` if `wait` is None.
+    `wait`: with None results wait for the watermark. `remember`: with None the watermarks of the input are used.
+    `early`: with None no result is returned before the end of its window. Raises ValueError for negative values, if
+    `wait` is longer than `remember`, and for `early` if `wait` is None.
     """
 
     wait: int | None = 0

@@ -1,11 +1,11 @@
 """The rule of FirstCopies: a row is a copy if a row with the same key is at most `within` ns earlier.
 
-    within 10       times of a key    0   4   12   30      12 is at most 10 later than 4, which is a copy itself
+    within 10       times of a key    0   4   12   30      12 is a copy of 4, which is a copy itself
                     copies                *    *
 
-Only the distance to the row before it decides if a row is a copy. So a late row affects only the row that follows it.
-A row that arrives later is not below the watermark. So of the rows below the watermark, only the newest row of each key
-can be the row before it, and is stored.
+A row is a copy if its distance to the previous row of its key is at most `within`. So a late row affects only the row
+that follows it. A later arrival is not below the watermark. So of the rows below the watermark, only the newest row of
+each key can precede a later arrival, and is stored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lowlevel.punctuation import END
 
 
 class CopyRule:
-    """The rows that are not copies."""
+    """Selects the rows that are not copies."""
 
     def __init__(self, node: FirstCopies) -> None:
         """Use the time of `node`."""
@@ -37,7 +37,7 @@ class CopyRule:
     def settle(self, keyed: KeyedRows, decided: int, low: int, deadline: int) -> Settlement:
         """Return the rows between the two watermarks that are not copies.
 
-        Keep rows as long as a later row can be their copy.
+        A row is stored as long as a later row can be its copy.
         """
         is_first = self._is_first(keyed)
         is_new = (keyed.times >= decided) & (keyed.times < low)

@@ -1,11 +1,12 @@
-"""The current results of a query with changes: the rows that its changes so far add up to, grouped by their time.
+"""The current results of a query with changes: the sum of all changes so far, by the times of the rows.
 
     changes ──► sum of the weights of equal rows ──► rows that are not final
                                                  └─► rows that became final, once
 
 A sink that cannot store changes reads this sum. It finds the rows that a correction replaces by the time column
 of the results: the end of the window, or the time of a row without a window. The sum contains only rows that are not
-final, so REMEMBER bounds its size. All changes of a correction are in one batch, so no reader sees half of it.
+final, so REMEMBER bounds its size. All changes of a correction are in one batch, so a reader never finds only a part of
+a correction.
 
 Each distinct row has a number (`highlevel.groups.keys`), so the cost of a change depends only on its own rows. When
 more than half of all numbers belong to withdrawn rows, these numbers are removed.
@@ -28,15 +29,17 @@ from lowlevel.punctuation import END
 
 Mask = npt.NDArray[np.bool_]
 
-MIN_FORGOTTEN = 64
-"""Numbers of withdrawn rows are only removed if they are at least this many."""
+MIN_REMOVED_ROWS = 64
+"""Minimum number of withdrawn rows whose numbers are removed together."""
 
 
 class CurrentResults:
     """The rows of one query that are not final. Not thread safe."""
 
     def __init__(self, query: str, schema: pa.Schema, time: str = WINDOW_END) -> None:
-        """Begin without rows. `schema`: the columns of the result, without `weight` and `final`. `time`: one of them.
+        """Begin without rows. `schema`: the columns of the result, without `weight` and `final`.
+
+        `time`: the time column.
 
         All columns have the Arrow types of results (`lowlevel.plan.ARROW_TYPES`); times are in ns.
         """
@@ -45,15 +48,15 @@ class CurrentResults:
         self._keys = Keys([field.type for field in schema])
         self._weights = np.zeros(0, np.int64)
         self._times = np.zeros(0, np.int64)
-        self._open: set[int] = set()
+        self._open_times: set[int] = set()
 
     @property
     def times(self) -> list[int]:
         """The times of rows that are not final, in order. A time stays in the list if all its rows were withdrawn."""
-        return sorted(self._open)
+        return sorted(self._open_times)
 
     @property
-    def oldest(self) -> int | None:
+    def oldest_time(self) -> int | None:
         """The earliest time of a row that is not final, ns; None if there is no such row."""
         return int(self._times[self._weights > 0].min()) if (self._weights > 0).any() else None
 
@@ -64,14 +67,14 @@ class CurrentResults:
 
     @property
     def bytes(self) -> int:
-        """Memory of the rows in bytes, including memory reserved for more rows."""
+        """Bytes of the rows, including memory that is reserved for more rows."""
         return self._keys.bytes + self._weights.nbytes + self._times.nbytes
 
     def rows(self, time: int) -> pa.Table:
         """Return the rows of a time (ns)."""
         return self._table(np.flatnonzero((self._times == time) & (self._weights > 0)))
 
-    def content(self) -> pa.Table:
+    def all_rows(self) -> pa.Table:
         """Return all rows in the order of their times."""
         return self._ordered(self._weights > 0)
 
@@ -98,30 +101,30 @@ class CurrentResults:
                 "returned; expected all changes since the first one"
             )
         changed = np.unique(self._times[numbers[sums != 0]]).tolist()
-        self._open.update(changed)
-        self._forget()
+        self._open_times.update(changed)
+        self._remove_unused_numbers()
         return changed
 
     def close(self, watermark: int) -> pa.Table:
-        """Return and forget the rows with a time of at most `watermark` (ns), in the order of their times."""
+        """Remove and return the rows with a time of at most `watermark` (ns), in the order of their times."""
         is_closed = np.ones(len(self._times), np.bool_) if watermark == END else self._times <= watermark
-        self._open = {time for time in self._open if watermark != END and time > watermark}
+        self._open_times = {time for time in self._open_times if watermark != END and time > watermark}
         closed = self._ordered(is_closed & (self._weights > 0))
         self._weights[is_closed] = 0
-        self._forget()
+        self._remove_unused_numbers()
         return closed
 
     def _grow(self) -> None:
-        """Make room for the numbers of new rows."""
+        """Extend the arrays for the numbers of new rows."""
         missing = self._keys.capacity - len(self._weights)
         if missing > 0:
             self._weights, self._times = (np.append(each, np.zeros(missing, np.int64)) for each in
                                           (self._weights, self._times))  # fmt: skip
 
-    def _forget(self) -> None:
-        """Remove the numbers of rows that were withdrawn or closed, if these are many."""
+    def _remove_unused_numbers(self) -> None:
+        """Remove the numbers of rows that were withdrawn or closed, if there are many."""
         kept = np.flatnonzero(self._weights)
-        if self._keys.count - len(kept) <= max(len(kept), MIN_FORGOTTEN):
+        if self._keys.count - len(kept) <= max(len(kept), MIN_REMOVED_ROWS):
             return
         weights, times = self._weights[kept], self._times[kept]
         self._keys = self._keys.copy_of(kept)
@@ -134,7 +137,7 @@ class CurrentResults:
         return self._table(numbers[np.argsort(self._times[numbers], kind="stable")])
 
     def _table(self, numbers: npt.NDArray[np.int64]) -> pa.Table:
-        """Return the rows with these numbers, as often as their weights state."""
+        """Return the rows with these numbers, each as often as its weight."""
         weights = self._weights[numbers]
         rows = self._rows(numbers)
         return rows if (weights == 1).all() else pc.take(rows, array_of(np.repeat(np.arange(len(weights)), weights)))

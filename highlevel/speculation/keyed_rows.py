@@ -1,6 +1,6 @@
 """KeyedRows: rows in the order of key and time. Rule: how a plan node computes results from them.
 
-A rule computes the results of the rows of some keys, and the rows that must be kept when a watermark has passed them.
+A rule computes results from the rows of some keys, and the rows that must be stored after a watermark.
 It has no state: `highlevel.plan.operators.revision` stores the rows.
 """
 
@@ -30,7 +30,7 @@ class KeyedRows:
 
     @property
     def begins_key(self) -> Mask:
-        """Which rows are the first of their key."""
+        """A mask of the first row of each key."""
         return np.append(True, self.keys[1:] != self.keys[:-1])[: len(self.keys)]
 
     def take(self, positions: Numbers) -> KeyedRows:
@@ -40,7 +40,7 @@ class KeyedRows:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The effects of a watermark: results that cannot change any more, the rows to keep, and numbers for counters.
+    """The effects of a watermark: results that cannot change any more, the rows to store, and numbers for counters.
 
     `absorbed`: number of rows that are not separate rows of the result, such as copies. `forgotten`: number of rows or
     flows that were removed at the deadline, although a later row could change them or be their copy. `overflowed_sums`:
@@ -59,7 +59,7 @@ class Rule(Protocol):
 
     @property
     def within(self) -> int:
-        """Return the largest distance, ns, at which a row can change the result of an earlier row."""
+        """The maximum distance, in ns, at which a row can change the result of an earlier row."""
         ...
 
     def prepare(self, batch: pa.RecordBatch) -> pa.Table:
@@ -71,10 +71,10 @@ class Rule(Protocol):
         ...
 
     def settle(self, keyed: KeyedRows, decided: int, low: int, deadline: int) -> Settlement:
-        """Process the watermark `low` after the watermark `decided`, for all rows of some keys.
+        """Process the watermark `low` after the earlier watermark `decided`, for all rows of some keys.
 
-        `deadline`: rows before it are removed, and their results are complete. It is at least `low - within`, because
-        no row that arrives later can change older rows. It is later if too many rows are stored.
+        `deadline`: rows before it are removed, and their results are complete. The deadline is at least `low - within`,
+        because no row that arrives later can change older rows. If too many rows are stored, the deadline is later.
         """
         ...
 
@@ -87,9 +87,9 @@ def sort_rows(rows: pa.Table, keys: Numbers, times: Numbers) -> KeyedRows:
     """Sort rows by key, time and then all columns, so that the order of arrival has no effect."""
     order = np.lexsort((times, keys))
     sorted_keys, sorted_times = keys[order], times[order]
-    equal = (sorted_keys[1:] == sorted_keys[:-1]) & (sorted_times[1:] == sorted_times[:-1])
-    if equal.any():
-        tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
+    is_equal = (sorted_keys[1:] == sorted_keys[:-1]) & (sorted_times[1:] == sorted_times[:-1])
+    if is_equal.any():
+        tied = np.flatnonzero(np.append(is_equal, False) | np.append(False, is_equal))
         names = [str(number) for number in range(rows.num_columns)]  # pyarrow would read a name with a dot as a path
         compared = rows.take(array_of(order[tied])).rename_columns(names)
         by_value = pc.sort_indices(compared, [(name, "ascending") for name in names])

@@ -5,7 +5,7 @@
 
 This is the snapshot operator of CEDR for windows: all rows of a window have the lifetime of the window, so a window is
 one snapshot (Goldstein and Hong, §3.2). Without EARLY, rows in order cause no corrections (the variant that preserves
-perfect input). WAIT and EARLY are measured by a clock: the newest time of any link. So a slow link does not delay
+perfect input). WAIT and EARLY are measured by a clock: the newest time of all links. So a slow link does not delay
 provisional results.
 """
 
@@ -41,12 +41,12 @@ NO_PARTIALS = pa.RecordBatch.from_pylist([], pa.schema([]))
 
 
 def with_newest_time(partials: pa.RecordBatch, newest: int) -> pa.RecordBatch:
-    """Return partials with a newest time in the metadata. It may be later than the partials themselves."""
+    """Return partials with a newest time in the metadata. This time may be later than all partials."""
     return partials.replace_schema_metadata({**(partials.schema.metadata or {}), NEWEST_TIME: str(newest).encode()})
 
 
 def newest_time_of(partials: pa.RecordBatch) -> int:
-    """Return the newest time in the metadata, or if it is missing the newest time of the partials."""
+    """Return the newest time in the metadata (ns); without it, the newest time of the partials."""
     stated = (partials.schema.metadata or {}).get(NEWEST_TIME)
     return pc.max(partials.column(NEWEST)).as_py() if stated is None else int(stated)
 
@@ -70,7 +70,7 @@ class Revision:
 
     old: tuple[pa.RecordBatch, ...]
     new: tuple[pa.RecordBatch, ...]
-    final: bool
+    is_final: bool
 
 
 class ProvisionalWindows:
@@ -103,7 +103,7 @@ class ProvisionalWindows:
         self.late_rows = 0
         self._bucket = Bucket(window, pane)
         self._group_by = tuple(group_by)
-        self._grain = list(merge_columns)
+        self._merge_columns = list(merge_columns)
         self._subaggregates = tuple(subaggregates)
         self._rules = list_merge_rules(subaggregates)
         self._counts = count_of_rows(subaggregates)
@@ -129,7 +129,7 @@ class ProvisionalWindows:
         return unite((wid, wid + 1) for wid in self._open)
 
     def take_closed_windows(self) -> Ranges:
-        """Return and forget the IDs of the windows that became final."""
+        """Return the IDs of the windows that became final since the last call."""
         closed, self._closed = self._closed, []
         return closed
 
@@ -140,14 +140,14 @@ class ProvisionalWindows:
         for tagged in self._bucket.process_rows(0, batch) if batch.num_rows else ():
             assert isinstance(tagged, pa.RecordBatch)
             self._count_late(tagged)
-            for of_windows in merge_late_partials(tagged, INT_MAX, self._grain, self._subaggregates):
+            for of_windows in merge_late_partials(tagged, INT_MAX, self._merge_columns, self._subaggregates):
                 self._add(of_windows)
-        yield from self._publish(self._due_windows, final=False)
+        yield from self._publish(self._due_windows, is_final=False)
 
     def punctuate(self, punctuation: Punctuation) -> Iterator[Revision | Punctuation]:
         """Return a final revision of each window that ends by the watermark, each followed by its end as watermark.
 
-        The clock is REMEMBER later than the watermark, so other windows may be published too.
+        The clock is later than the watermark by REMEMBER, so other windows may be published too.
         """
         ended = punctuation.watermark == END
         if self.consistency.remember is not None and BEGINNING < punctuation.watermark < END:
@@ -155,7 +155,7 @@ class ProvisionalWindows:
         closed_before = END if ended else self.window.first_open_window(punctuation.watermark)
         if closed_before > self._closed_before:
             yield from self._close(closed_before)
-        yield from self._publish(self._due_windows, final=False)
+        yield from self._publish(self._due_windows, is_final=False)
         if closed_before > self._closed_before:
             self._closed_before = closed_before
             yield punctuation if ended else Punctuation(punctuation.link, self.window.end(closed_before - 1))
@@ -165,7 +165,7 @@ class ProvisionalWindows:
         closing = sorted(wid for wid in self._open if wid < closed_before)
         if closing:
             append_ids(self._closed, np.array(closing, np.int64))
-        yield from self._publish(closing, final=True)
+        yield from self._publish(closing, is_final=True)
         for wid in closing:
             del self._open[wid]
 
@@ -182,10 +182,10 @@ class ProvisionalWindows:
             self._open[wid].pending.add(pc.filter(partials, array_of(wids == wid)).drop_columns([WID]))
 
     def _buffer(self, pieces: Sequence[pa.RecordBatch] = ()) -> MergeBuffer:
-        return MergeBuffer(self._grain, self._rules, pieces)
+        return MergeBuffer(self._merge_columns, self._rules, pieces)
 
     def _count_late(self, tagged: pa.RecordBatch) -> None:
-        """Count late partials, once for each final window that lacks them, and their rows."""
+        """Count late partials, once for each final window that they missed, and their rows."""
         first, end = (tagged.column(name).to_numpy() for name in (FIRST_WID, END_WID))
         missed = np.clip(np.minimum(end, self._closed_before) - first, 0, None)
         self.late += int(missed.sum())
@@ -193,7 +193,7 @@ class ProvisionalWindows:
             self.late_rows += int(tagged.column(self._counts).to_numpy()[missed > 0].sum())
 
     def _is_due(self, wid: int, window: OpenWindow) -> bool:
-        """Return whether a window has partials that must be published now."""
+        """Return True if a window has partials that must be published now."""
         wait, early, end = self.consistency.wait, self.consistency.early, self.window.end(wid)
         if not window.pending.rows or wait is None:
             return False
@@ -202,8 +202,8 @@ class ProvisionalWindows:
         last = end - self.window.range if window.published_at is None else window.published_at
         return early is not None and self.clock >= last + early
 
-    def _publish(self, wids: Sequence[int], *, final: bool) -> Iterator[Revision]:
-        """Merge the pending partials of windows. If groups change, return them as they were and as they are now."""
+    def _publish(self, wids: Sequence[int], *, is_final: bool) -> Iterator[Revision]:
+        """Merge the pending partials of windows. If groups change, yield their old and new rows."""
         old: list[pa.RecordBatch] = []
         new: list[pa.RecordBatch] = []
         for wid in sorted(wids):
@@ -214,16 +214,16 @@ class ProvisionalWindows:
             published = changed
             if window.published is not None:
                 unchanged, affected = self._divide(window.published, changed)
-                old.append(self._timed(wid, affected))
-                changed = merge_batches([affected, changed], self._grain, self._rules)
+                old.append(self._with_bounds(wid, affected))
+                changed = merge_batches([affected, changed], self._merge_columns, self._rules)
                 published = join_batches([unchanged, changed])
-            new.append(self._timed(wid, changed))
+            new.append(self._with_bounds(wid, changed))
             self._open[wid] = OpenWindow(self._buffer(), published, self.clock)
         if new:
-            yield Revision(tuple(old), tuple(new), final)
+            yield Revision(tuple(old), tuple(new), is_final)
 
     def _divide(self, published: pa.RecordBatch, pending: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        """Divide published rows into those whose results cannot change, and those whose results may change."""
+        """Divide published rows into rows whose results cannot change, and rows whose results may change."""
         if self._compares_groups or not self._group_by:
             return published.slice(0, 0), published
         both = [pa.Table.from_batches([each.select(self._group_by)]) for each in (published, pending)]
@@ -231,7 +231,7 @@ class ProvisionalWindows:
         affected = np.isin(numbers[: published.num_rows], numbers[published.num_rows :])
         return pc.filter(published, array_of(~affected)), pc.filter(published, array_of(affected))
 
-    def _timed(self, wid: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _with_bounds(self, wid: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of a window with its bounds."""
         end = np.full(rows.num_rows, self.window.end(wid), np.int64)
         columns = [array_of(end - self.window.range), array_of(end), *rows.columns]

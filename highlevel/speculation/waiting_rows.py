@@ -4,8 +4,8 @@
     run 2   times 4 9            later batches
     due before 6: the first rows of each run, 3 4 5
 
-Each run is at most half as large as the run before it, otherwise both are merged. So a row is copied O(log n) times. To
-take k due rows takes O(k) and a binary search in each of O(log n) runs. Rows that continue to wait are not touched.
+Each run is at most half as large as the run before it, otherwise both are merged. So a row is copied O(log n) times.
+Removing k due rows costs O(k), and a binary search in each of O(log n) runs. The other rows are not read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Times = npt.NDArray[np.int64]
 class Run:
     """Rows and their times, in ascending order.
 
-    `allocated_rows`: number of rows that use memory, including rows already taken.
+    `allocated_rows`: number of rows that use memory, including removed rows.
     """
 
     rows: pa.Table
@@ -35,7 +35,7 @@ class Run:
 
 
 class WaitingRows:
-    """Rows with a time in ns. A NULL time counts as END, the largest time.
+    """Rows with a time in ns. A NULL time is END, the maximum time.
 
     Rows with equal times keep the order in which they were added.
     """
@@ -53,7 +53,7 @@ class WaitingRows:
 
     @property
     def nbytes(self) -> int:
-        """Memory in bytes of the waiting rows and their times, and of taken rows that are not freed yet."""
+        """Bytes of the waiting rows and their times, and of removed rows whose memory is not freed yet."""
         return sum((run.rows.nbytes + run.times.nbytes) * run.allocated_rows // len(run.times) for run in self._runs)
 
     @property
@@ -67,9 +67,9 @@ class WaitingRows:
             return
         column = rows.column(self._time)
         times = (pc.fill_null(column, END) if column.null_count else column).to_numpy()
-        self._runs.append(_ordered(rows, times))
+        self._runs.append(_order_rows(rows, times))
         while len(self._runs) > 1 and 2 * len(self._runs[-1].times) > len(self._runs[-2].times):
-            self._runs[-2:] = [_merged(self._runs[-2:])]
+            self._runs[-2:] = [_merge_runs(self._runs[-2:])]
 
     def take_before(self, time: int) -> pa.Table:
         """Remove and return the rows with a time below `time`, in the order of their times. END removes all rows."""
@@ -82,7 +82,7 @@ class WaitingRows:
             if count < len(run.times):
                 runs.append(_without_first(run, count))
         self._runs = runs
-        return _merged(due).rows if due else self.schema.empty_table()
+        return _merge_runs(due).rows if due else self.schema.empty_table()
 
     def snapshot(self) -> pa.Table:
         """Return all rows. Rows with equal times are in the order in which they were added."""
@@ -95,9 +95,9 @@ class WaitingRows:
 
 
 def _without_first(run: Run, count: int) -> Run:
-    """Remove the first rows.
+    """Return a run without its first rows.
 
-    A slice keeps all memory, so the remaining rows are copied when they are at most half of it.
+    A slice keeps all memory, so the other rows are copied when they are at most half of it.
     """
     rows, times = run.rows.slice(count), run.times[count:]
     if 2 * len(times) > run.allocated_rows:
@@ -105,15 +105,15 @@ def _without_first(run: Run, count: int) -> Run:
     return Run(rows.take(_range(len(times))), times.copy(), len(times))
 
 
-def _merged(runs: list[Run]) -> Run:
+def _merge_runs(runs: list[Run]) -> Run:
     if len(runs) == 1:
         return runs[0]
-    return _ordered(
+    return _order_rows(
         pa.concat_tables([run.rows for run in runs]).combine_chunks(), np.concatenate([run.times for run in runs])
     )
 
 
-def _ordered(rows: pa.Table, times: Times) -> Run:
+def _order_rows(rows: pa.Table, times: Times) -> Run:
     if (times[1:] >= times[:-1]).all():
         return Run(rows, times, len(times))
     order = np.argsort(times, kind="stable")

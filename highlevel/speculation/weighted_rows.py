@@ -22,33 +22,33 @@ Mask = npt.NDArray[np.bool_]
 
 
 class WeightedRows:
-    """Rows with weights other than 0. Equal rows are merged into one row as soon as one of them is withdrawn."""
+    """Rows with weights other than 0. Equal rows are merged into one row when a row is withdrawn."""
 
     def __init__(self, schema: pa.Schema) -> None:
         """Store no rows yet. `schema` has no column of weights."""
         self._schema = schema
         self._rows: pa.Table = schema.empty_table()
         self._weights: Weights = np.zeros(0, np.int64)
-        self._parts: list[tuple[pa.Table, Weights]] = []
+        self._added_changes: list[tuple[pa.Table, Weights]] = []
 
     @property
     def bytes(self) -> int:
         """Bytes of the stored rows and weights."""
-        stored = [(self._rows, self._weights), *self._parts]
+        stored = [(self._rows, self._weights), *self._added_changes]
         return sum(rows.nbytes + weights.nbytes for rows, weights in stored)
 
     @property
     def num_rows(self) -> int:
         """Number of stored rows, including changes that cancel each other when the content is read."""
-        return self._rows.num_rows + sum(rows.num_rows for rows, _ in self._parts)
+        return self._rows.num_rows + sum(rows.num_rows for rows, _ in self._added_changes)
 
     @property
     def content(self) -> tuple[pa.Table, Weights]:
         """The rows and their weights."""
-        if self._parts:
-            tables, weights = zip((self._rows, self._weights), *self._parts, strict=True)
+        if self._added_changes:
+            tables, weights = zip((self._rows, self._weights), *self._added_changes, strict=True)
             self._rows, self._weights = pa.concat_tables(tables).combine_chunks(), np.concatenate(weights)
-            self._parts = []
+            self._added_changes = []
             if (self._weights < 0).any():
                 self._add_up()
         return self._rows, self._weights
@@ -66,10 +66,10 @@ class WeightedRows:
     def add(self, rows: pa.Table, weights: Weights) -> None:
         """Add changes."""
         if rows.num_rows:
-            self._parts.append((rows.cast(self._schema), weights))
+            self._added_changes.append((rows.cast(self._schema), weights))
 
     def repeated(self, chosen: Mask | None = None) -> pa.Table:
-        """Return the rows, or the `chosen` rows of the content, each as many times as its weight states."""
+        """Return the rows, or only the `chosen` rows of the content, each as often as its weight."""
         rows, weights = self.content
         if chosen is not None:
             rows, weights = pc.filter(rows, array_of(chosen)), weights[chosen]
@@ -91,5 +91,5 @@ class WeightedRows:
     def restore(self, table: pa.Table) -> None:
         """Load the content of a snapshot."""
         rows = table.combine_chunks()
-        self._rows, self._parts = rows.drop_columns([WEIGHT]).cast(self._schema), []
+        self._rows, self._added_changes = rows.drop_columns([WEIGHT]).cast(self._schema), []
         self._weights = rows.column(WEIGHT).to_numpy()

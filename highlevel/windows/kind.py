@@ -1,4 +1,4 @@
-"""Kinds of windows and their common interface.
+"""The kinds of windows and their common interface.
 
 A kind is defined by three functions over *values* of rows (Li 2008, §5.1). Values are times in ns, or the row numbers
 from 0 in arrival order.
@@ -31,7 +31,7 @@ class WindowKind(Protocol):
 
     @property
     def pane(self) -> int:
-        """Length in ns of the intervals for which the low level keeps partials."""
+        """Length in ns of the intervals for which the low level computes partials."""
         ...
 
     @property
@@ -43,7 +43,7 @@ class WindowKind(Protocol):
     def slide(self) -> int:
         """Time in ns from the end of a window to the end of the next window.
 
-        A result waits at most this long for the end of its window. 0 if the slide is not a time.
+        A result waits at most this time for the end of its window. 0 if the slide is not a time.
         """
         ...
 
@@ -78,7 +78,7 @@ class WindowKind(Protocol):
     def wids(self, values: Values) -> tuple[Values, Values]:
         """Return for each row the half-open range `[first, end)` of the IDs of its windows.
 
-        Only IDs that `windows` returns are windows; other integers of the range mean nothing.
+        Only IDs that `windows` returns are windows. Other integers in the range have no meaning.
         """
         ...
 
@@ -101,7 +101,7 @@ class WindowKind(Protocol):
 
 
 DEFAULT_CAP = 1_000_000
-"""Default limit of groups."""
+"""Default maximum number of groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class LandmarkWindow:
     timed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Raise an error for invalid lengths and limits."""
+        """Raise ValueError for lengths and limits that are not positive."""
         if self.slide <= 0 or self.cap <= 0:
             raise ValueError(f"SLIDE and the cap must be positive, got SLIDE {self.slide} ns, {self.cap} groups")
 
@@ -159,7 +159,7 @@ class LandmarkWindow:
 
 # Sessions: rows of a group, with less than GAP between two consecutive rows.
 #
-#     two rows are in one session if rows of their group form a chain between them with steps smaller than GAP
+#     two rows of a group are in one session if the rows between them have distances smaller than GAP
 #
 # A session is `[first ts, last ts + GAP)`, and its ID is its first ts. It is final when the watermark reaches its end.
 # A pane has the length GAP: rows of one pane and group are closer than GAP, so they belong to one session.
@@ -178,7 +178,7 @@ class SessionWindow:
     timed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Raise an error for invalid lengths."""
+        """Raise ValueError for lengths that are not positive."""
         if self.gap <= 0:
             raise ValueError(f"the gap of a session must be positive, got {self.gap} ns")
 
@@ -225,8 +225,7 @@ class SessionWindow:
 #     wids(t)      = { w in windows : t <= w < t + r }
 #
 # Rows with the same time share a window. So if every n-th row in time order has a window, the order of rows with equal
-# times does not matter.
-# Bounds are half-open as in other windows: `[w - r + 1, w + 1)`.
+# times has no effect. Bounds are half-open as in other windows: `[w - r + 1, w + 1)`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +247,7 @@ class SlideByTuple:
     timed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Raise an error for invalid lengths."""
+        """Raise ValueError for lengths that are not positive."""
         if self.range <= 0 or self.every <= 0:
             raise ValueError(f"RANGE and SLIDE must be positive, got RANGE {self.range} ns, SLIDE {self.every} rows")
 
@@ -267,7 +266,7 @@ class SlideByTuple:
         return (wid - self.range < values) & (values <= wid)
 
     def wids(self, values: Values) -> tuple[Values, Values]:
-        """Return for each time the half-open range of the times whose windows contain it."""
+        """Return for each time `t` the half-open range of the IDs whose windows contain `t`."""
         return values, values + self.range
 
     def bounds(self, wid: int) -> tuple[int, int]:
@@ -311,7 +310,7 @@ class SlidingWindow:
 
     @property
     def pane(self) -> int:
-        """Length in ns of the largest intervals of which all windows consist."""
+        """Length in ns of the longest intervals of which all windows consist."""
         return gcd(self.range, self.slide)
 
     def windows(self, values: Values) -> Values:
@@ -332,7 +331,7 @@ class SlidingWindow:
         return (start <= values) & (values < end)
 
     def wids(self, values: Values) -> tuple[Values, Values]:
-        """Return for each time the half-open range of window IDs that contain it, empty between windows."""
+        """Return for each time the half-open range of the IDs of its windows; the range is empty between windows."""
         since = np.asarray(values) - self.origin
         first = np.maximum(since // self.slide, 0)
         return first, np.maximum((since + self.range) // self.slide, first)
@@ -357,13 +356,13 @@ class SlidingWindow:
         return max(0, (watermark - self.origin) // self.slide)
 
     def last_final(self, watermark: int) -> tuple[int, int] | None:
-        """Return the last window that ends by `watermark`, as (start, end) in ns; None if there is none."""
+        """Return (start, end) in ns of the last window that ends by `watermark`; None without such a window."""
         closed = self.first_open_window(watermark)
         return self.bounds(closed - 1) if closed else None
 
 
 WHOLE_INPUT = SlidingWindow(range=2**62, slide=2**62)
-"""The window of a query without one: all of a finite input, closed by its end. (2**62 ns is the year 2116.)"""
+"""The window of a query without a window: the whole input, closed at its end. (2**62 ns is the year 2116.)"""
 
 
 # Windows of a number of rows, in the order of their arrival (Li 2008, §5.1.3 and §5.1.4).
@@ -433,7 +432,7 @@ class TupleWindow:
 #     rows        [2, 9) [5, 12)               of one group
 #     snapshots   [2, 5) [5, 9) [9, 12)        the times between two neighbouring starts or ends
 #
-# The bounds depend on two times of each row, so there are no functions of one value.
+# The bounds depend on two times of each row, so the functions over one value do not exist.
 
 
 @dataclass(frozen=True, slots=True)

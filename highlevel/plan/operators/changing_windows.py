@@ -69,7 +69,7 @@ class ChangingWindowsOperator(WindowCounters):
     def _changes(self, revision: Revision) -> Iterator[pa.RecordBatch]:
         rows, weights = net_changes(self._result(revision.old), self._result(revision.new))
         self.results += rows.num_rows
-        yield from make_changes(rows, weights, revision.final)
+        yield from make_changes(rows, weights, revision.is_final)
 
     def _result(self, groups: Sequence[pa.RecordBatch]) -> pa.Table:
         """Return the result of merged groups: after HAVING, with the columns of the select list."""

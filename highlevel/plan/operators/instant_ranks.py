@@ -108,7 +108,7 @@ class InstantRanksOperator:
             return
         self.watermark = watermark
         yield from self._rank()
-        self._ranking.forget_before(watermark)
+        self._ranking.remove_before(watermark)
         yield Punctuation(punctuation.link, watermark)
 
     @property

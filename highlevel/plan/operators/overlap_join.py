@@ -208,7 +208,7 @@ class OverlapJoinOperator:
             rows, of_rows = parts.update(self._parts_due_before)
             results.append(self._with_window_bounds(rows))
             weights.append(of_rows)
-            parts.forget_before(self._start_watermark)
+            parts.advance(self._start_watermark)
         self._watermark = max(self._watermark, self._result_watermark)
         table = pa.Table.from_batches(results, self._schema)
         if table.num_rows:

@@ -10,7 +10,7 @@
     median quantile     numbers                     the same
     smallest largest    numbers and times           the same; a row for each of the first k values
 
-Sums of floats must not be rounded: after a retraction, a rounded sum would differ from the sum of the remaining values.
+Sums of floats are not rounded: after a retraction, a rounded sum would differ from the sum of the remaining values.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Aggregate:
     parameter: float | None = None
 
     def __post_init__(self) -> None:
-        """Raise LifetimeError for an unknown function, and for a wrong argument or parameter."""
+        """Raise LifetimeError for an unknown function, or for a wrong argument or parameter."""
         function, parameter = self.function, self.parameter
         if function not in FUNCTIONS:
             raise LifetimeError(f"got the aggregate {function}, expected one of {', '.join(FUNCTIONS)}")
@@ -99,7 +99,10 @@ class Layout:
     """The order of the words in which a snapshot stores some aggregates: first sums, then results of sorted values."""
 
     def __init__(self, aggregates: Sequence[Aggregate], payload: pa.Schema) -> None:
-        """Lay out the aggregates of rows with the columns `payload`. Raises LifetimeError for a wrong column."""
+        """Assign words to the aggregates of rows with the columns `payload`.
+
+        Raises LifetimeError for a wrong column.
+        """
         if not aggregates:
             raise LifetimeError("got no aggregate, expected one or more, such as count(*)")
         lists = [aggregate for aggregate in aggregates if aggregate.function in LISTS]
@@ -113,9 +116,9 @@ class Layout:
         self._float_sums: dict[str, ExactSums] = {}
         self._counted: list[str] = []
         self._sorted: list[tuple[str, bool]] = []  # columns; True if equal values get equal numbers, without an order
-        functions, of, parameters, positions = [], [], [], []
+        functions, key_indexes, parameters, positions = [], [], [], []
         self.width = 0
-        self._places: dict[str, int] = {}
+        self._first_word: dict[str, int] = {}
         for aggregate in aggregates:
             column = aggregate.column
             if column is None:
@@ -134,13 +137,15 @@ class Layout:
                 if argument not in self._sorted:
                     self._sorted.append(argument)
                 functions.append(SORTED[aggregate.function])
-                of.append(self._sorted.index(argument))
+                key_indexes.append(self._sorted.index(argument))
                 parameters.append(0.5 if aggregate.function == "median" else aggregate.parameter or 0.0)
                 positions.append(self.width)
-                self._places[aggregate.name] = self.width
+                self._first_word[aggregate.name] = self.width
                 listed = aggregate.function in LISTS
                 self.width += int(aggregate.parameter or 0) if listed else 1 + (functions[-1] == QUANTILE)
-        self.functions, self.of, self.places = (np.array(each, np.int64) for each in (functions, of, positions))
+        self.functions, self.key_indexes, self.first_words = (
+            np.array(each, np.int64) for each in (functions, key_indexes, positions)
+        )
         self.parameters = np.array(parameters, np.float64)
         self.keys = len(self._sorted)
         self._sum_word = {column: 1 + len(self._counted) + position for position, column in enumerate(self._summed)}
@@ -175,12 +180,12 @@ class Layout:
     def words_of(self, changes: pa.RecordBatch) -> tuple[Words, Words, Words]:
         """Return for each change its words to add, its values for the multisets, and a bit mask of the NULL values.
 
-        A sum of floats may need more limbs than before. Then `words` grows; the new words are at the end.
+        A sum of floats may need more limbs than before. Then the attribute `words` grows; the new words are at the end.
         """
         rows = payload_of(changes)
         limbs = {column: split(rows.column(column)) for column in self._float_sums}
         for column, sums in self._float_sums.items():
-            self.words = sums.make_room(limbs[column], self.words)
+            self.words = sums.assign_words(limbs[column], self.words)
         added = np.zeros((rows.num_rows, self.words), np.int64)
         for column, sums in self._float_sums.items():
             sums.write(limbs[column], added)
@@ -199,12 +204,12 @@ class Layout:
             if numbered:
                 ordered[:, key] = self._numbers[column].find_or_insert([values], rows.num_rows)
             else:
-                ordered[:, key] = _order_words(values)
+                ordered[:, key] = _ordered_words(values)
             nulls |= values.is_null().to_numpy(zero_copy_only=False).astype(np.int64) << key
         return added.reshape(-1), ordered.reshape(-1), nulls
 
     def snapshot(self) -> dict[str, pa.Table]:
-        """Return the numbered values, a table for each column."""
+        """Return the numbered values as a table for each column."""
         values = {
             f"values of {column}": pa.table(keys.columns(), names=[column]) for column, keys in self._numbers.items()
         }
@@ -219,7 +224,7 @@ class Layout:
                 keys.find_or_insert(batch.columns, batch.num_rows)
 
     def finish(self, words: Words, is_cti: npt.NDArray[np.bool_]) -> tuple[Words, list[pa.Array]]:
-        """Return the columns of the result, and for each of its rows the row of `words` from which it was computed."""
+        """Return for each row of the result the index of its row in `words`, and the columns of the result."""
         source = np.arange(len(words))
         position = np.zeros(len(words), np.int64)
         if self._list is not None:
@@ -228,10 +233,10 @@ class Layout:
             copies[is_cti] = 1
             source = np.repeat(source, copies)
             position = np.arange(len(source)) - np.repeat(np.cumsum(copies) - copies, copies)
-        absent = is_cti[source]
-        columns = [pa.array(position + 1, mask=absent)] if self._list is not None else []
+        is_absent = is_cti[source]
+        columns = [pa.array(position + 1, mask=is_absent)] if self._list is not None else []
         rows = slice(None) if self._list is None else source  # a slice does not copy
-        columns += [self._column(aggregate, words, rows, absent, position) for aggregate in self._aggregates]
+        columns += [self._column(aggregate, words, rows, is_absent, position) for aggregate in self._aggregates]
         return source, columns
 
     def _column(
@@ -239,30 +244,30 @@ class Layout:
         aggregate: Aggregate,
         words: Words,
         rows: Words | slice,
-        absent: npt.NDArray[np.bool_],
+        is_absent: npt.NDArray[np.bool_],
         position: Words,
     ) -> pa.Array:
         """Return the column of an aggregate, computed from some rows of `words`."""
         function, column = aggregate.function, aggregate.column
         if column is None:
-            return pa.array(words[rows, 0], mask=absent)
+            return pa.array(words[rows, 0], mask=is_absent)
         count = words[rows, 1 + self._counted.index(column)]
         if function == "count":
-            return pa.array(count, mask=absent)
+            return pa.array(count, mask=is_absent)
         if function in ADDED:
-            return self._sum(function, column, words, rows, count, absent)
-        place = self.words + self._places[aggregate.name]
+            return self._sum(function, column, words, rows, count, is_absent)
+        word = self.words + self._first_word[aggregate.name]
         if function == "count_distinct":
-            return pa.array(words[rows, place], mask=absent)
-        missing = absent | (count == 0)
+            return pa.array(words[rows, word], mask=is_absent)
+        is_missing = is_absent | (count == 0)
         kind = self._types[column]
         if function in ("median", "quantile"):
-            lower, upper = (_floats(words[rows, place + side], kind) for side in range(2))
+            lower, upper = (_floats(words[rows, word + side], kind) for side in range(2))
             exact = (0.5 if function == "median" else float(aggregate.parameter or 0)) * np.maximum(count - 1, 0)
-            return pa.array(lower + (upper - lower) * (exact - np.floor(exact)), mask=missing)
+            return pa.array(lower + (upper - lower) * (exact - np.floor(exact)), mask=is_missing)
         if function in LISTS:
-            return _values(words[rows, place + position], kind, missing)
-        return _values(words[rows, place], kind, missing)
+            return _values(words[rows, word + position], kind, is_missing)
+        return _values(words[rows, word], kind, is_missing)
 
     def _sum(
         self,
@@ -271,50 +276,50 @@ class Layout:
         words: Words,
         rows: Words | slice,
         count: Words,
-        absent: npt.NDArray[np.bool_],
+        is_absent: npt.NDArray[np.bool_],
     ) -> pa.Array:
         """Return the column of a sum, a mean or a variance."""
         if column in self._float_sums:
-            missing = absent | (count == 0)
-            divisor = np.where(missing, 1, count) if function == "avg" else np.ones_like(count)
-            return pa.array(self._float_sums[column].quotients(words[rows], divisor, missing), mask=missing)
+            is_missing = is_absent | (count == 0)
+            divisor = np.where(is_missing, 1, count) if function == "avg" else np.ones_like(count)
+            return pa.array(self._float_sums[column].quotients(words[rows], divisor, is_missing), mask=is_missing)
         total = words[rows, self._sum_word[column]]
-        missing = absent | (count <= (function == "variance"))
+        is_missing = is_absent | (count <= (function == "variance"))
         if function == "sum":
-            return pa.array(total, mask=missing)
+            return pa.array(total, mask=is_missing)
         if function == "avg":
-            return pa.array(total / np.where(missing, 1, count), mask=missing)
+            return pa.array(total / np.where(is_missing, 1, count), mask=is_missing)
         limbs = words[rows, self._limb_word[column] : self._limb_word[column] + LIMBS].astype(object)
         n, sums = count.astype(object), total.astype(object)
         squares = limbs[:, 0] + (limbs[:, 1] << 32) + (limbs[:, 2] << 64)
         divisor = n * (n - (function == "variance"))
-        divisor[missing] = 1
+        divisor[is_missing] = 1
         variances = ((n * squares - sums * sums) / divisor).astype(np.float64)
-        return pa.array(variances, mask=missing)
+        return pa.array(variances, mask=is_missing)
 
 
 def _check_type(aggregate: Aggregate, kind: pa.DataType) -> None:
     """Raise LifetimeError if an aggregate cannot have an argument of this type."""
-    integers = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
-    numbers = integers or pa.types.is_floating(kind)
+    are_integers = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+    are_numbers = are_integers or pa.types.is_floating(kind)
     function = aggregate.function
-    if function in ("sum", "avg") and not numbers:
+    if function in ("sum", "avg") and not are_numbers:
         raise LifetimeError(f"got {aggregate} of {kind} values, expected numbers")
-    if function in ("variance", "var_pop") and not integers:
+    if function in ("variance", "var_pop") and not are_integers:
         raise LifetimeError(f"got {aggregate} of {kind} values, expected integers")
-    if function in ("median", "quantile") and not numbers:
+    if function in ("median", "quantile") and not are_numbers:
         raise LifetimeError(f"got {aggregate} of {kind} values, expected numbers")
     if function in ("min", "max", *LISTS) and not _is_ordered(kind):
         raise LifetimeError(f"got {aggregate} of {kind} values, expected numbers or times")
 
 
 def _is_ordered(kind: pa.DataType) -> bool:
-    """Return whether values of a type are stored as words in their order."""
+    """Return True if values of a type are stored as words in the order of the values."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_timestamp(kind))
 
 
 def _integers(column: pa.Array) -> Words:
-    """Return integers, 0 for NULL."""
+    """Return the values of a column as int64, with 0 for NULL."""
     values = pc.fill_null(column.cast(pa.int64()), 0)
     return values.to_numpy(zero_copy_only=False)
 
@@ -331,7 +336,7 @@ def _squares(values: Words) -> Words:
     return np.stack([limb.view(np.int64) for limb in limbs], axis=1)
 
 
-def _order_words(column: pa.Array) -> Words:
+def _ordered_words(column: pa.Array) -> Words:
     """Return words in the order of the values: NaN is the greatest, and both zeros are equal."""
     if not pa.types.is_floating(column.type):
         return _integers(column)
@@ -347,8 +352,8 @@ def _floats(words: Words, kind: pa.DataType) -> npt.NDArray[np.float64]:
     return (words ^ ((words >> 63) & np.int64(2**63 - 1))).view(np.float64)
 
 
-def _values(words: Words, kind: pa.DataType, missing: npt.NDArray[np.bool_]) -> pa.Array:
+def _values(words: Words, kind: pa.DataType, is_missing: npt.NDArray[np.bool_]) -> pa.Array:
     """Return ordered words as values of a type."""
     if pa.types.is_floating(kind):
-        return pa.array(_floats(words, kind), mask=missing).cast(kind)
-    return pa.array(np.where(missing, 0, words), mask=missing).cast(kind)
+        return pa.array(_floats(words, kind), mask=is_missing).cast(kind)
+    return pa.array(np.where(is_missing, 0, words), mask=is_missing).cast(kind)

@@ -2,15 +2,16 @@
 
 The stored changes are rows with weights (`model.weighted`): +1 for a row to insert, -1 to retract a row that was
 returned before. Equal rows with opposite weights cancel each other. So a waiting row is shortened before it is
-returned, and several retractions of a row become one. A retracted row and a shorter row with the same start and values
-become one retraction.
+returned, and several retractions of a row become one retraction. The retraction of a row and the insert of a shorter
+row with the same start and values also become one retraction.
 
-Stored changes are returned after a CTI, by one of these rules, or when `wait` has passed: since the start of their row
-by the times of rows, or since the arrival of the first waiting change of their row by a clock.
+Stored changes are returned after a CTI, by one of these rules, or when `wait` has passed. Without a clock, `wait` is
+measured from the start of the row to the newest start; with a clock, from the arrival of the first waiting change of
+the row.
 
     SYNC      all changes with a sync time below the CTI, in the order of sync times: the output is ordered
     PERFECT   rows in the order of their starts, up to the first row that ends after the CTI: no retraction follows
-    ENDS      rows and retractions whose end is not after the CTI: the fewest changes, in no order
+    ENDS      rows and retractions that end at or before the CTI: the fewest changes, in no order
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from lowlevel.punctuation import BEGINNING, END
 
 
 class Release(Enum):
-    """Which stored changes are returned after a CTI."""
+    """The rule by which stored changes are returned after a CTI."""
 
     SYNC = "sync"
     PERFECT = "perfect"
@@ -52,7 +53,7 @@ class Release(Enum):
 class Align:
     """Delays and merges changes.
 
-    The changes returned are valid, and have the same canonical history as the changes received.
+    The returned changes are valid, and have the same canonical history as the received changes.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Align:
     ) -> None:
         """Delay changes of `schema` until `wait` ns after the start of their row; None: only until a CTI.
 
-        With a `clock`, which returns ns, they are delayed until `wait` ns after their arrival.
+        With a `clock` (a function that returns ns), changes are delayed until `wait` ns after their arrival.
         """
         self.schema = schema
         self._wait = wait
@@ -74,7 +75,7 @@ class Align:
         self._cti = BEGINNING
         self._payload = payload_schema(schema)
         self._stored = make_ctis([], self._payload)
-        self._arrived: Words = np.zeros(0, np.int64)
+        self._arrival_times: Words = np.zeros(0, np.int64)
         """With a clock: the time at which the first waiting change of each stored row arrived."""
 
     @property
@@ -83,12 +84,12 @@ class Align:
         return int(self._stored.num_rows)
 
     def process(self, changes: pa.RecordBatch) -> pa.RecordBatch:
-        """Store changes. Return the changes that need not wait longer, and a CTI if it advances.
+        """Store changes. Return the changes that need not wait longer, and a CTI if the CTI advances.
 
-        With a clock, a call without changes returns those that have waited long enough.
+        With a clock, a call without changes returns the changes that have waited long enough.
         """
         kind, start, _, _ = times_of(changes)
-        parts = []
+        batches = []
         begin = 0
         for end in [*np.flatnonzero(kind == CTI).tolist(), len(kind)]:
             rows = changes.slice(begin, end - begin)
@@ -96,15 +97,15 @@ class Align:
                 self._newest = max(self._newest, int(start[begin:end].max()))
                 self._stored = concat([self._stored, rows], self.schema)
                 if self._clock is not None:
-                    self._arrived = np.append(self._arrived, np.full(rows.num_rows, self._clock()))
+                    self._arrival_times = np.append(self._arrival_times, np.full(rows.num_rows, self._clock()))
             if (rows.num_rows and self._wait is not None) or end == len(kind):
                 self._merge()
-                parts.append(self._pass_on_waited())
+                batches.append(self._take_waited())
             if end < len(kind):
                 self._merge()
-                parts += self._advance(int(start[end]))
+                batches += self._advance(int(start[end]))
             begin = end + 1
-        return concat(parts, self.schema)
+        return concat(batches, self.schema)
 
     def _merge(self) -> None:
         """Replace the stored changes by the smallest number of changes with the same effect."""
@@ -123,18 +124,22 @@ class Align:
         rows = from_weighted(rows.set_column(at, WEIGHT, array_of(net[net != 0])))
         merged = _pair_retractions(rows)
         if self._clock is not None:
-            self._arrived = _first_arrivals(self._stored, self._arrived, merged)
+            self._arrival_times = _first_arrivals(self._stored, self._arrival_times, merged)
         self._stored = merged
 
-    def _pass_on_waited(self) -> pa.RecordBatch:
+    def _take_waited(self) -> pa.RecordBatch:
         """Return the changes that have waited long enough, in the order of the starts of their rows.
 
-        Without a clock these are the rows that began at least `wait` before the newest start.
+        Without a clock, these changes are of rows that began at least `wait` before the newest start.
         """
         if self._wait is None or not self._stored.num_rows:
             return self._stored.slice(0, 0)
         kind, start, _, _ = times_of(self._stored)
-        due = start <= self._newest - self._wait if self._clock is None else self._arrived <= self._clock() - self._wait
+        due = (
+            start <= self._newest - self._wait
+            if self._clock is None
+            else self._arrival_times <= self._clock() - self._wait
+        )
         return self._take(due, start, kind)
 
     def _advance(self, time: int) -> list[pa.RecordBatch]:
@@ -149,7 +154,7 @@ class Align:
         else:
             first_kept = start[(kind == INSERT) & (stop > time)].min(initial=time)
             parts = [self._take(start < first_kept, start, kind)]
-        parts.append(self._pass_on_waited())
+        parts.append(self._take_waited())
         left = times_of(self._stored)[1]
         cti = int(left.min(initial=time))
         if cti > self._cti:
@@ -164,7 +169,7 @@ class Align:
         taken = pc.take(self._stored, array_of(positions))
         if len(positions):
             self._stored = pc.filter(self._stored, array_of(~chosen))
-            self._arrived = self._arrived[~chosen] if self._clock is not None else self._arrived
+            self._arrival_times = self._arrival_times[~chosen] if self._clock is not None else self._arrival_times
         return taken
 
 
@@ -187,7 +192,7 @@ def _pair_retractions(changes: pa.RecordBatch) -> pa.RecordBatch:
     table = pa.Table.from_batches([payload]).append_column(VS, pa.chunked_array([array_of(start)]))
     numbers = number_groups(table, tuple(table.schema.names))
     new_stop = start.copy()
-    keep = np.ones(len(kind), bool)
+    is_kept = np.ones(len(kind), bool)
     retracted = np.isin(numbers, numbers[kind == RETRACTION])
     free: list[int] = []
     group = -1
@@ -203,5 +208,5 @@ def _pair_retractions(changes: pa.RecordBatch) -> pa.RecordBatch:
             shorter = free.pop()
             if stop[shorter] < stop[position]:
                 new_stop[position] = stop[shorter]
-                keep[shorter] = False
-    return pc.filter(make_changes(kind, start, stop, new_stop, payload), array_of(keep))
+                is_kept[shorter] = False
+    return pc.filter(make_changes(kind, start, stop, new_stop, payload), array_of(is_kept))

@@ -4,13 +4,13 @@
     Last        vs + delay     start + length  sliding: a row counts for `length`, and begins to count after `delay`
     Tumbling    of its window  start + length  all rows of a window have its lifetime, so it is one snapshot
     Hopping     rounded up     start + length  a row counts in windows that begin at multiples of `hop`
-    Inserts     vs             END             every row that ever began
+    Inserts     vs             END             every row that has begun
     Deletes     ve             END             every row that has ended
     Widened     rounded down   rounded up      lifetimes in whole units: a row counts in each second that it touches
 
-The new start is a monotone function of vs, so the CTI of the output is the new start of the CTI of the input. If the
-length is constant, the end of the input row does not matter, and a retraction that only shortens a row is dropped. A
-full retraction remains a full retraction.
+The new start is a monotone function of vs, so the CTI of the output is the new start for the CTI of the input. If the
+length is constant, the end of the input row has no effect, and a retraction that only shortens a row is dropped. A full
+retraction remains a full retraction.
 
 The paper also has a window that rounds the start down and keeps the length of the row. It is not supported, because a
 row could then begin below an earlier CTI. `Widened` rounds start and end. With `Deletes` the end of a row becomes its
@@ -33,7 +33,7 @@ from lowlevel.punctuation import BEGINNING, END
 
 
 class Window(Enum):
-    """How lifetimes are changed."""
+    """The ways in which lifetimes are changed."""
 
     LAST = "last"
     TUMBLING = "tumbling"
@@ -85,32 +85,32 @@ LENGTHS = (Window.LAST, Window.TUMBLING, Window.HOPPING)
 class AlterLifetime:
     """Changes lifetimes. The state is the last CTI."""
 
-    def __init__(self, new: NewLifetime) -> None:
-        """Give rows the lifetimes `new`."""
-        self._new = new
+    def __init__(self, new_lifetime: NewLifetime) -> None:
+        """Give rows the lifetimes `new_lifetime`."""
+        self._new_lifetime = new_lifetime
         self._cti = BEGINNING
 
     def process(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Return the changes with new lifetimes."""
         kind, start, stop, new_stop = times_of(changes)
-        if self._new.window is Window.DELETES:
-            return self._deletes(changes, kind, start, stop, new_stop)
-        begin = self._new.start(start)
-        end = self._new.end(begin, stop)
-        shorter = np.where(new_stop == start, begin, self._new.end(begin, new_stop))
+        if self._new_lifetime.window is Window.DELETES:
+            return self._ended_rows(changes, kind, start, stop, new_stop)
+        begin = self._new_lifetime.start(start)
+        end = self._new_lifetime.end(begin, stop)
+        new_end = np.where(new_stop == start, begin, self._new_lifetime.end(begin, new_stop))
         ctis = np.where(kind == CTI, begin, BEGINNING)
         before = np.maximum.accumulate(np.append(self._cti, ctis))
-        keep = np.where(kind == CTI, ctis > before[:-1], (kind == INSERT) | (shorter < end))
+        is_kept = np.where(kind == CTI, ctis > before[:-1], (kind == INSERT) | (new_end < end))
         self._cti = int(before[-1])
-        changed = make_changes(kind, begin, end, shorter, payload_of(changes))
-        return changed if keep.all() else pc.filter(changed, array_of(keep))
+        changed = make_changes(kind, begin, end, new_end, payload_of(changes))
+        return changed if is_kept.all() else pc.filter(changed, array_of(is_kept))
 
-    def _deletes(
+    def _ended_rows(
         self, changes: pa.RecordBatch, kind: Words, start: Words, stop: Words, new_stop: Words
     ) -> pa.RecordBatch:
         """Return the rows that ended.
 
-        A retraction withdraws the row that begins at the old end and inserts a row at the new end.
+        A retraction withdraws the row that begins at the old end, and inserts a row that begins at the new end.
         """
         withdrawn = (kind == CTI) | (stop < END)
         inserted = (kind == RETRACTION) & (new_stop > start)

@@ -1,13 +1,13 @@
-"""LifetimeJoin: pairs of rows with equal keys, true while both rows are true (Goldstein et al., CEDR, §3.4).
+"""LifetimeJoin: pairs of rows with equal keys, which are true while both rows are true (Goldstein et al., CEDR, §3.4).
 
 Each side stores its rows by key, by start and end (`kernels.interval_tree`). A change of one side is compared
-with the stored rows of the other side whose lifetimes overlap. So its cost does not depend on the other rows of a key.
-An insert gives a pair for each row that overlaps, and a retraction shortens the pairs of its row. A pair whose other
-row begins after the new end is retracted completely. Lifetimes are half-open: if one row ends when the other begins,
-there is no pair.
+with the stored rows of the other side whose lifetimes overlap. So the cost of a change does not depend on the other
+rows of a key. An insert gives a pair for each row that overlaps, and a retraction shortens the pairs of its row. A pair
+whose second row begins after the new end is retracted completely. Lifetimes are half-open: if one row ends when the
+other begins, there is no pair.
 
-A row is stored until the CTI of the other side reaches its end, because until then a later row of that side can overlap
-it. The CTI of the pairs is the smaller CTI of the sides.
+A row is stored until the CTI of the other side reaches the end of the row, because until then a later row of that side
+can overlap it. The CTI of the pairs is the smaller CTI of the sides.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from highlevel.speculation.lifetimes.kernels.interval_tree import (
     VS,
     Store,
     high_start,
-    insert_listed,
     key_in_tree,
+    move_list_to_tree,
     remove_ended,
     shorten_row,
     store_row,
@@ -67,17 +67,17 @@ CHANGE, OTHER, PAIR_START, PAIR_END, PAIR_NEW_END, PAIR_WORDS = range(6)
 """Words of a pair: its change, the stored row of the other side, and its times."""
 
 COUNT, NODE, DEPTH, NEXT_ROW, SUBTREES = range(5)
-"""Words of the state of the pairs: their number, and where the search of an interrupted change continues: the node and
-its depth, or NONE, the next row with the lifetime of the node, and the number of subtrees that follow.
+"""Words of the state of the pairs: their number, and the point at which the search of an interrupted change continues:
+the node (or NONE) and its depth, the next row with the lifetime of the node, and the number of subtrees that follow.
 """
 
 LISTED = -2
-"""In place of a node: the list of the key."""
+"""In place of a node: the search is in the list of the key."""
 
 STACK_WORDS = 2 * PATH_WORDS
-"""A subtree and its depth for each step of a path."""
+"""The words of a stack: a subtree and its depth for each step of a path."""
 
-MIN_ROOM = 4_096
+MIN_CAPACITY = 4_096
 
 SIDES, CTIS = ("left", "right"), "ctis"
 """Tables of a snapshot: the stored rows of each side, and the CTIs of the sides and of the pairs."""
@@ -97,7 +97,8 @@ class JoinChanges(NamedTuple):
 class Pairs(NamedTuple):
     """The output of the kernel: at most `room` pairs.
 
-    A change is interrupted if there is no room. Then `state` and `stack` contain where its search continues.
+    A change is interrupted if there is no room. Then `state` and `stack` contain the point at which its search
+    continues.
     """
 
     words: Integers
@@ -166,7 +167,7 @@ def join_changes(own: Store, other: Store, changes: JoinChanges, begin, end, oth
             if node != NONE and (rows[node * ROW_WORDS + VE] <= first or rows[node * ROW_WORDS + VS] >= stop):
                 at = NONE
         if is_long:
-            insert_listed(other, key)
+            move_list_to_tree(other, key)
         if kind == INSERT:
             if stop > other_cti:
                 store_row(own, start, stop, changes.row[change], key)
@@ -177,7 +178,7 @@ def join_changes(own: Store, other: Store, changes: JoinChanges, begin, end, oth
 
 
 @kernel("i64(Store, i64)")
-def forget_rows(store: Store, until):  # type: ignore[no-untyped-def]
+def remove_ended_rows(store: Store, until):  # type: ignore[no-untyped-def]
     """Remove the rows that end at or before `until`. Return the number of stored rows."""
     rows, state = store.rows, store.state
     for row in range(state[USED_RECORDS]):
@@ -190,9 +191,9 @@ def forget_rows(store: Store, until):  # type: ignore[no-untyped-def]
 class Side:
     """The stored rows of a side, with the numbers of their values."""
 
-    def __init__(self, schema: pa.Schema, on: Sequence[str]) -> None:
+    def __init__(self, schema: pa.Schema, key_columns: Sequence[str]) -> None:
         self.payload = payload_schema(schema)
-        self.on = list(on)
+        self.key_columns = list(key_columns)
         self.values = Keys([storable(field) for field in self.payload])
         self.rows: Words = np.empty((0, ROW_WORDS), np.int64)
         self.nodes: Words = np.empty((0, NODE_WORDS), np.int64)
@@ -201,7 +202,7 @@ class Side:
         self.state = np.zeros(LIST_WORDS, np.int64)
         self.state[FREE_RECORD] = NONE
         self.cti = BEGINNING
-        self.forgotten = BEGINNING
+        self.removed_until = BEGINNING
         """The CTI below which rows have been removed."""
 
     def store(self) -> Store:
@@ -226,42 +227,42 @@ class Side:
         ]
 
     def reserve(self, changes: int, keys: int) -> None:
-        """Make room for rows and keys."""
+        """Allocate memory for `changes` more rows and for `keys` keys."""
         needed = max(int(self.state[USED_RECORDS]), int(self.state[LIVE_RECORDS]) + changes)
         if needed > len(self.rows):
-            room = max(MIN_ROOM, needed, 2 * len(self.rows))
+            room = max(MIN_CAPACITY, needed, 2 * len(self.rows))
             rows, nodes = (np.empty((room, width), np.int64) for width in (ROW_WORDS, NODE_WORDS))
             rows[: len(self.rows)], nodes[: len(self.rows)] = self.rows, self.nodes
             self.rows, self.nodes = rows, nodes
         if keys > len(self.lists):
             self.keep_keys(np.arange(len(self.lists)), 2 * keys)
 
-    def keep_keys(self, kept: np.ndarray, room: int) -> None:
-        """Keep the rows of some keys, under the numbers from 0 on, and make room for `room` keys."""
-        lists, roots = (np.full(max(MIN_ROOM, room), NONE, np.int64) for _ in range(2))
+    def keep_keys(self, kept: np.ndarray, capacity: int) -> None:
+        """Renumber the keys `kept` from 0 on, remove the other keys, and allocate memory for `capacity` keys."""
+        lists, roots = (np.full(max(MIN_CAPACITY, capacity), NONE, np.int64) for _ in range(2))
         lists[: len(kept)], roots[: len(kept)] = self.lists[kept], self.roots[kept]
         self.lists, self.roots = lists, roots
 
     @property
     def bytes(self) -> int:
-        """Memory of the rows and their values."""
+        """Bytes of the rows and their values."""
         return self.values.bytes + int(self.rows.nbytes + self.nodes.nbytes + self.lists.nbytes + self.roots.nbytes)
 
 
 class LifetimeJoin:
-    """Joins the changes of two sides. Takes valid changes, and returns valid changes of pairs. Not thread safe."""
+    """Joins the changes of two sides. The input and the output are valid changes. Not thread safe."""
 
     def __init__(self, left: pa.Schema, right: pa.Schema, on: Sequence[tuple[str, str]]) -> None:
-        """Join rows with equal values in pairs of columns. Rows with a NULL in one of them have no pairs.
+        """Join rows with equal values in pairs of columns. Rows with NULL in one of these columns have no pairs.
 
-        The columns of a pair are those of the left row and then those of the right row without its columns in `on`.
+        The columns of a pair are the columns of the left row, and then those of the right row that are not compared.
         Raises LifetimeError for unknown columns, and for equal names.
         """
         if not on:
             raise LifetimeError("got no columns to join on, expected at least one pair of columns with equal values")
         self._sides = (Side(left, [one for one, _ in on]), Side(right, [other for _, other in on]))
         for side in self._sides:
-            for name in side.on:
+            for name in side.key_columns:
                 if name not in side.payload.names:
                     raise LifetimeError(f"got the column {name!r}, expected one of {', '.join(side.payload.names)}")
         one, other = self._sides
@@ -269,14 +270,14 @@ class LifetimeJoin:
         for (a, b), (left_type, right_type) in zip(on, types, strict=True):
             if left_type != right_type:
                 raise LifetimeError(f"got {a} of type {left_type} and {b} of type {right_type}, expected equal types")
-        self._right_fields = [field for field in other.payload if field.name not in other.on]
+        self._right_fields = [field for field in other.payload if field.name not in other.key_columns]
         equal = set(one.payload.names) & {field.name for field in self._right_fields}
         if equal:
             raise LifetimeError(f"got the column {min(equal)!r} on both sides, expected other names (select)")
         self._payload = pa.schema([*one.payload, *self._right_fields])
         self.schema = change_schema(self._payload)
         self._keys = Keys([storable(one.payload.field(a)) for a, _ in on])
-        self._out: Words = np.empty((MIN_ROOM, PAIR_WORDS), np.int64)
+        self._out: Words = np.empty((MIN_CAPACITY, PAIR_WORDS), np.int64)
         self._cti = BEGINNING
 
     @property
@@ -286,35 +287,35 @@ class LifetimeJoin:
 
     @property
     def bytes(self) -> int:
-        """Memory of both sides."""
+        """Bytes of both sides."""
         return self._keys.bytes + int(self._out.nbytes) + sum(side.bytes for side in self._sides)
 
     def process(self, port: int, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Process changes of the left side (port 0) or the right side (port 1). Return the changes of pairs."""
         kind, start, _, _ = times_of(changes)
         own, other = self._sides[port], self._sides[1 - port]
-        joined = self._numbered(own, changes)
+        joined = self._kernel_changes(own, changes)
         parts = []
         begin = 0
         for end in [*np.flatnonzero(kind == CTI).tolist(), len(kind)]:
-            parts += self._pairs(port, joined, begin, end)
+            parts += self._join_range(port, joined, begin, end)
             if end < len(kind):
                 own.cti = max(own.cti, int(start[end]))
                 parts += self._advance()
             begin = end + 1
-        self._forget(other, own.cti)
+        self._remove_ended(other, own.cti)
         return concat(parts, self.schema)
 
-    def _numbered(self, own: Side, changes: pa.RecordBatch) -> JoinChanges:
-        """Return changes of a side for kernels, and make room for them. A row with a NULL in its key is skipped."""
+    def _kernel_changes(self, own: Side, changes: pa.RecordBatch) -> JoinChanges:
+        """Return changes of a side for kernels, and allocate memory for them. A row with NULL in its key is skipped."""
         kind, start, stop, new_stop = times_of(changes)
         has_key = kind != CTI
-        for name in own.on:
+        for name in own.key_columns:
             has_key &= changes.column(name).is_valid().to_numpy(zero_copy_only=False)
         key = np.zeros(len(kind), np.int64)
         columns = [
             pc.filter(changes.column(name), array_of(has_key)).cast(type_)
-            for name, type_ in zip(own.on, self._keys.kinds, strict=True)
+            for name, type_ in zip(own.key_columns, self._keys.kinds, strict=True)
         ]
         key[has_key] = self._keys.find_or_insert(columns, int(has_key.sum()))
         row = own.numbers(changes, has_key)
@@ -322,10 +323,10 @@ class LifetimeJoin:
             side.reserve(len(kind), self._keys.count)
         return JoinChanges(np.where(has_key, kind, CTI), start, stop, new_stop, row, key)
 
-    def _pairs(self, port: int, changes: JoinChanges, begin: int, end: int) -> list[pa.RecordBatch]:
+    def _join_range(self, port: int, changes: JoinChanges, begin: int, end: int) -> list[pa.RecordBatch]:
         own, other = self._sides[port], self._sides[1 - port]
         parts = []
-        out = self._no_pairs(len(self._out))
+        out = self._allocate_pairs(len(self._out))
         while begin < end:
             begin = join_changes(own.store(), other.store(), changes, begin, end, other.cti, out)
             pairs = self._out[: out.state[COUNT]]
@@ -342,12 +343,12 @@ class LifetimeJoin:
             times = (pairs[:, PAIR_START].copy(), pairs[:, PAIR_END].copy(), pairs[:, PAIR_NEW_END].copy())
             parts.append(make_changes(changes.kind[of], *times, payload))
             out.state[COUNT] = 0
-            if begin < end and len(self._out) < 16 * MIN_ROOM:
+            if begin < end and len(self._out) < 16 * MIN_CAPACITY:
                 self._out = np.empty((2 * len(self._out), PAIR_WORDS), np.int64)
                 out = out._replace(words=self._out.reshape(-1), room=len(self._out))
         return parts
 
-    def _no_pairs(self, room: int) -> Pairs:
+    def _allocate_pairs(self, room: int) -> Pairs:
         state, stack = np.array([0, NONE, 0, NONE, 0], np.int64), np.empty(STACK_WORDS, np.int64)
         return Pairs(self._out.reshape(-1), room, state, stack)
 
@@ -378,27 +379,29 @@ class LifetimeJoin:
         """Load the state of a snapshot, before the first change."""
         for name, side in zip(SIDES, self._sides, strict=True):
             for batch in tables[name].to_batches():
-                changes = self._numbered(side, batch)
+                changes = self._kernel_changes(side, batch)
                 # The other side is hidden, so no pair is returned a second time.
-                hidden = Side(side.payload, side.on)
+                hidden = Side(side.payload, side.key_columns)
                 hidden.reserve(0, self._keys.count)
-                join_changes(side.store(), hidden.store(), changes, 0, batch.num_rows, BEGINNING, self._no_pairs(0))
+                join_changes(
+                    side.store(), hidden.store(), changes, 0, batch.num_rows, BEGINNING, self._allocate_pairs(0)
+                )
         one, other = self._sides
         one.cti, other.cti, self._cti = tables[CTIS][CTIS].to_pylist()
 
-    def _forget(self, side: Side, until: int) -> None:
-        """Remove the rows of a side that end by the CTI `until` of the other, if they may be most of its rows."""
+    def _remove_ended(self, side: Side, until: int) -> None:
+        """Remove the rows of a side that end by `until`, the CTI of the other side, if they may be most of its rows."""
         grown = (
             side.state[LIVE_RECORDS] >= len(side.rows) // 2
-            or side.values.count > 2 * side.state[LIVE_RECORDS] + MIN_ROOM
+            or side.values.count > 2 * side.state[LIVE_RECORDS] + MIN_CAPACITY
         )
-        if until == side.forgotten or not (grown or until == END):
+        if until == side.removed_until or not (grown or until == END):
             return
-        side.forgotten = until
-        forget_rows(side.store(), until)
-        if side.values.count > 2 * side.state[LIVE_RECORDS] + MIN_ROOM:
+        side.removed_until = until
+        remove_ended_rows(side.store(), until)
+        if side.values.count > 2 * side.state[LIVE_RECORDS] + MIN_CAPACITY:
             self._renumber_values(side)
-        if self._keys.count > 2 * self.stored + MIN_ROOM:
+        if self._keys.count > 2 * self.stored + MIN_CAPACITY:
             self._renumber_keys()
 
     def _renumber_values(self, side: Side) -> None:
@@ -410,7 +413,7 @@ class LifetimeJoin:
         rows[present, ROW] = numbers
 
     def _renumber_keys(self) -> None:
-        """Remove the keys that no stored row has."""
+        """Remove the keys without stored rows."""
         stored = [side.rows[: side.state[USED_RECORDS]] for side in self._sides]
         words = np.concatenate([rows[:, KEY] for rows in stored])
         words = words[words != NONE]

@@ -6,9 +6,9 @@ of at most 2,098 bits. It is divided into limbs of 32 bits:
     value      1.5         =  3 * 2**1073 units
     limb       33, shift 17          word of limb 33: 3 << 17
 
-A word of a sum adds up one limb of all values, with their signs. A limb is at most 2**33, so the limbs of 2**30 values
-fit into a word. The words give the exact sum in any order of additions, and also after values are subtracted again. The
-sum is rounded only when it is returned. NaN and infinities are counted in separate words.
+A word of a sum is the sum of one limb of all values, with their signs. A limb is at most 2**33, so the limbs of 2**30
+values fit into a word. The words give the exact sum in any order of additions, and also after values are subtracted
+again. The sum is rounded only when it is returned. NaN and infinities are counted in separate words.
 
 The values of most columns have few different exponents. So a limb gets a word only when a value needs it: numbers from
 10**-6 to 10**6 need 5 of the 66 words.
@@ -34,8 +34,8 @@ UNIT_EXPONENT = 1_074
 
 MAX_LIMBS = 66
 NAN, POSITIVE, NEGATIVE = range(MAX_LIMBS + 2, MAX_LIMBS + 5)
-"""The numbers of the counters of NaN and of the infinities. They follow the numbers of the limbs; a value that begins
-at the last limb extends two limbs further.
+"""The numbers of the counters of NaN and of the infinities. They follow the numbers of the limbs and two more, because
+a value that begins at the last limb has three limbs.
 """
 
 NUMBERS = NEGATIVE + 1
@@ -87,8 +87,8 @@ class ExactSums:
         """Use no words yet."""
         self._words = np.full(NUMBERS, -1, np.int64)  # the word of each limb, or -1
 
-    def make_room(self, limbs: Limbs, first: int) -> int:
-        """Assign words, from `first` on, to limbs that have no word. Return the next free word."""
+    def assign_words(self, limbs: Limbs, first: int) -> int:
+        """Assign words from `first` on to the limbs that have no word. Return the index of the next free word."""
         needed = np.unique(limbs.numbers[limbs.values != 0])
         added = needed[self._words[needed] < 0]
         self._words[added] = first + np.arange(len(added))
@@ -99,10 +99,10 @@ class ExactSums:
         rows, columns = np.nonzero(limbs.values)
         words[rows, self._words[limbs.numbers[rows, columns]]] = limbs.values[rows, columns]
 
-    def quotients(self, words: Words, divisors: Words, missing: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    def quotients(self, words: Words, divisors: Words, is_missing: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
         """Divide the sum of each row of `words` by its divisor, rounded once.
 
-        If `missing`, the result is any number.
+        Where `is_missing` is true, the result is any number.
         """
         used = np.flatnonzero(self._words[: MAX_LIMBS + 2] >= 0)
         sums = np.zeros(len(words), object)
@@ -110,7 +110,7 @@ class ExactSums:
             sums += words[:, self._words[limb]].astype(object) << int(LIMB_BITS * (limb - used[0]))
         exponent = LIMB_BITS * int(used[0]) - UNIT_EXPONENT if len(used) else 0
         results = np.zeros(len(words))
-        for row in np.flatnonzero(~missing):
+        for row in np.flatnonzero(~is_missing):
             results[row] = _rounded(sums[row], exponent, int(divisors[row]))
         nan, positive, negative = (
             words[:, self._words[number]] > 0 if self._words[number] >= 0 else np.zeros(len(words), np.bool_)
@@ -126,7 +126,7 @@ class ExactSums:
         return pa.table({"limb": used, "word": self._words[used]})
 
     def restore(self, table: pa.Table) -> int:
-        """Load the words of a snapshot. Return how many they are."""
+        """Load the words of a snapshot. Return their number."""
         self._words[table["limb"].to_numpy()] = table["word"].to_numpy()
         return int(table.num_rows)
 

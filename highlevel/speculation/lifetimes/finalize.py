@@ -2,15 +2,14 @@
 
 A row below the last CTI is late: it is dropped and counted. CTIs have three sources:
 
-    remember    the newest start minus `remember`, which the user chooses. Rows below it that arrive later are late
-    counts      "exactly n changes have a sync time in [a, b)" (ExternalCTI), for example from sequence numbers. When
-                these changes and those of all earlier counts have arrived, CTI(b) follows. Late changes count too
-    the end     CTI(END)
+    remember    the newest start minus `remember`, which the user chooses. Later arrivals below this time are late
+    counts "exactly n changes have a sync time in [a, b)" (ExternalCTI), for example from sequence numbers. When these
+    changes and the changes of all earlier counts have arrived, CTI(b) follows. Late changes count too the end CTI(END)
 
 `FinalizeById` receives versions of rows: each has the identifier of its row, a start, and perhaps an end. The newest
-version is valid. An end may arrive before its row; the earliest of several ends is valid. `FinalizeByValue` receives
+version is valid. An end may arrive before its row. Of several ends the earliest is valid. `FinalizeByValue` receives
 changes without identifiers. A retraction may arrive before the row that it shortens, or before an earlier retraction of
-this row. Then it waits, and so do the CTIs; neighbouring retractions are merged.
+this row. Then the retraction waits, and the CTIs wait too. Neighbouring retractions are merged.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class Ctis:
     def advance(self, waiting: int = END) -> int | None:
         """Return a new CTI, or None if it does not advance.
 
-        It is at most `waiting`: the earliest new end of waiting changes.
+        The CTI is at most `waiting`: the earliest new end of waiting changes, in ns.
         """
         time = self.newest_cti
         for start, end, expected in self._counts:
@@ -110,7 +109,7 @@ class FinalizeById:
     """Converts versions of rows, which have identifiers, to changes."""
 
     def __init__(self, remember: int | None, begin: int | None = None) -> None:
-        """Remember rows for `remember` ns, or if this is None until a CTI of the counts.
+        """Store rows for `remember` ns; if `remember` is None, until a CTI of the counts.
 
         The first count starts at `begin`.
         """
@@ -118,7 +117,7 @@ class FinalizeById:
         self._live: dict[Hashable, tuple[int, int, Row]] = {}
         self._early_ends: dict[Hashable, int] = {}
         self.late = 0
-        """Versions below the last CTI."""
+        """Number of versions below the last CTI."""
 
     @property
     def stored(self) -> int:
@@ -126,7 +125,10 @@ class FinalizeById:
         return len(self._live) + len(self._early_ends)
 
     def insert(self, identifier: Hashable, start: int, end: int, row: Row) -> Iterator[Change]:
-        """Process a version of a row. It replaces the earlier version. If its end is END, the earlier end is kept."""
+        """Process a version of a row. It replaces the earlier version.
+
+        If the new end is END, the earlier end remains.
+        """
         self.ctis.receive(start)
         self.ctis.newest_start = max(self.ctis.newest_start, start)
         live = self._live.get(identifier)
@@ -171,7 +173,7 @@ class FinalizeById:
             del self._live[identifier]
 
     def advance(self, *, ended: bool = False) -> Iterator[Change]:
-        """Return a CTI if it advances, and remove the rows that cannot change any more."""
+        """Return a CTI if the CTI advances, and remove the rows that cannot change any more."""
         time = self.ctis.end() if ended else self.ctis.advance()
         if time is None:
             return
@@ -184,20 +186,20 @@ class FinalizeByValue:
     """Converts changes in any order, without identifiers, to valid changes."""
 
     def __init__(self, remember: int | None, begin: int | None = None) -> None:
-        """Remember rows for `remember` ns, or if this is None until a CTI of the counts.
+        """Store rows for `remember` ns; if `remember` is None, until a CTI of the counts.
 
         The first count starts at `begin`.
         """
         self.ctis = Ctis(remember, begin)
         self._live: Counter[tuple[int, int, Row]] = Counter()
-        self._broken: list[tuple[int, int, int, Row]] = []
+        self._waiting_retractions: list[tuple[int, int, int, Row]] = []
         self.late = 0
-        """Changes below the last CTI."""
+        """Number of changes below the last CTI."""
 
     @property
     def stored(self) -> int:
         """Number of rows that can still change, plus the number of waiting retractions."""
-        return self._live.total() + len(self._broken)
+        return self._live.total() + len(self._waiting_retractions)
 
     def insert(self, start: int, end: int, row: Row) -> Iterator[Change]:
         """Process an insert."""
@@ -206,9 +208,9 @@ class FinalizeByValue:
         if start < self.ctis.newest_cti:
             self.late += 1
             return
-        for broken in self._broken:
+        for broken in self._waiting_retractions:
             if (broken[0], broken[1], broken[3]) == (start, end, row):
-                self._broken.remove(broken)
+                self._waiting_retractions.remove(broken)
                 end = broken[2]
                 break
         if end > start:
@@ -221,18 +223,18 @@ class FinalizeByValue:
         if new_end < self.ctis.newest_cti:
             self.late += 1
             return
-        for broken in self._broken:
+        for broken in self._waiting_retractions:
             if (broken[0], broken[2], broken[3]) == (start, end, row):
-                self._broken.remove(broken)
+                self._waiting_retractions.remove(broken)
                 end = broken[1]
                 break
-        for broken in self._broken:
+        for broken in self._waiting_retractions:
             if (broken[0], broken[1], broken[3]) == (start, new_end, row):
-                self._broken.remove(broken)
+                self._waiting_retractions.remove(broken)
                 new_end = broken[2]
                 break
         if not self._live[start, end, row]:
-            self._broken.append((start, end, new_end, row))
+            self._waiting_retractions.append((start, end, new_end, row))
             return
         self._live[start, end, row] -= 1
         if new_end > start:
@@ -240,11 +242,11 @@ class FinalizeByValue:
         yield RETRACTION, start, end, new_end, row
 
     def advance(self, *, ended: bool = False) -> Iterator[Change]:
-        """Return a CTI if it advances, and remove the rows that cannot change any more."""
-        waiting = min((broken[2] for broken in self._broken), default=END)
+        """Return a CTI if the CTI advances, and remove the rows that cannot change any more."""
+        waiting = min((broken[2] for broken in self._waiting_retractions), default=END)
         time = self.ctis.end() if ended else self.ctis.advance(waiting)
         if time is None:
             return
         yield CTI, time, 0, 0, None
         self._live = Counter({row: n for row, n in self._live.items() if n and row[1] >= time})
-        self._broken = [broken for broken in self._broken if broken[2] >= time]
+        self._waiting_retractions = [broken for broken in self._waiting_retractions if broken[2] >= time]

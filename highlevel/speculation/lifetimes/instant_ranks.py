@@ -5,12 +5,12 @@
              time 0    4          15 17                       0    4         15 17
 
 A result is a row, for a period in which its rank is constant. Equal rows that begin at the same time are copies of one
-row: a period also ends when the number of copies within the limit changes. So results do not depend on the order in
-which rows arrive.
+row: a period also ends when the number of copies within the limit changes. So results do not depend on the order of
+arrival.
 
-A change of the rows does not affect results before the first instant at which other rows are true. So periods that end
-before this instant remain. All later starts and ends are processed again (`kernels.rank_sweep`), each in O(log n). So
-for rows in order, only new starts and ends are processed; for a late row, also all starts and ends after it.
+A change of the rows affects no result before the first instant at which other rows are true than before. So periods
+that end before this instant remain. All later starts and ends are processed again (`kernels.rank_sweep`), each in O(log
+n). For rows in order, only new starts and ends are processed; for a late row, also all starts and ends after its start.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ FUNCTIONS = {
 
 NO_LIMIT = 2**62
 
-MIN_ROOM = 4_096
+MIN_CAPACITY = 4_096
 
 IDENTITIES, LIFETIMES, PERIODS, TIME = "identities", "lifetimes", "periods", "ranked until"
 """Names of tables in a snapshot: the different rows, their ends, the periods of results, and the time before which ends
@@ -80,17 +80,17 @@ class InstantRanking:
         """Words: number of the row, end, number of copies."""
         self._periods = np.empty((0, 6), np.int64)
         """Words: number of the row, start, end, rank, number of copies, and 1 if the period has been returned."""
-        self._certain = BEGINNING
+        self._final_before = BEGINNING
         self.results_schema = schema if ranks.function is None else schema.append(pa.field(ranks.name, pa.int64()))
 
     @property
     def num_rows(self) -> int:
-        """The number of rows and results that can still change."""
+        """Number of rows and results that can still change."""
         return len(self._lifetimes) + len(self._periods)
 
     @property
     def bytes(self) -> int:
-        """The memory of rows and results in bytes."""
+        """Bytes of rows and results."""
         return self._keys.bytes + self._lifetimes.nbytes + self._periods.nbytes
 
     def update(self, rows: pa.Table, weights: Words, due: int = END) -> tuple[pa.Table, Words]:
@@ -109,7 +109,10 @@ class InstantRanking:
         return self._results(withdrawn[withdrawn[:, 5] == 1], self._periods[is_due])
 
     def _add(self, rows: pa.Table, weights: Words) -> int | None:
-        """Add changes of rows. Return the first instant at which other rows are true, or None if there is none."""
+        """Add changes of rows.
+
+        Return the first instant, in ns, at which other rows are true than before; None without such an instant.
+        """
         if not rows.num_rows:
             return None
         columns = [rows.column(name).combine_chunks() for name in self._identity.names]
@@ -123,54 +126,66 @@ class InstantRanking:
         starts = self._keys.columns(changes[firsts, 0])[0].to_numpy()
         balanced = np.add.reduceat(changes[:, 2], firsts) == 0
         since = int(np.where(balanced, changes[firsts, 1], starts).min())
-        return max(since, self._certain)
+        return max(since, self._final_before)
 
     def _sweep(self, since: int, open_periods: Words) -> Words:
-        """Return the periods that end at `since` or later. Those in `open_periods` begin before it."""
+        """Return the periods that end at `since` or later. The periods in `open_periods` begin before `since`."""
         lifetimes = self._lifetimes[(self._lifetimes[:, 1] >= since) & (self._lifetimes[:, 2] > 0)]
         numbers = np.unique(np.append(lifetimes[:, 0], open_periods[:, 0]))
         if not len(numbers):
             return np.empty((0, 6), np.int64)
         rows = pa.table(self._keys.columns(numbers), schema=self._identity)
-        ranked, order = self._ranked(rows)
+        ranked, order = self._prepare_ranked_rows(rows)
         size = len(order)
         position_of = np.empty(size, np.int64)
         position_of[order] = np.arange(size)
         starts = rows.column(WINDOW_START).to_numpy()
-        at = np.searchsorted(numbers, lifetimes[:, 0])
-        begins_later = starts[at] >= since
-        np.add.at(ranked.count, position_of[at[~begins_later]], lifetimes[~begins_later, 2])
+        row_of_lifetime = np.searchsorted(numbers, lifetimes[:, 0])
+        begins_later = starts[row_of_lifetime] >= since
+        np.add.at(ranked.count, position_of[row_of_lifetime[~begins_later]], lifetimes[~begins_later, 2])
         sums = np.append(0, np.cumsum(ranked.count))
         nodes = np.arange(1, size + 1)
         ranked.tree[1:] = sums[nodes] - sums[nodes - (nodes & -nodes)]
-        missing = self._open(ranked, position_of[np.searchsorted(numbers, open_periods[:, 0])], open_periods, since)
+        missing = self._restore_members(
+            ranked, position_of[np.searchsorted(numbers, open_periods[:, 0])], open_periods, since
+        )
         has_end = lifetimes[:, 1] != END
-        times = np.concatenate([starts[at[begins_later]], lifetimes[has_end, 1], np.full(len(missing), since)])
-        positions = np.concatenate([position_of[at[begins_later]], position_of[at[has_end]], missing])
+        times = np.concatenate(
+            [starts[row_of_lifetime[begins_later]], lifetimes[has_end, 1], np.full(len(missing), since)]
+        )
+        positions = np.concatenate(
+            [position_of[row_of_lifetime[begins_later]], position_of[row_of_lifetime[has_end]], missing]
+        )
         deltas = np.concatenate([lifetimes[begins_later, 2], -lifetimes[has_end, 2], np.zeros(len(missing), np.int64)])
         in_order = np.argsort(times, kind="stable")
         instants = Instants(times[in_order], positions[in_order], deltas[in_order])
         limits = RankLimits(size, *self._limits)
-        parts, done, room = [], 0, 2 * size + MIN_ROOM
+        parts, done, room = [], 0, 2 * size + MIN_CAPACITY
         words, count = np.empty((room, PERIOD_WORDS), np.int64), np.zeros(2, np.int64)
         while done < len(times):
             output = Periods(words.reshape(-1), room, count)
             done = sweep_instants(ranked, limits, instants, done, len(times), output)
             parts.append(words[: count[0]].copy())
             count[0] = 0
-        still = np.flatnonzero(ranked.shown)
-        endless = [still, ranked.since[still], np.full(len(still), END), ranked.ranks[still], ranked.shown[still]]
+        open_positions = np.flatnonzero(ranked.shown)
+        endless = [
+            open_positions,
+            ranked.since[open_positions],
+            np.full(len(open_positions), END),
+            ranked.ranks[open_positions],
+            ranked.shown[open_positions],
+        ]
         periods = np.concatenate([*parts, np.stack(endless, axis=1)])
         columns = (POSITION, SINCE, UNTIL, RANK_OF, COPIES)
         of_rows = [
             numbers[order[periods[:, column]]] if column == POSITION else periods[:, column] for column in columns
         ]
-        later = self._single_rows(np.stack([*of_rows, np.zeros(len(periods), np.int64)], axis=1))
+        later = self._split_copies(np.stack([*of_rows, np.zeros(len(periods), np.int64)], axis=1))
         earlier = open_periods.copy()
         earlier[:, 2], earlier[:, 5] = since, 0
-        return _joined(np.concatenate([earlier, later[later[:, 2] > later[:, 1]]]))
+        return _join_periods(np.concatenate([earlier, later[later[:, 2] > later[:, 1]]]))
 
-    def _single_rows(self, periods: Words) -> Words:
+    def _split_copies(self, periods: Words) -> Words:
         """Return one period for each copy, if the function gives copies different numbers."""
         if self._ranks.function is not RowFunctionKind.ROW_NUMBER:
             return periods
@@ -181,8 +196,8 @@ class InstantRanking:
         single[:, 4] = 1
         return single
 
-    def _ranked(self, rows: pa.Table) -> tuple[RankedRows, Words]:
-        """Return the kernel's memory, in which no row is true yet, and the row at each position."""
+    def _prepare_ranked_rows(self, rows: pa.Table) -> tuple[RankedRows, Words]:
+        """Return the memory of the kernel, in which no row is true, and the row index at each position."""
         ranks, size = self._ranks, rows.num_rows
         named = {*ranks.partition, *(key.column for key in ranks.keys)}
         others = [SortKey(name) for name in self._identity.names[1:] if name not in named]
@@ -202,7 +217,7 @@ class InstantRanking:
         least = np.full(partitions, UNCHANGED, np.int64)
         return RankedRows(*memory, members, old, stamps, bounds, sizes, totals, least, changed), order
 
-    def _open(self, ranked: RankedRows, positions: Words, periods: Words, since: int) -> Words:
+    def _restore_members(self, ranked: RankedRows, positions: Words, periods: Words, since: int) -> Words:
         """Set the members as they are just before `since`.
 
         Return the positions of those that are not members any more.
@@ -236,15 +251,15 @@ class InstantRanking:
         table = pa.table([columns[name] for name in self.results_schema.names], schema=self.results_schema)
         return table, np.ascontiguousarray(changes[:, 4])
 
-    def forget_before(self, time: int) -> None:
-        """Forget rows and periods that end before `time`, because no later change affects an earlier instant."""
-        self._certain = max(self._certain, time)
+    def remove_before(self, time: int) -> None:
+        """Remove rows and periods that end before `time` (ns), because no later change affects an earlier instant."""
+        self._final_before = max(self._final_before, time)
         self._lifetimes, self._periods = (
             words[:0] if time == END else words[words[:, column] >= time]
             for words, column in ((self._lifetimes, 1), (self._periods, 2))
         )
         known = self._keys.count
-        if known < MIN_ROOM:
+        if known < MIN_CAPACITY:
             return
         used = np.unique(np.append(self._lifetimes[:, 0], self._periods[:, 0]))
         if 2 * len(used) < known:
@@ -260,7 +275,7 @@ class InstantRanking:
             numbered = words.copy()
             numbered[:, 0] = np.searchsorted(used, words[:, 0])
             tables[name] = pa.table({"words": array_of(numbered.reshape(-1))})
-        return {**tables, TIME: pa.table({"time": pa.array([self._certain], pa.int64())})}
+        return {**tables, TIME: pa.table({"time": pa.array([self._final_before], pa.int64())})}
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
         """Load the state of a snapshot."""
@@ -268,10 +283,10 @@ class InstantRanking:
             self._keys.find_or_insert(batch.columns, batch.num_rows)
         self._lifetimes = tables[LIFETIMES]["words"].to_numpy().reshape(-1, 3).copy()
         self._periods = tables[PERIODS]["words"].to_numpy().reshape(-1, 6).copy()
-        (self._certain,) = tables[TIME]["time"].to_pylist()
+        (self._final_before,) = tables[TIME]["time"].to_pylist()
 
 
-def _joined(periods: Words) -> Words:
+def _join_periods(periods: Words) -> Words:
     """Merge successive periods of a row that have equal values."""
     order = np.lexsort(periods[:, [1, 4, 3, 0]].T)
     ordered = periods[order]

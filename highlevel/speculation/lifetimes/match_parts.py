@@ -6,12 +6,13 @@
     without a match  ├────┤     ├───┤        ├─┤
     with a match          ├─────┤   ├────────┤
 
-If the pairs of a row change, all parts of this row are computed again. Pairs before the watermark are final: there a
-row is replaced by its part that has not ended, and pairs that have ended are forgotten. One pair replaces those of a
-part with a match. So the cost of a change does not grow with the number of pairs that a row has had.
+If the pairs of a row change, all parts of this row are computed again. Pairs before the watermark are final. So a row
+is replaced by its part that has not ended, pairs that have ended are removed, and one pair replaces all pairs of a part
+with a match. So the cost of a change does not grow with the number of pairs that a row has had.
 
-A batch reads the lifetimes of its rows, and those that changed recently. From time to time all lifetimes are ordered
-again, and what has ended is forgotten. So the cost of a batch hardly grows with the number of stored rows.
+A batch reads the lifetimes of its rows, and all recently changed lifetimes. After `num_rows / STALE` changes, all
+lifetimes are ordered again, and ended lifetimes are removed. So the cost of a batch hardly grows with the number of
+stored rows.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ IDENTITIES, ROWS, PAIRS, PARTS = "identities", "rows", "pairs", "parts"
 """Tables of a snapshot: the different rows, the lifetimes of rows and of their pairs, and the parts."""
 
 ID, START, STOP, WEIGHT_OF, RETURNED = range(5)
-"""Words of a lifetime: the number of a row, the bounds, the sum of weights; of a part also whether it was returned."""
+"""Words of a lifetime: the number of a row, the bounds, the sum of weights; for a part also 1 if it was returned."""
 
 MIN_ROOM = 4_096
 
 STALE = 4
-"""After `num_rows / STALE` changes and watermarks, what has ended is forgotten."""
+"""After `num_rows / STALE` changes and watermarks, ended rows, pairs and parts are removed."""
 
 
 class StoredLifetimes:
-    """Lifetimes by the number of their row: many that rest, in order, and a few that are recent."""
+    """Lifetimes by the number of their row: most are in order (`_ordered`), and a few are recent."""
 
     def __init__(self, width: int) -> None:
         """Store no lifetimes yet; each has `width` words."""
@@ -47,42 +48,42 @@ class StoredLifetimes:
         self.replace(self._recent)
 
     def __len__(self) -> int:
-        return self._num_resting + len(self._recent)
+        return self._num_ordered + len(self._recent)
 
     @property
     def nbytes(self) -> int:
-        """Memory of the lifetimes."""
-        return self._resting.nbytes + self._numbers.nbytes + self._is_gone.nbytes + self._recent.nbytes
+        """Bytes of the lifetimes."""
+        return self._ordered.nbytes + self._numbers.nbytes + self._is_gone.nbytes + self._recent.nbytes
 
     def replace(self, lifetimes: Words) -> None:
         """Store these lifetimes in place of all others."""
         order = np.argsort(lifetimes[:, ID], kind="stable")
-        self._resting = lifetimes[order]
-        self._numbers = np.ascontiguousarray(self._resting[:, ID])
+        self._ordered = lifetimes[order]
+        self._numbers = np.ascontiguousarray(self._ordered[:, ID])
         self._is_gone = np.zeros(len(lifetimes), np.bool_)
-        self._num_resting = len(lifetimes)
+        self._num_ordered = len(lifetimes)
         self._recent = self._recent[:0]
 
-    def contents(self) -> Words:
+    def all_lifetimes(self) -> Words:
         """Return all lifetimes."""
-        return np.concatenate([self._resting[~self._is_gone], self._recent])
+        return np.concatenate([self._ordered[~self._is_gone], self._recent])
 
     def add(self, lifetimes: Words) -> None:
         """Add lifetimes."""
         self._recent = np.concatenate([self._recent, lifetimes])
-        if len(self._recent) > MIN_ROOM // 8 + 4 * isqrt(len(self._resting)):
-            self.replace(self.contents())
+        if len(self._recent) > MIN_ROOM // 8 + 4 * isqrt(len(self._ordered)):
+            self.replace(self.all_lifetimes())
 
     def take(self, numbers: Words) -> Words:
-        """Remove and return the lifetimes of the rows with these numbers, which rise."""
+        """Remove and return the lifetimes of the rows with these numbers, which are in ascending order."""
         firsts, ends = (np.searchsorted(self._numbers, numbers, side) for side in ("left", "right"))
         counts = ends - firsts
         at = np.repeat(firsts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         at = at[~self._is_gone[at]]
         self._is_gone[at] = True
-        self._num_resting -= len(at)
+        self._num_ordered -= len(at)
         is_taken = np.isin(self._recent[:, ID], numbers)
-        taken = np.concatenate([self._resting[at], self._recent[is_taken]])
+        taken = np.concatenate([self._ordered[at], self._recent[is_taken]])
         self._recent = self._recent[~is_taken]
         return taken
 
@@ -93,29 +94,29 @@ class StoredParts(StoredLifetimes):
     def replace(self, lifetimes: Words) -> None:
         """Store these parts in place of all others."""
         super().replace(lifetimes)
-        self._by_stop, self._by_start = (np.argsort(self._resting[:, word]) for word in (STOP, START))
-        self._stops = self._resting[self._by_stop, STOP]
+        self._by_stop, self._by_start = (np.argsort(self._ordered[:, word]) for word in (STOP, START))
+        self._stops = self._ordered[self._by_stop, STOP]
         self._num_due, self._num_ended = 0, 0
 
     def take_due(self, due: int) -> Words:
         """Return the parts that end before `due` and were not returned yet; END: all parts."""
         until = len(self._stops) if due == END else int(np.searchsorted(self._stops, due))
         at = self._by_stop[self._num_due : until]
-        at = at[~self._is_gone[at] & (self._resting[at, RETURNED] == 0)]
+        at = at[~self._is_gone[at] & (self._ordered[at, RETURNED] == 0)]
         self._num_due = max(self._num_due, until)
         is_due = (self._recent[:, RETURNED] == 0) & ((self._recent[:, STOP] < due) | (due == END))
-        self._resting[at, RETURNED] = 1
+        self._ordered[at, RETURNED] = 1
         self._recent[is_due, RETURNED] = 1
-        return np.concatenate([self._resting[at], self._recent[is_due]])
+        return np.concatenate([self._ordered[at], self._recent[is_due]])
 
     def least_start(self, watermark: int) -> int:
-        """Return the earliest start of a part that ends at a watermark or later. Watermarks rise."""
+        """Return the earliest start of a part that ends at `watermark` or later. Watermarks must not decrease."""
         while self._num_ended < len(self._by_start):
             at = self._by_start[self._num_ended]
-            if not self._is_gone[at] and self._resting[at, STOP] >= watermark:
+            if not self._is_gone[at] and self._ordered[at, STOP] >= watermark:
                 break
             self._num_ended += 1
-        resting = self._resting[self._by_start[self._num_ended : self._num_ended + 1], START]
+        resting = self._ordered[self._by_start[self._num_ended : self._num_ended + 1], START]
         recent = self._recent[self._recent[:, STOP] >= watermark, START]
         return int(min(resting.min(initial=END), recent.min(initial=END)))
 
@@ -126,13 +127,13 @@ class MatchParts:
     def __init__(self, identity: pa.Schema, *, has_match: bool) -> None:
         """Store no rows yet. Rows with equal columns of `identity` have equal lifetimes.
 
-        `has_match`: the parts are those with a match, and otherwise those without one.
+        `has_match`: the parts have a match; otherwise they have no match.
         """
         self._identity = identity
         self._has_match = has_match
         self._watermark = BEGINNING
         self._num_stale = 0
-        """Changes and watermarks since rows and pairs were forgotten."""
+        """Number of changes and watermarks since ended rows and pairs were removed."""
         self._keys = Keys(identity.types)
         self._rows, self._pairs, self._parts = StoredLifetimes(4), StoredLifetimes(4), StoredParts(5)
         self._new_rows: list[Words] = []
@@ -140,17 +141,17 @@ class MatchParts:
 
     @property
     def num_rows(self) -> int:
-        """Rows, pairs and parts, also those that have ended but are not forgotten yet."""
+        """Number of rows, pairs and parts, including ended ones that are not removed yet."""
         return len(self._rows) + len(self._pairs) + len(self._parts)
 
     @property
     def bytes(self) -> int:
-        """Memory of these."""
+        """Bytes of the rows, pairs and parts."""
         return self._keys.bytes + self._rows.nbytes + self._pairs.nbytes + self._parts.nbytes
 
     @property
     def least_start(self) -> int:
-        """The earliest start of a part that can still change; END if there is none."""
+        """The earliest start of a part that can still change, in ns; END without such a part."""
         return self._parts.least_start(self._watermark)
 
     def add_rows(self, rows: pa.RecordBatch, weights: Words) -> None:
@@ -201,28 +202,30 @@ class MatchParts:
         order = np.lexsort((first_starts, at))
         at, starts, stops = at[order], first_starts[order], pairs[order, STOP]
         covered_until = _running_maximum(at, stops)
-        of_row, begins, ends = (_matched if self._has_match else _unmatched)(rows, at, starts, covered_until)
+        of_row, begins, ends = (_times_with_match if self._has_match else _times_without_match)(
+            rows, at, starts, covered_until
+        )
         is_part = begins < ends
         words = (rows[of_row, ID], begins, ends, rows[of_row, WEIGHT_OF], np.zeros(len(begins), np.int64))
         return np.stack(words, axis=1)[is_part]
 
-    def forget_before(self, watermark: int) -> None:
-        """Forget what no change after a watermark can affect. No later row or pair begins before it."""
+    def advance(self, watermark: int) -> None:
+        """Remove what no change after a watermark can affect. No later row or pair begins before the watermark."""
         if watermark == self._watermark:
             return
         self._watermark = watermark
         self._num_stale += 1
         if watermark == END:
             for stored in (self._rows, self._pairs, self._parts):
-                stored.replace(stored.contents()[:0])
+                stored.replace(stored.all_lifetimes()[:0])
         elif STALE * self._num_stale >= self.num_rows:
-            self._forget()
+            self._remove_ended()
 
-    def _forget(self) -> None:
-        """Forget what has ended before the watermark, and let each row begin at its open part, or at the watermark."""
+    def _remove_ended(self) -> None:
+        """Remove what ended before the watermark. Other rows then begin at their open part, or at the watermark."""
         self._num_stale = 0
         watermark = self._watermark
-        rows, pairs, parts = (stored.contents() for stored in (self._rows, self._pairs, self._parts))
+        rows, pairs, parts = (stored.all_lifetimes() for stored in (self._rows, self._pairs, self._parts))
         parts = parts[parts[:, STOP] >= watermark]
         pairs = pairs[pairs[:, STOP] >= watermark + self._has_match]
         rows = rows[rows[:, STOP] >= watermark]
@@ -247,7 +250,7 @@ class MatchParts:
         """Return rows, pairs and parts. The caller has called `update` after the last change."""
         tables = {IDENTITIES: pa.table(self._keys.columns(), schema=self._identity)}
         for name, stored in ((ROWS, self._rows), (PAIRS, self._pairs), (PARTS, self._parts)):
-            tables[name] = pa.table({"words": array_of(stored.contents().reshape(-1))})
+            tables[name] = pa.table({"words": array_of(stored.all_lifetimes().reshape(-1))})
         return tables
 
     def restore(self, tables: dict[str, pa.Table]) -> None:
@@ -258,12 +261,13 @@ class MatchParts:
             stored.replace(tables[name]["words"].to_numpy().reshape(-1, width))
 
 
-def _unmatched(rows: Words, at: Words, starts: Words, covered_until: Words) -> tuple[Words, Words, Words]:
-    """Return the row number, start and end of the times without a match. Some are empty.
+def _times_without_match(rows: Words, at: Words, starts: Words, covered_until: Words) -> tuple[Words, Words, Words]:
+    """Return the row number, start and end of the times without a match. Some of these times are empty.
 
-    `at`, `starts`: the row numbers and starts of pairs, in this order; `covered_until`: the greatest end up to each.
+    `at`, `starts`: the row numbers and starts of pairs, in this order; `covered_until`: for each pair the greatest end
+    so far.
     """
-    # From the start of a row, and from the time until which it is covered, until the next pair begins.
+    # A part begins at the start of a row, or where a pair ends, and ends where the next pair begins.
     begins = np.concatenate([rows[:, START], covered_until])
     of_row = np.concatenate([np.arange(len(rows)), at])
     in_row = np.argsort(of_row, kind="stable")
@@ -275,8 +279,8 @@ def _unmatched(rows: Words, at: Words, starts: Words, covered_until: Words) -> t
     return of_row, begins, ends
 
 
-def _matched(_: Words, at: Words, starts: Words, covered_until: Words) -> tuple[Words, Words, Words]:
-    """Return the row number, start and end of the times with a match, as `_unmatched`."""
+def _times_with_match(_: Words, at: Words, starts: Words, covered_until: Words) -> tuple[Words, Words, Words]:
+    """Return the row number, start and end of the times with a match. Parameters: see `_times_without_match`."""
     if not len(at):
         return at, starts, covered_until
     is_first = np.append(True, (at[1:] != at[:-1]) | (starts[1:] > covered_until[:-1]))
@@ -284,7 +288,7 @@ def _matched(_: Words, at: Words, starts: Words, covered_until: Words) -> tuple[
 
 
 def _running_maximum(groups: Words, values: Words) -> Words:
-    """Return for each value the greatest one of its group up to it. `groups` rise from 0 on."""
+    """Return for each value the maximum of its group so far. `groups` are in ascending order."""
     if not len(values):
         return values
     different, ranks = np.unique(values, return_inverse=True)

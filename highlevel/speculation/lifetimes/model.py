@@ -17,7 +17,8 @@ identifier. Changes are in the order of their arrival. Equal rows are allowed; a
 
 **CTI and watermark** are two forms of the same statement. CTI(t) and `Punctuation(link, t)` both mean that no later
 item has a time below t; the time of a change is its sync time. Within a batch of changes a CTI is a row, because its
-place among the changes matters. Between the operators of a plan it is a Punctuation. CTI(END) is the end of the stream.
+position among the changes has a meaning. Between the operators of a plan it is a Punctuation. CTI(END) is the end of
+the stream.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def payload_of(changes: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def storable(field: pa.Field) -> pa.DataType:
-    """Return the type in which values of a column are stored. Raises LifetimeError if they cannot be stored."""
+    """Return the type in which values of a column are stored. Raises LifetimeError if its values cannot be stored."""
     kind = field.type
     if pa.types.is_timestamp(kind) or pa.types.is_integer(kind):
         return pa.int64()
@@ -85,7 +86,7 @@ def storable(field: pa.Field) -> pa.DataType:
 
 
 def times_of(changes: pa.RecordBatch) -> tuple[Words, Words, Words, Words]:
-    """Return types, starts, ends and new ends. A missing time is 0."""
+    """Return the types, starts, ends and new ends of changes. A missing time is 0."""
     kind = changes.column(TYPE).to_numpy(zero_copy_only=False).astype(np.int64)
     start, stop, new_stop = (_integers(changes.column(name)) for name in (VS, VE, VNEW))
     return kind, start, stop, new_stop
@@ -130,22 +131,22 @@ def weighted(changes: pa.RecordBatch) -> pa.RecordBatch:
     """Return the changes as rows with a weight (Z-set): columns `vs`, `ve`, those of the row, and `weight`.
 
     An insert is a row with weight 1. A retraction is the old row with weight -1 and the shorter row with weight 1.
-    If the row never was true (vnew = vs), the second row is missing. CTIs are left out. The order is kept.
+    If the row never was true (vnew = vs), there is no second row. CTIs are omitted. The order remains.
     """
     kind, start, stop, new_stop = times_of(changes)
-    remains = (kind == RETRACTION) & (new_stop > start)
-    copies = np.where(kind == CTI, 0, 1 + remains)
+    has_remainder = (kind == RETRACTION) & (new_stop > start)
+    copies = np.where(kind == CTI, 0, 1 + has_remainder)
     source = np.repeat(np.arange(len(kind)), copies)
-    second = np.append(False, source[1:] == source[:-1]) if len(source) else np.zeros(0, bool)
-    ends = np.where(second, new_stop[source], stop[source])
-    weights = np.where((kind[source] == INSERT) | second, 1, -1).astype(np.int64)
+    is_second = np.append(False, source[1:] == source[:-1]) if len(source) else np.zeros(0, bool)
+    ends = np.where(is_second, new_stop[source], stop[source])
+    weights = np.where((kind[source] == INSERT) | is_second, 1, -1).astype(np.int64)
     rows = pc.take(payload_of(changes), array_of(source))
     columns = [array_of(start[source]), array_of(ends), *rows.columns, array_of(weights)]
     return pa.RecordBatch.from_arrays(columns, [VS, VE, *rows.schema.names, WEIGHT])
 
 
 def from_weighted(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows with a weight as changes: an insert for each +1, a retraction with vnew = vs for each -1."""
+    """Return rows with weights as changes: an insert for each +1, a full retraction (vnew = vs) for each -1."""
     weights = rows.column(WEIGHT).to_numpy()
     source = np.repeat(np.arange(rows.num_rows), np.abs(weights))
     start, stop = (rows.column(name).to_numpy()[source] for name in (VS, VE))
@@ -155,7 +156,7 @@ def from_weighted(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def net_lifetimes(lifetimes: Words) -> Words:
-    """Return the different rows of a matrix with the sums of their last words, in order, without rows whose sum is 0.
+    """Return the distinct rows of a matrix with the sums of their last words, in order, without sums of 0.
 
     >>> net_lifetimes(np.array([[2, 7, 1], [1, 9, 1], [2, 7, 1], [1, 9, -1]])).tolist()
     [[2, 7, 2]]
@@ -189,16 +190,15 @@ def canonical_history(changes: pa.RecordBatch) -> pa.Table:
 def check_changes(changes: pa.RecordBatch) -> None:
     """Raise LifetimeError for invalid changes.
 
-    Invalid are a wrong lifetime, a retraction of a row that is not true, and a change below an earlier CTI.
-
-    A lifetime must not be empty. A retraction must shorten it.
+    Invalid are an empty lifetime, a retraction that does not shorten its row, a retraction of a row that is not true,
+    and a change below an earlier CTI.
     """
     kind, start, stop, new_stop = times_of(changes)
-    wrong = np.where(kind == RETRACTION, (new_stop < start) | (new_stop >= stop), (kind == INSERT) & (start >= stop))
-    _refuse(changes, wrong, "a lifetime [vs, ve) with vs < ve, and vs <= vnew < ve")
+    is_wrong = np.where(kind == RETRACTION, (new_stop < start) | (new_stop >= stop), (kind == INSERT) & (start >= stop))
+    _raise_at_first(changes, is_wrong, "a lifetime [vs, ve) with vs < ve, and vs <= vnew < ve")
     ctis = np.maximum.accumulate(np.where(kind == CTI, start, BEGINNING), dtype=np.int64)
-    late = (kind != CTI) & (sync_times(changes) < ctis)
-    _refuse(changes, late, "a sync time that is not below an earlier CTI")
+    is_late = (kind != CTI) & (sync_times(changes) < ctis)
+    _raise_at_first(changes, is_late, "a sync time that is not below an earlier CTI")
     rows = pa.Table.from_batches([weighted(changes)])
     weights = rows.column(WEIGHT).to_numpy()
     rows = rows.drop_columns([WEIGHT])
@@ -207,25 +207,25 @@ def check_changes(changes: pa.RecordBatch) -> None:
     totals = np.cumsum(weights[order])
     first_of_group = np.append(True, np.diff(numbers[order]) != 0)[: len(order)]
     bases = np.maximum.accumulate(np.where(first_of_group, np.arange(len(order)), 0))
-    below = totals - np.append(0, totals)[bases] < 0
-    if below.any():
-        row = rows.slice(int(order[below].min()), 1).to_pylist()[0]
+    is_below_zero = totals - np.append(0, totals)[bases] < 0
+    if is_below_zero.any():
+        row = rows.slice(int(order[is_below_zero].min()), 1).to_pylist()[0]
         raise LifetimeError(f"got a retraction of {row}, expected a row that exists with this lifetime")
 
 
-def _refuse(changes: pa.RecordBatch, wrong: npt.NDArray[np.bool_], expected: str) -> None:
-    if wrong.any():
-        place = int(wrong.argmax())
+def _raise_at_first(changes: pa.RecordBatch, is_wrong: npt.NDArray[np.bool_], expected: str) -> None:
+    if is_wrong.any():
+        place = int(is_wrong.argmax())
         raise LifetimeError(f"got {changes.slice(place, 1).to_pylist()[0]} as change {place}, expected {expected}")
 
 
 def are_equivalent(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
-    """Return whether changes are logically equivalent: their canonical histories have the same rows."""
+    """Return True if changes are logically equivalent: their canonical histories have the same rows."""
     return _have_equal_rows(_net_weights(one, by_instant=False), _net_weights(other, by_instant=False))
 
 
 def have_equal_snapshots(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
-    """Return whether the same rows are true at every instant, even if lifetimes are divided in another way."""
+    """Return True if the same rows are true at every instant. Their lifetimes may be divided differently."""
     return _have_equal_rows(_net_weights(one, by_instant=True), _net_weights(other, by_instant=True))
 
 
@@ -264,7 +264,7 @@ def instants(changes: pa.RecordBatch) -> pa.RecordBatch:
     is_end = np.tile([False, True], count)
     times = np.where(is_end, rows.column(VE).to_numpy()[source], rows.column(VS).to_numpy()[source])
     weights = np.where(is_end, -1, 1) * rows.column(WEIGHT).to_numpy()[source]
-    keep = times != END
-    payload = pc.take(rows.drop_columns([VS, VE, WEIGHT]), array_of(source[keep]))
-    columns = [array_of(times[keep]), *payload.columns, array_of(weights[keep])]
+    is_kept = times != END
+    payload = pc.take(rows.drop_columns([VS, VE, WEIGHT]), array_of(source[is_kept]))
+    columns = [array_of(times[is_kept]), *payload.columns, array_of(weights[is_kept])]
     return pa.RecordBatch.from_arrays(columns, [AT, *payload.schema.names, WEIGHT])

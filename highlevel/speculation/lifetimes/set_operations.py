@@ -1,6 +1,6 @@
 """Unions and set operations of changes of rows (digest of CEDR, §3.7; derived, not in the papers).
 
-A union returns all changes of its inputs; its CTI is the smaller CTI of the inputs. The other operations are snapshot
+A union returns all changes of its inputs. Its CTI is the smaller CTI of the inputs. The other operations are snapshot
 operators that group by all columns. At each instant they count the copies of a row in each input, and compute from
 these numbers how often the row is in the result. At every instant the result is equal to the result of SQL. A row whose
 number does not change may be divided into several lifetimes.
@@ -35,7 +35,7 @@ class UnionAll:
     """Returns the changes of two inputs with the same columns."""
 
     def __init__(self, schema: pa.Schema, other: pa.Schema) -> None:
-        """Unite inputs of these schemas. Raises LifetimeError unless their columns are equal."""
+        """Return the changes of inputs with these schemas. Raises LifetimeError unless the columns are equal."""
         if [(field.name, field.type) for field in schema] != [(field.name, field.type) for field in other]:
             one, two = (
                 ", ".join(f"{field.name} {field.type}" for field in payload_schema(each)) for each in (schema, other)
@@ -63,7 +63,7 @@ class UnionAll:
 class SetOperation(Enum):
     """Set operations.
 
-    They differ in how often a row is in the result, which depends on how often it is in the left and the right input.
+    An operation computes the number of copies of a row in the result from the numbers of its copies in both inputs.
     """
 
     EXCEPT_ALL = "except"
@@ -92,7 +92,7 @@ class RowCounts:
     def process(self, port: int, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Process changes of the left input (port 0) or the right input (port 1).
 
-        The CTI of the result is the smaller of both.
+        The CTI of the result is the smaller CTI of the inputs.
         """
         side = array_of(np.full(changes.num_rows, port, np.int64))
         counted = self._counts.process(pa.RecordBatch.from_arrays([*changes.columns, side], schema=self._tagged))

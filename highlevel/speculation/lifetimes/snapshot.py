@@ -55,7 +55,14 @@ from highlevel.speculation.lifetimes.kernels.entries import (
     ChangeRows,
     SnapshotMemory,
 )
-from highlevel.speculation.lifetimes.kernels.multiset import LEFT, NODE_LIST, NODE_WORDS, PATH, TREE_STATE, Trees
+from highlevel.speculation.lifetimes.kernels.multiset import (
+    LEFT,
+    MAX_PATH_NODES,
+    NODE_LIST,
+    NODE_WORDS,
+    TREE_STATE,
+    Trees,
+)
 from highlevel.speculation.lifetimes.kernels.records import FREE_RECORD, LIVE_RECORDS, NONE, USED_RECORDS
 from highlevel.speculation.lifetimes.model import (
     LifetimeError,
@@ -68,8 +75,8 @@ from highlevel.speculation.lifetimes.model import (
 )
 from lowlevel.punctuation import BEGINNING
 
-ROOM = 4_096
-"""Number of changes for which the output has room at first."""
+INITIAL_CAPACITY = 4_096
+"""Initial capacity of the output, in changes."""
 
 ENTRIES_TABLE, ITEMS_TABLE, NODES_TABLE, GROUPS_TABLE, HEADERS_TABLE, STATE_TABLE, KEYS_TABLE = (
     *("entries", "items", "nodes", "groups", "headers", "state", "keys"),
@@ -78,7 +85,7 @@ ENTRIES_TABLE, ITEMS_TABLE, NODES_TABLE, GROUPS_TABLE, HEADERS_TABLE, STATE_TABL
 
 
 class Variant(IntEnum):
-    """When snapshots are published."""
+    """The variants: when a snapshot is published."""
 
     PERFECT = PERFECT
     ORDERED = ORDERED
@@ -100,7 +107,7 @@ class SnapshotOperator:
     ) -> None:
         """Aggregate changes of the schema `schema`.
 
-        Raises LifetimeError for unknown columns, and for wrong types of columns.
+        Raises LifetimeError for unknown columns or wrong types of columns.
 
         `without_full_retractions`: the input has no full retractions, so CTIs need not wait for them.
         """
@@ -125,8 +132,8 @@ class SnapshotOperator:
         self._nodes: Words = np.empty((0, NODE_WORDS), np.int64)
         self._groups: Words = np.empty((0, GROUP_WORDS), np.int64)
         self._headers: Words = np.empty((0, max(1, layout.keys)), np.int64)
-        self._path = np.empty(PATH, np.int64)
-        self._out: Words = np.empty((ROOM, OUT_WORDS + layout.words + layout.width), np.int64)
+        self._path = np.empty(MAX_PATH_NODES, np.int64)
+        self._output_words: Words = np.empty((INITIAL_CAPACITY, OUT_WORDS + layout.words + layout.width), np.int64)
         self._fixed = (int(variant), int(exact), int(without_full_retractions))
 
     def _set_widths(self) -> None:
@@ -142,8 +149,8 @@ class SnapshotOperator:
 
     @property
     def bytes(self) -> int:
-        """Memory of endpoints, values and groups."""
-        arrays = (self._entries, self._items, self._nodes, self._groups, self._headers, self._out)
+        """Bytes of endpoints, values and groups."""
+        arrays = (self._entries, self._items, self._nodes, self._groups, self._headers, self._output_words)
         return self._keys.bytes + sum(array.nbytes for array in arrays)
 
     def process(self, changes: pa.RecordBatch) -> pa.RecordBatch:
@@ -153,20 +160,20 @@ class SnapshotOperator:
         ids = np.zeros(rows, np.int64)
         count = 1
         if self._group_by:
-            self._forget_groups()
+            self._remove_empty_groups()
             is_row = kind != CTI
             columns = [pc.filter(changes.column(name), array_of(is_row)) for name in self._group_by]
             ids[is_row] = self._keys.find_or_insert(columns, int(is_row.sum()))
             count = self._keys.count
         added, ordered, nulls = self._layout.words_of(changes)
         if self._layout.words > self._words:
-            self._widen()
+            self._add_words()
         self._reserve(rows, count)
         read = ChangeRows(kind, start, stop, new_stop, ids, added, ordered, nulls)
         parts: list[pa.RecordBatch] = []
         done, out_count = 0, np.zeros(1, np.int64)
         while True:
-            out = Output(self._out.reshape(-1), len(self._out), out_count)
+            out = Output(self._output_words.reshape(-1), len(self._output_words), out_count)
             before = done
             done = process_changes(self._memory(), self._trees(), read, done, rows, count, out)
             if done < 0:
@@ -175,25 +182,28 @@ class SnapshotOperator:
                     "and a retraction of a row that is true"
                 )
             if done == before and out_count[0] == 0 and done < rows:
-                self._out = np.empty((2 * len(self._out), self._out.shape[1]), np.int64)
+                self._output_words = np.empty((2 * len(self._output_words), self._output_words.shape[1]), np.int64)
                 continue
-            parts.append(self._result(self._out[: out_count[0]]))
+            parts.append(self._result(self._output_words[: out_count[0]]))
             out_count[0] = 0
             if done == rows:
                 return concat(parts, self.schema)
 
     def publish_ends(self, time: int) -> pa.RecordBatch:
-        """Return the changes of the snapshots that end at `time` or earlier. Later changes may correct them."""
+        """Return the changes of the snapshots that end at or before `time` (ns).
+
+        Later changes may correct these snapshots.
+        """
         groups = self._keys.count if self._group_by else 1
         self._reserve(0, groups)
         parts: list[pa.RecordBatch] = []
         group, out_count = 0, np.zeros(1, np.int64)
         while group < groups:
-            out = Output(self._out.reshape(-1), len(self._out), out_count)
+            out = Output(self._output_words.reshape(-1), len(self._output_words), out_count)
             reached = publish_ends(self._memory(), self._trees(), group, groups, time, out)
             if reached == group and out_count[0] == 0:
-                self._out = np.empty((2 * len(self._out), self._out.shape[1]), np.int64)
-            parts.append(self._result(self._out[: out_count[0]]))
+                self._output_words = np.empty((2 * len(self._output_words), self._output_words.shape[1]), np.int64)
+            parts.append(self._result(self._output_words[: out_count[0]]))
             group, out_count[0] = reached, 0
         return concat(parts, self.schema)
 
@@ -211,16 +221,16 @@ class SnapshotOperator:
         payload = pa.RecordBatch.from_arrays([*keys, *columns], schema=self._payload)
         return make_changes(kind[source], out[source, START], out[source, STOP], out[source, NEW_STOP], payload)
 
-    def _widen(self) -> None:
+    def _add_words(self) -> None:
         """Add words with the value 0 to all entries and items, after the existing words."""
         added, before = self._layout.words - self._words, self._words
         self._set_widths()
         self._entries = _with_columns(self._entries, ENTRY_WORDS + before, added)
         self._items = _with_columns(self._items, ITEM_WORDS + before, added)
-        self._out = np.empty((len(self._out), self._out.shape[1] + added), np.int64)
+        self._output_words = np.empty((len(self._output_words), self._output_words.shape[1] + added), np.int64)
 
     def _reserve(self, rows: int, count: int) -> None:
-        """Make room for the changes of a batch."""
+        """Allocate memory for the changes of a batch."""
         layout, state = self._layout, self._state
         room = len(self._groups)
         if count > room:
@@ -237,10 +247,10 @@ class SnapshotOperator:
                 self._nodes, int(self._tree_state[NODE_LIST + LIVE_RECORDS]) + (items + count) * layout.keys
             )
 
-    def _forget_groups(self) -> None:
+    def _remove_empty_groups(self) -> None:
         """Remove the keys of groups without rows, if most groups have no rows."""
         known = self._keys.count
-        if known < ROOM:
+        if known < INITIAL_CAPACITY:
             return
         present = np.flatnonzero(self._groups[:known, HEAD] != NONE)
         if 2 * len(present) > known:
@@ -277,7 +287,7 @@ class SnapshotOperator:
 
         self._layout.restore(tables)
         if self._layout.words > self._words:
-            self._widen()
+            self._add_words()
         self._entries = words_of(ENTRIES_TABLE, self._entry_words)
         self._items = words_of(ITEMS_TABLE, self._item_words)
         self._nodes = words_of(NODES_TABLE, NODE_WORDS)
@@ -292,7 +302,7 @@ class SnapshotOperator:
         layout = self._layout
         variant, exact, whole = self._fixed
         fixed = (variant, exact, whole, layout.words, layout.keys, len(layout.functions), layout.width)
-        results = (layout.functions, layout.of, layout.parameters, layout.places)
+        results = (layout.functions, layout.key_indexes, layout.parameters, layout.first_words)
         memory = (self._entries, self._items, self._groups, self._headers)
         return SnapshotMemory._make((*fixed, *results, *(array.reshape(-1) for array in memory), self._state))
 
@@ -306,7 +316,7 @@ def _with_columns(array: Words, at: int, added: int) -> Words:
 
 
 def _grown(array: Words, rows: int) -> Words:
-    """Return an array with room for `rows` rows and the same content."""
+    """Return an array with the same content and a capacity of at least `rows` rows."""
     if rows <= len(array):
         return array
     grown = np.empty((max(rows, len(array) * 3 // 2), array.shape[1]), np.int64)

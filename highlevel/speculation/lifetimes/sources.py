@@ -2,11 +2,10 @@
 
     rows                    their changes
     with a start and end    an insert each
-    with identifiers        versions: a row without an end is open. A later version replaces it, or ends it if it has no
-                            start (`FinalizeById`)
-    changes                 columns `type`, `vs`, `ve`, `vnew`. The rows may be in any order (`FinalizeByValue`)
+    with identifiers versions: a row without an end is open. A later version replaces it; a version without a start ends
+    it (`FinalizeById`) changes columns `type`, `vs`, `ve`, `vnew`. The rows may be in any order (`FinalizeByValue`)
 
-A lifetime is at least 1 ns long, because a flow of one packet has equal start and end. After each batch follows a
+A lifetime is at least 1 ns long, because a flow of one packet has equal start and end. Each batch is followed by a
 watermark (CTI): the newest start minus `remember`. Without `remember` the only CTI is at the end, so no row is late.
 """
 
@@ -49,9 +48,9 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class LifetimeColumns:
-    """The names of the columns with start, end and identifier of a row, and how long rows are remembered, ns.
+    """The columns with the start, end and identifier of a row, and the time for which rows are remembered, ns.
 
-    `counts_from`: the time (ns) from which the first row with a count of changes counts them.
+    `counts_from`: the start, in ns, of the first range whose changes are counted.
     """
 
     start: str
@@ -64,7 +63,7 @@ class LifetimeColumns:
 class RowSource:
     """Converts batches of rows to changes.
 
-    Raises LifetimeError for missing columns, and for columns that must be times.
+    Raises LifetimeError for missing columns, or columns that must be times and are not.
     """
 
     def __init__(
@@ -164,19 +163,19 @@ class RowSource:
     def _lifetimes(
         self, batch: pa.RecordBatch, *, starts_are_known: bool = True
     ) -> tuple[pa.RecordBatch, Words, Words, int]:
-        """Return the rows with a valid lifetime, their starts and ends, and the number of rows without one.
+        """Return the rows with a valid lifetime, their starts and ends, and the number of other rows.
 
         If `starts_are_known` is False, a row with an end may lack a start (END).
         """
         columns = self._columns
         start, end = _times(batch.column(columns.start)), _times(batch.column(columns.end))
-        valid = (start < END) & (end >= start)
+        is_valid = (start < END) & (end >= start)
         if not starts_are_known:
-            valid |= (start == END) & (end < END)
+            is_valid |= (start == END) & (end < END)
         end = np.where(end == start, start + 1, end)
-        if valid.all():
+        if is_valid.all():
             return batch, start, end, 0
-        return pc.filter(batch, array_of(valid)), start[valid], end[valid], int((~valid).sum())
+        return pc.filter(batch, array_of(is_valid)), start[is_valid], end[is_valid], int((~is_valid).sum())
 
     def _rows(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
         """Yield the values of each row; times are integers."""

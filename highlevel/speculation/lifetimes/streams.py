@@ -114,26 +114,26 @@ class Lifetimes:
 
     def last(self, length: str | int) -> Lifetimes:
         """Let each row be true for `length` from its start: a sliding window."""
-        return self._with(NewLifetime(Window.LAST, _ns(length)))
+        return self._with(NewLifetime(Window.LAST, _duration_ns(length)))
 
     def tumbling(self, length: str | int) -> Lifetimes:
         """Let each row be true in the whole window of `length` that contains its start."""
-        return self._with(NewLifetime(Window.TUMBLING, _ns(length), _ns(length)))
+        return self._with(NewLifetime(Window.TUMBLING, _duration_ns(length), _duration_ns(length)))
 
     def hopping(self, length: str | int, hop: str | int) -> Lifetimes:
         """Let each row be true for `length` from the next multiple of `hop`."""
-        return self._with(NewLifetime(Window.HOPPING, _ns(length), _ns(hop)))
+        return self._with(NewLifetime(Window.HOPPING, _duration_ns(length), _duration_ns(hop)))
 
     def widened(self, unit: str | int) -> Lifetimes:
         """Widen lifetimes to multiples of `unit`: a row is true in each unit that it touches."""
-        return self._with(NewLifetime(Window.WIDENED, unit=_ns(unit)))
+        return self._with(NewLifetime(Window.WIDENED, unit=_duration_ns(unit)))
 
     def began(self) -> Lifetimes:
-        """Let each row be true from its start on, forever."""
+        """Let each row be true from its start on, without an end."""
         return self._with(NewLifetime(Window.INSERTS))
 
     def ended(self) -> Lifetimes:
-        """Let each row be true from its end on, forever."""
+        """Let each row be true from its end on, without an end."""
         return self._with(NewLifetime(Window.DELETES))
 
     def wait(self, length: str | int | None = None, release: str = "sync", by: str = "rows") -> Lifetimes:
@@ -142,11 +142,11 @@ class Lifetimes:
         `release`: `sync` gives ordered changes, `perfect` only rows that cannot change, `ends` the fewest changes.
         `by`: `rows` measures the length by the times of rows, `clock` from the arrival of a change by the system clock.
         """
-        chosen = _choice(RELEASES, release, "release")
-        clock = _choice(CLOCKS, by, "by")
+        chosen = _choose(RELEASES, release, "release")
+        clock = _choose(CLOCKS, by, "by")
         if clock is not None and length is None:
             raise LifetimeError("got by='clock' without a length, expected one, such as wait('2s', by='clock')")
-        waited = None if length is None else _ns(length)
+        waited = None if length is None else _duration_ns(length)
         return self._then(self._schema, lambda: Align(self._schema, waited, chosen, clock).process)
 
     def aggregate(
@@ -155,10 +155,10 @@ class Lifetimes:
         """Aggregate the rows that are true at each instant, by the columns `by`.
 
         The result has a row for each snapshot: `aggregate(["protocol"], flows="count(*)", octets="sum(bytes)")`.
-        `variant` and `exact` are those of `SnapshotOperator`.
+        `variant` and `exact`: see `SnapshotOperator`.
         """
         parsed = [parse_aggregate(name, text) for name, text in aggregates.items()]
-        chosen = _choice(VARIANTS, variant, "variant")
+        chosen = _choose(VARIANTS, variant, "variant")
 
         def make() -> SnapshotOperator:
             return SnapshotOperator(self._schema, parsed, by, chosen, exact=exact)
@@ -166,7 +166,7 @@ class Lifetimes:
         return self._then(make().schema, lambda: make().process)
 
     def join(self, other: Lifetimes, on: Sequence[str | tuple[str, str]]) -> Lifetimes:
-        """Pair rows with equal columns `on`, while both are true. Further conditions: `where` on the pairs."""
+        """Pair rows with equal columns `on`, while both are true. For further conditions use `where` on the pairs."""
         columns = [(each, each) if isinstance(each, str) else each for each in on]
 
         def make() -> LifetimeJoin:
@@ -179,7 +179,7 @@ class Lifetimes:
 
         Rows are compared by their columns `on`, as in `join`. A pair is true for 1 ns, when the later row begins.
         """
-        earlier = self._with(NewLifetime(Window.LAST, _ns(within), delay=1))
+        earlier = self._with(NewLifetime(Window.LAST, _duration_ns(within), delay=1))
         return earlier.join(other._with(NewLifetime(Window.LAST, 1)), on)
 
     def not_followed_by(
@@ -191,9 +191,13 @@ class Lifetimes:
         `other` begins. Both streams are read twice.
         """
         columns = [(each, each) if isinstance(each, str) else each for each in on]
-        overdue = self._with_start(START)._with(NewLifetime(Window.LAST, _ns(shown), delay=_ns(within)))
+        overdue = self._with_start(START)._with(
+            NewLifetime(Window.LAST, _duration_ns(shown), delay=_duration_ns(within))
+        )
         replies = other.select(**{theirs: theirs for _, theirs in columns})._with_start(REPLY)
-        pairs = overdue.join(replies._with(NewLifetime(Window.LAST, _ns(within) + _ns(shown))), columns)
+        pairs = overdue.join(
+            replies._with(NewLifetime(Window.LAST, _duration_ns(within) + _duration_ns(shown))), columns
+        )
         import pyarrow.compute as compute
 
         answered = pairs.where(compute.field(REPLY) >= compute.field(START)).select(*overdue.columns)
@@ -208,11 +212,11 @@ class Lifetimes:
         return self._with_other(other, make().schema, lambda: make().process)
 
     def minus(self, other: Lifetimes) -> Lifetimes:
-        """Return the rows while they are not in `other` (EXCEPT ALL)."""
+        """Return each row at the times at which it is not in `other` (EXCEPT ALL)."""
         return self._set_operation(other, SetOperation.EXCEPT_ALL)
 
     def intersect(self, other: Lifetimes) -> Lifetimes:
-        """Return the rows while they are also in `other` (INTERSECT ALL)."""
+        """Return each row at the times at which it is also in `other` (INTERSECT ALL)."""
         return self._set_operation(other, SetOperation.INTERSECT_ALL)
 
     def distinct(self) -> Lifetimes:
@@ -225,7 +229,7 @@ class Lifetimes:
         return self._then(self._schema, make)
 
     def equals(self, other: Lifetimes, *, at_every_instant: bool = False) -> bool:
-        """Return whether both streams have the same rows with the same lifetimes after all changes.
+        """Return True if both streams have the same rows with the same lifetimes after all changes.
 
         With `at_every_instant`, equal rows may be divided into lifetimes in different ways.
         """
@@ -234,7 +238,7 @@ class Lifetimes:
 
     def changes(self, form: str = "changes") -> Generator[pa.RecordBatch, None, None]:
         """Yield batches of changes in one of FORMS. Times are timestamps; a missing end is NULL."""
-        convert = _choice(FORMS, form, "form")
+        convert = _choose(FORMS, form, "form")
 
         def read() -> Generator[pa.RecordBatch, None, None]:
             with contextlib.closing(self._run()) as batches:
@@ -251,14 +255,14 @@ class Lifetimes:
         With a `form`, return all changes instead.
         """
         if form is not None:
-            convert = _choice(FORMS, form, "form")
+            convert = _choose(FORMS, form, "form")
             empty = _with_timestamps(convert(concat([], self._schema)))
             return pa.Table.from_batches([empty, *self.changes(form)])
         history = canonical_history(concat(list(self._run()), self._schema))
         return pa.Table.from_batches([_with_timestamps(concat(history.to_batches(), history.schema))])
 
     def _run(self) -> Generator[pa.RecordBatch, None, None]:
-        """Run the stream; at the end emit a RuntimeWarning about rows that were dropped."""
+        """Run the stream. At the end emit a RuntimeWarning if rows were dropped."""
         reports: list[str] = []
         yield from self._read(reports.append)
         for text in reports:
@@ -321,7 +325,7 @@ def lifetimes_of(
     return Lifetimes(source.schema, source.changes)
 
 
-def _ns(length: str | int) -> int:
+def _duration_ns(length: str | int) -> int:
     """Return a duration in ns."""
     if isinstance(length, int):
         return length
@@ -331,7 +335,7 @@ def _ns(length: str | int) -> int:
         raise LifetimeError(f"got the duration {length!r}, {error}") from error
 
 
-def _choice(choices: dict[str, Any], name: str, what: str) -> Any:
+def _choose(choices: dict[str, Any], name: str, what: str) -> Any:
     if name not in choices:
         raise LifetimeError(f"got the {what} {name!r}, expected one of {', '.join(choices)}")
     return choices[name]

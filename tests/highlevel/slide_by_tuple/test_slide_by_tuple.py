@@ -81,7 +81,7 @@ def bounds(random: Random, monkeypatch: pytest.MonkeyPatch) -> None:
         (extent, "OUTPUT_ROWS"),
         (extent, "MIN_ROWS"),
         (runs, "MAX_SMALL_ROWS"),
-        (held_rows, "IDLE_GROUPS"),
+        (held_rows, "MAX_EMPTY_GROUPS"),
     ):
         monkeypatch.setattr(module, name, random.choice([1, 3, getattr(module, name)]))
 

@@ -134,7 +134,7 @@ def test_a_sum_of_floats_holds_nothing_of_a_row_that_left() -> None:
 
 
 def test_groups_that_come_and_go_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_rows, "IDLE_GROUPS", 4)
+    monkeypatch.setattr(held_rows, "MAX_EMPTY_GROUPS", 4)
     schema = pa.schema([("pane", pa.int64()), ("k0", pa.string()), ("k1", pa.float64()), ("s0", pa.int64())])
     for seed in range(20):
         random = Random(seed)

@@ -44,14 +44,14 @@ def test_a_long_wait_copies_each_row_a_few_times(size: int, monkeypatch: pytest.
     from highlevel.speculation import waiting_rows
 
     copied = 0
-    merged = waiting_rows._merged
+    merged = waiting_rows._merge_runs
 
     def counting(runs: list) -> object:
         nonlocal copied
         copied += sum(len(run.times) for run in runs) if len(runs) > 1 else 0
         return merged(runs)
 
-    monkeypatch.setattr(waiting_rows, "_merged", counting)
+    monkeypatch.setattr(waiting_rows, "_merge_runs", counting)
     waiting = WaitingRows(SCHEMA, "ts")
     batches = 400
     for step in range(batches):

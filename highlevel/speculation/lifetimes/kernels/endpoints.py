@@ -6,12 +6,12 @@ A snapshot is the time between two neighbouring endpoints of lifetimes in a grou
               contains the state from its time until the next entry (`entries`)
     pending   a heap of the later ends ("endpoint compensation queue", `pending_ends`)
 
-An entry is removed when no lifetime starts or ends at its time. (The paper removes an entry when it has no rows; this
-loses rows.) The row of the last entry is published when a later endpoint is known. The variant OP publishes it at once,
+An entry is removed when no lifetime starts or ends at its time. (The paper removes an entry without rows. This loses
+rows.) The row of the last entry is published when a later endpoint is known. The variant OP publishes this row at once,
 without an end. The variant ML has no pending ends: all endpoints are entries.
 
-The search for an entry begins at the newest one. So a late row visits all entries after its start. It must change most
-of them anyway.
+The search for an entry begins at the newest entry. So a late row visits all entries after its start, most of which it
+changes.
 """
 
 from __future__ import annotations
@@ -80,10 +80,11 @@ INSERT, RETRACTION, CTI = 0, 1, 2
 """Types of changes."""
 
 KIND, START, STOP, NEW_STOP, GROUP, OUT_WORDS = range(6)
-"""The first words of a returned change. The words and results of its entry follow."""
+"""The first words of a returned change. The words and results of the entry follow."""
 
-ROOM = 4
-"""One event causes at most two changes for each entry and pending end of its group, and ROOM further changes."""
+EXTRA_CHANGES = 4
+"""One event causes at most two changes for each entry and pending end of its group, and EXTRA_CHANGES further changes.
+"""
 
 
 class Output(NamedTuple):
@@ -131,7 +132,7 @@ def shorten(snapshots: SnapshotMemory, output: Output, group, entry, new_stop): 
 def drain(snapshots: SnapshotMemory, trees: Trees, output: Output, group, until, start):  # type: ignore[no-untyped-def]
     """Convert the pending ends up to `until` to entries and publish them.
 
-    Unless `start` is BEGINNING, add an entry there.
+    Unless `start` is BEGINNING, add an entry at `start`.
 
     The results of an entry at `start` are not computed or published, because the caller changes the entry first.
     """
@@ -370,15 +371,15 @@ def advance_group(snapshots: SnapshotMemory, trees: Trees, output: Output, group
     if second != NONE:
         of_second = entry_base(snapshots, second)
         if entries[of_second + TIME] == time and entries[of_second + ENDS]:
-            return time  # the rows are divided here permanently
+            return time  # rows that contain this time are divided permanently
     return entries[base + TIME]  # a full retraction may still change the row that starts here
 
 
 @helper
 def has_room(snapshots: SnapshotMemory, group, output: Output):  # type: ignore[no-untyped-def]
-    """Return whether the output has room for all changes of one event of a group."""
+    """Return True if the output has room for all changes of one event of a group."""
     base = group * GROUP_WORDS
-    needed = ROOM
+    needed = EXTRA_CHANGES
     if snapshots.groups[base + HEAD] != NONE:
         needed += 2 * (snapshots.groups[base + ENTRIES] + snapshots.groups[base + PENDING])
     return output.count[0] + needed <= output.room
@@ -417,7 +418,7 @@ def process_changes(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Process the changes `[begin, end)` of `groups` groups.
 
-    Return the number of the next change: less than `end` if room ends.
+    Return the number of the next change, which is less than `end` if there is no more room.
 
     If change i contradicts earlier changes, return -1 - i. The memory must have room for two more entries, three items
     and a node per key for each change, and an entry for each pending end.
@@ -439,9 +440,9 @@ def process_changes(  # type: ignore[no-untyped-def]
 
 @kernel("i64(SnapshotMemory, Trees, i64, i64, i64, Output)")
 def publish_ends(snapshots: SnapshotMemory, trees: Trees, group, groups, time, output: Output):  # type: ignore[no-untyped-def]
-    """Make entries of the pending ends up to `time`, in the groups from `group` on. Return the group reached.
+    """Make entries of the pending ends up to `time`, in the groups from `group` on. Return the next group.
 
-    It is fewer than `groups` if there is no room. Memory must have room for an entry for each pending end.
+    It is less than `groups` if there is no more room. Memory must have room for an entry for each pending end.
     """
     while group < groups:
         if snapshots.groups[group * GROUP_WORDS + HEAD] != NONE:

@@ -37,8 +37,8 @@ ENTRY_LIST, ITEM_LIST = 0, LIST_WORDS
 """Words of the state at which the lists of entries and items begin (`records`)."""
 
 OUT_CTI, AT_GROUP, LEAST_CTI, STATE = range(2 * LIST_WORDS, 2 * LIST_WORDS + 4)
-"""Further words of the state: the last CTI of the output, and the group and the smallest CTI with which a CTI continues
-that was interrupted because there was no room.
+"""Further words of the state: the last CTI of the output, and, for a CTI that was interrupted because there was no
+room, the next group and the smallest CTI so far.
 """
 
 
@@ -46,9 +46,10 @@ class SnapshotMemory(NamedTuple):
     """Groups with their entries and pending ends, for kernels.
 
     `words` is the number of words that are added per row, `keys` the number of its sorted values. Result i of `results`
-    is computed from the sorted value `of[i]` with `function[i]` and `parameter[i]`, and stored from word `place[i]` on;
-    all results have `width` words. `headers` are the multisets of each group. `exact`: after a full retraction the
-    snapshots before and after the removed start are joined again. `whole`: no full retraction occurs.
+    is computed from the sorted value `of[i]` with `function[i]` and `parameter[i]`, and stored from word `place[i]` on.
+    All results together have `width` words. `headers` are the multisets of each group. `exact`: after a full
+    retraction, the snapshots before and after the start of the removed row are joined again. `whole`: no full
+    retraction occurs.
     """
 
     variant: Integer
@@ -126,7 +127,7 @@ def make_item(snapshots: SnapshotMemory, time, sign, rows: ChangeRows, row):  # 
 
 @helper
 def free_items(snapshots: SnapshotMemory, item):  # type: ignore[no-untyped-def]
-    """Return the items of a list to the free list."""
+    """Put the items of a list into the free list."""
     items, state = snapshots.items, snapshots.state
     while item != NONE:
         following = items[item_base(snapshots, item) + LINK]
@@ -191,7 +192,7 @@ def remove_entry(snapshots: SnapshotMemory, group, entry):  # type: ignore[no-un
 
 @helper
 def find_entry(snapshots: SnapshotMemory, group, time):  # type: ignore[no-untyped-def]
-    """Return the last entry of a group that is not after `time`, or NONE."""
+    """Return the last entry of a group at or before `time`, or NONE."""
     entry = snapshots.groups[group * GROUP_WORDS + TAIL]
     while entry != NONE and time_of(snapshots, entry) > time:
         entry = snapshots.entries[entry_base(snapshots, entry) + PREVIOUS]
@@ -209,14 +210,14 @@ def published_until(snapshots: SnapshotMemory, entry):  # type: ignore[no-untype
 
 @helper
 def is_single(snapshots: SnapshotMemory, entry):  # type: ignore[no-untyped-def]
-    """Return whether exactly one lifetime starts or ends at an entry."""
+    """Return True if exactly one lifetime starts or ends at an entry."""
     base = entry_base(snapshots, entry)
     return snapshots.entries[base + STARTS] + snapshots.entries[base + ENDS] == 1
 
 
 @helper
 def add_words(snapshots: SnapshotMemory, entry, rows: ChangeRows, row, sign):  # type: ignore[no-untyped-def]
-    """Add the words of a row to the state of an entry, or subtract them."""
+    """Add the words of a row to the state of an entry (`sign` 1), or subtract them (-1)."""
     base = entry_base(snapshots, entry) + ENTRY_WORDS
     for word in range(snapshots.words):
         snapshots.entries[base + word] += sign * rows.added[row * snapshots.words + word]

@@ -1,19 +1,19 @@
 """The rows of a key by their lifetimes, for kernels: a list of the newest rows, and a tree of the others.
 
-    list ─► row ─► row        after a search at most LIST_ROWS rows: most keys have no tree
+    list ─► row ─► row        at most LIST_ROWS rows after a search, so most keys have no tree
     root                      any row of the key
     ├─ LOW   …                the rows whose start has the bit 0 at this depth, counted from the highest bit
     ├─ HIGH  …                the rows whose start has the bit 1
     └─ LINK ─► row ─► row     rows with the same start and end
 
-The tree is a digital search tree with the latest ends. The bits of a row are the 64 bits of its start, and then those
-of its end. A node of depth d has the same d highest bits as all rows below it. So the depth is at most 128, without
-rotations, and any leaf may take the place of a removed node above it. All rows below LOW begin before those below HIGH,
-or begin with them and end before them. Each node stores the latest end of its subtree (LATEST). So a search for the
-rows that overlap `[first, stop)` skips a subtree whose rows have ended by `first`, or begin at `stop` or later. Each
-other subtree contains a row that overlaps, except those on the path to `stop`. The cost is at most 128 steps for each
-row found, and does not depend on the other rows, even if they have equal starts. A retraction also reads the rows of
-its key with the same start and end.
+The tree is a digital search tree with the latest ends. The bits of a row are the 64 bits of its start, and then the 64
+bits of its end. A node of depth d has the same d highest bits as all rows below it. So the depth is at most 128,
+without rotations, and any leaf may take the place of a removed node above it. All rows below LOW begin before the rows
+below HIGH, or begin at the same time and end earlier. Each node stores the latest end of its subtree (LATEST). So a
+search for the rows that overlap `[first, stop)` skips a subtree whose rows all end at or before `first`, or begin at
+`stop` or later. Each other subtree contains a row that overlaps, except the subtrees on the path to `stop`. The cost is
+at most 128 steps for each row found, and does not depend on the other rows, even if they have equal starts. A
+retraction also reads the rows of its key with the same start and end.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from capture.native import Integers, helper, outlined
 from highlevel.speculation.lifetimes.kernels.records import NONE, free_record, take_record
 
 VS, VE, ROW, KEY, LINK, ROW_WORDS = range(6)
-"""Words of a stored row: its lifetime, the number of its values, the number of its key, and the next row of the list or
-with the same lifetime. KEY of a free row is NONE, and that of a row in the tree is `key_in_tree`.
+"""Words of a stored row: its lifetime, the number of its values, the number of its key, and the next row of the list,
+or the next row with the same lifetime. KEY of a free row is NONE; KEY of a row in the tree is `key_in_tree`.
 """
 
 LOW, HIGH, LATEST, NODE_WORDS = range(4)
 """Words of a row in the tree: the subtrees, and the latest end of the subtree. Only the first row of a lifetime has
-them.
+these words.
 """
 
 LIST_ROWS = 16
-"""Number of rows that a search may read in a list. If there are more, it moves all of them into the tree."""
+"""Number of rows that a search may read in a list. If there are more, the search moves all rows of the list into the
+tree."""
 
 BITS = 64
 """Bits of a time."""
@@ -48,7 +49,7 @@ LOWEST = np.iinfo(np.int64).min
 
 
 class Store(NamedTuple):
-    """The rows of a side, for kernels: their words, also those in the tree, and the list and the root of each key.
+    """The rows of a side, for kernels: their words, their words in the tree, and the list and root of each key.
 
     `state` is the list of records (`records`), and `path` is memory for a path: `PATH_WORDS` words.
     """
@@ -79,7 +80,7 @@ def high_start(start, depth):  # type: ignore[no-untyped-def]
 
 @helper
 def key_in_tree(key):  # type: ignore[no-untyped-def]
-    """Return the word KEY of a row in the tree for the number of its key, and the reverse."""
+    """Convert the number of a key to the word KEY of a row in the tree, or the word to the number."""
     return -2 - key
 
 
@@ -98,7 +99,7 @@ def store_row(store: Store, start, stop, row, key):  # type: ignore[no-untyped-d
 
 
 @outlined
-def insert_listed(store: Store, key):  # type: ignore[no-untyped-def]
+def move_list_to_tree(store: Store, key):  # type: ignore[no-untyped-def]
     """Move all rows of the list into the tree."""
     added = store.lists[key]
     while added != NONE:
@@ -137,7 +138,10 @@ def insert_row(store: Store, key, added):  # type: ignore[no-untyped-def]
 
 @helper
 def find_lifetime(store: Store, start, stop, key):  # type: ignore[no-untyped-def]
-    """Write the path to the first row of a lifetime. Return its depth, or NONE if no row of the tree has it."""
+    """Write the path to the first row of a lifetime.
+
+    Return the depth of this row, or NONE if no row of the tree has the lifetime.
+    """
     rows, at, depth = store.rows, store.roots[key], 0
     while at != NONE:
         store.path[depth] = at
@@ -150,7 +154,7 @@ def find_lifetime(store: Store, start, stop, key):  # type: ignore[no-untyped-de
 
 @helper
 def replace_child(store: Store, key, depth, child):  # type: ignore[no-untyped-def]
-    """Put `child` in the place of the node at a depth of the path, and into the path. NONE removes the node."""
+    """Replace the node at a depth of the path by `child`, also in the path. NONE removes the node."""
     if depth == 0:
         store.roots[key] = child
     else:
@@ -175,7 +179,7 @@ def update_latest(store: Store, depth):  # type: ignore[no-untyped-def]
 
 @helper
 def remove_node(store: Store, key, depth):  # type: ignore[no-untyped-def]
-    """Remove the node at a depth of the path. A leaf below it takes its place."""
+    """Remove the node at a depth of the path. It is replaced by a leaf below it."""
     nodes, node, leaf, leaf_depth = store.nodes, store.path[depth], store.path[depth], depth
     while nodes[leaf * NODE_WORDS + LOW] != NONE or nodes[leaf * NODE_WORDS + HIGH] != NONE:
         low = nodes[leaf * NODE_WORDS + LOW]
@@ -210,9 +214,9 @@ def remove_listed(store: Store, key, before, at):  # type: ignore[no-untyped-def
 
 @helper
 def remove_row(store: Store, key, depth, before, at):  # type: ignore[no-untyped-def]
-    """Remove the row `at` of the tree from those with the lifetime at a depth of the path.
+    """Remove the row `at` from the rows with the lifetime at a depth of the path.
 
-    `before` is the row before it, or NONE. The record of the removed row may become that of another one.
+    `before` is the row before it, or NONE. Another row may move to the record of the removed row.
     """
     rows = store.rows
     following = rows[at * ROW_WORDS + LINK]
@@ -222,7 +226,7 @@ def remove_row(store: Store, key, depth, before, at):  # type: ignore[no-untyped
     elif following == NONE:
         remove_node(store, key, depth)
     else:
-        # The first row has the subtrees, so it takes the values of the second one.
+        # The first row has the subtrees, so it gets the values of the second row.
         rows[at * ROW_WORDS + ROW] = rows[following * ROW_WORDS + ROW]
         rows[at * ROW_WORDS + LINK] = rows[following * ROW_WORDS + LINK]
         removed = following
@@ -231,7 +235,10 @@ def remove_row(store: Store, key, depth, before, at):  # type: ignore[no-untyped
 
 @outlined
 def shorten_row(store: Store, start, stop, new_stop, row, key, other_cti):  # type: ignore[no-untyped-def]
-    """Shorten a stored row, or remove it if it ends by its start or by `other_cti`. Return 0 if it is not stored."""
+    """Shorten a stored row, or remove it if `new_stop` is at most its start or `other_cti`.
+
+    Return 0 if it is not stored.
+    """
     rows, steps = store.rows, 0
     before, at = NONE, store.lists[key]
     while at != NONE and steps <= LIST_ROWS:
@@ -245,7 +252,7 @@ def shorten_row(store: Store, start, stop, new_stop, row, key, other_cti):  # ty
             return 1
         before, at = at, rows[base + LINK]
     if steps > LIST_ROWS:
-        insert_listed(store, key)
+        move_list_to_tree(store, key)
     depth = find_lifetime(store, start, stop, key)
     before, at = NONE, NONE if depth == NONE else store.path[depth]
     while at != NONE:
@@ -260,7 +267,7 @@ def shorten_row(store: Store, start, stop, new_stop, row, key, other_cti):  # ty
 
 @outlined
 def remove_ended(store: Store, row, until):  # type: ignore[no-untyped-def]
-    """Remove a row that has ended, and the others of its list that end at or before `until`, or with its lifetime."""
+    """Remove a row that has ended, the rows of its list that end by `until`, and the rows with its lifetime."""
     rows, key = store.rows, store.rows[row * ROW_WORDS + KEY]
     if key >= 0:
         before, at = NONE, store.lists[key]

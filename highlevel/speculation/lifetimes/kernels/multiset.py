@@ -1,4 +1,6 @@
-"""Sorted multisets of words, for kernels. They add, remove and count values, and return the k-th or the first k values.
+"""Sorted multisets of words, for kernels.
+
+The kernels add, remove and count values, and return the k-th or the first k values.
 
 Many multisets share one memory. A multiset is a treap: a binary search tree over the values that is also a heap over
 random priorities. So its mean depth is logarithmic for any order of insertion. A node contains a value, the number of
@@ -24,12 +26,12 @@ NODE_LIST = 0
 SEED, TREE_STATE = LIST_WORDS, LIST_WORDS + 1
 """A further word of the state: the state of the random numbers."""
 
-PATH = 512
-"""Largest number of nodes on a path. For a billion values the depth exceeds it with a probability below 1e-50."""
+MAX_PATH_NODES = 512
+"""Maximum number of nodes on a path. For a billion values, a path is longer with a probability below 1e-50."""
 
 
 class Trees(NamedTuple):
-    """Multisets, for kernels. `nodes`: NODE_WORDS words per node. `path`: PATH words of scratch space."""
+    """Multisets, for kernels. `nodes`: NODE_WORDS words per node. `path`: MAX_PATH_NODES words of scratch space."""
 
     nodes: Integers
     path: Integers
@@ -57,7 +59,7 @@ def make_node(trees: Trees, key, count):  # type: ignore[no-untyped-def]
 
 @helper
 def free_node(trees: Trees, node):  # type: ignore[no-untyped-def]
-    """Return a node to the free list."""
+    """Put a node into the free list."""
     free_record(trees.nodes, trees.state, NODE_LIST, NODE_WORDS, LEFT, node)
 
 
@@ -82,7 +84,7 @@ def resize_path(trees: Trees, depth):  # type: ignore[no-untyped-def]
 
 @helper
 def child_side(nodes, node, key):  # type: ignore[no-untyped-def]
-    """Return LEFT or RIGHT: the word of a node that links to the subtree in which `key` is."""
+    """Return LEFT or RIGHT: the word of a node that links to the subtree with `key`."""
     return node * NODE_WORDS + (RIGHT if key > nodes[node * NODE_WORDS + KEY] else LEFT)
 
 
@@ -97,7 +99,7 @@ def find_key(nodes, header, key):  # type: ignore[no-untyped-def]
 
 @helper
 def add_to_sizes(nodes, header, node, key, change):  # type: ignore[no-untyped-def]
-    """Add `change` to the count of `node`, which contains `key`, and to the sizes on the path from the root to it."""
+    """Add `change` to the count of `node` (the node of `key`), and to the sizes on the path to `node`."""
     at = nodes[header * NODE_WORDS + RIGHT]
     while at != node:
         nodes[at * NODE_WORDS + SIZE] += change
@@ -128,7 +130,7 @@ def add_key(trees: Trees, header, key):  # type: ignore[no-untyped-def]
     nodes[link] = added
     lesser, greater = added * NODE_WORDS + LEFT, added * NODE_WORDS + RIGHT
     depth = 0
-    while at != NONE:  # divide the subtree into the values below `key` and those above it
+    while at != NONE:  # divide the subtree into the values below `key` and the values above it
         path[depth] = at
         depth += 1
         if nodes[at * NODE_WORDS + KEY] < key:
@@ -198,9 +200,10 @@ def value_at(nodes, header, position):  # type: ignore[no-untyped-def]
 
 @outlined
 def copy_first(trees: Trees, header, limit, nearer, to, place):  # type: ignore[no-untyped-def]
-    """Copy at most `limit` values to the words `to` from `place` on. If `nearer` is LEFT, the smallest are first.
+    """Copy at most `limit` values to the words `to` from `place` on.
 
-    If it is RIGHT, the greatest are first. Fill the remaining words up to `limit` with 0.
+    If `nearer` is LEFT, the smallest values are first. If `nearer` is RIGHT, the greatest values are first. Fill the
+    remaining words up to `limit` with 0.
     """
     nodes, path = trees.nodes, trees.path
     farther = LEFT + RIGHT - nearer

@@ -1,8 +1,8 @@
 """Pending ends, for kernels: the ends of lifetimes after the newest entry of a group ("endpoint compensation queue").
 
-They are items in a pairing heap. To retract a pending end, an item with the opposite sign is added, because a search in
-the heap would be slow. If the signs of all items of a time add up to 0, no lifetime ends at this time. Lifetimes
-without an end are only counted.
+The ends are items in a pairing heap. To retract a pending end, an item with the opposite sign is added, because a
+search in the heap would be slow. If the signs of all items of a time add up to 0, no lifetime ends at this time.
+Lifetimes without an end are only counted.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def remove_least(snapshots: SnapshotMemory, root):  # type: ignore[no-untyped-de
 
 @helper
 def add_pending(snapshots: SnapshotMemory, group, time, sign, rows: ChangeRows, row):  # type: ignore[no-untyped-def]
-    """Add an end to the pending ends of a group (`sign` -1), or cancel one (`sign` +1)."""
+    """Add an end to the pending ends of a group (`sign` -1), or cancel an end (`sign` +1)."""
     groups = snapshots.groups
     base = group * GROUP_WORDS
     if time == END:

@@ -5,9 +5,10 @@
     shown      1   0   1   0   0   0        copies within the limit: LIMIT 2
     members    0   2                        positions with copies within the limit
 
-At each instant only partitions with a change are computed again, from the first changed position on. If rows before
-this position already reach the limit, nothing changes in the partition. A tree of partial sums (Fenwick 1994) finds the
-next row that is true. So an instant takes O(log n) for each start and end, and for each member that is computed again.
+At each instant only partitions with a change are computed again, from their first changed position on. If rows before
+this position already reach the limit, nothing changes in the partition. The next row that is true is found with a tree
+of partial sums (Fenwick 1994). So an instant needs O(log n) steps for each start, each end, and each member that is
+computed again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import NamedTuple
 from capture.native import Integer, Integers, helper, kernel, outlined
 
 NO_RANK, ROW_NUMBER, RANK, DENSE_RANK = range(4)
-"""What is computed for a member: nothing, its row number, its rank, or its rank without gaps."""
+"""The value that is computed for a member: none, its row number, its rank, or its rank without gaps."""
 
 POSITION, SINCE, UNTIL, RANK_OF, COPIES, PERIOD_WORDS = range(6)
 """Words of a period, in which a position has a constant rank and a constant number of copies within the limit."""
@@ -55,7 +56,7 @@ class RankedRows(NamedTuple):
 
 
 class RankLimits(NamedTuple):
-    """Which copies are members: the copies `[first, last)`, counted from 0. `function`: what is computed for them.
+    """The copies `[first, last)`, counted from 0, are members. `function`: the value that is computed for them.
 
     `size`: the number of positions.
     """
@@ -75,7 +76,7 @@ class Instants(NamedTuple):
 
 
 class Periods(NamedTuple):
-    """The output: `count[0]` periods, at most `room`. `count[1]` is the number of the last computation."""
+    """The output: `count[0]` periods, at most `room`. `count[1]` is the number of computations so far."""
 
     words: Integers
     room: Integer
@@ -192,7 +193,9 @@ def rank_partition(rows: RankedRows, limits: RankLimits, partition, time, output
 
 @kernel("i64(RankedRows, RankLimits, Instants, i64, i64, Periods)")
 def sweep_instants(rows: RankedRows, limits: RankLimits, instants: Instants, begin, end, output: Periods):  # type: ignore[no-untyped-def]
-    """Process the starts and ends `[begin, end)`. Return the next one to process; less than `end` if there is no room.
+    """Process the starts and ends `[begin, end)`.
+
+    Return the index of the next start or end, which is less than `end` if there is no room.
 
     One instant needs room for one period of each position.
     """

@@ -4,7 +4,7 @@
     state     FREE_RECORD, USED_RECORDS, LIVE_RECORDS, from word `records` on: a state array may contain several lists
 
 The word `link` of a free record is the number of the next free record. Free records are used first, so the memory needs
-room for one record more than are in use. The caller provides this room.
+room for one more record than the records in use. The caller provides this room.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def take_record(memory, state, records, width, link):  # type: ignore[no-untyped
 
 @helper
 def free_record(memory, state, records, width, link, record):  # type: ignore[no-untyped-def]
-    """Return a record to the free list."""
+    """Put a record into the free list."""
     memory[record * width + link] = state[records + FREE_RECORD]
     state[records + FREE_RECORD] = record
     state[records + LIVE_RECORDS] -= 1

@@ -2,8 +2,8 @@
 
 Sorted values are not copied for each entry. An entry lists only the values that begin or end at its time. Each group
 has ONE multiset for each sorted value, which always belongs to one entry. To move it to another entry, the values that
-begin or end between the entries are added or removed. It stays at the entry where it was needed last. So a row in order
-costs one change of the multiset, and a late row costs the changes between its time and the newest entry.
+begin or end between the entries are added or removed. The multiset stays at the entry at which it was used last. So a
+row in order causes one change of the multiset, and a late row causes the changes between its time and the newest entry.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def apply_item(snapshots: SnapshotMemory, trees: Trees, group, item, direction, 
 
 @helper
 def apply_list(snapshots: SnapshotMemory, trees: Trees, group, entry, direction):  # type: ignore[no-untyped-def]
-    """Apply the items of an entry to the multisets of a group. First values are added, then others are removed."""
+    """Apply the items of an entry to the multisets of a group: first add values, then remove values."""
     for phase in range(2):
         item = snapshots.entries[entry_base(snapshots, entry) + LIST]
         while item != NONE:

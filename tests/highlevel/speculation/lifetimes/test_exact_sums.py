@@ -46,7 +46,7 @@ def test_limbs_add_up_to_the_sum_in_any_order(rounds: Rounds) -> None:
         for _ in range(random.randint(1, 8)):
             values = [drawn(random) for _ in range(random.randint(1, 20))]
             limbs = split(pa.array(values))
-            width = sums.make_room(limbs, width)
+            width = sums.assign_words(limbs, width)
             words = np.pad(words, ((0, 0), (0, width - words.shape[1])))
             added = np.zeros((len(values), width), np.int64)
             sums.write(limbs, added)
@@ -74,7 +74,7 @@ def test_limbs_add_up_to_the_sum_in_any_order(rounds: Rounds) -> None:
 )
 def test_infinities_and_nan_are_those_of_ieee_754(values: list[float], expected: float) -> None:
     sums, limbs = ExactSums(), split(pa.array(values))
-    words = np.zeros((len(values), sums.make_room(limbs, 0)), np.int64)
+    words = np.zeros((len(values), sums.assign_words(limbs, 0)), np.int64)
     sums.write(limbs, words)
     (found,) = sums.quotients(words.sum(axis=0, keepdims=True), np.ones(1, np.int64), np.zeros(1, np.bool_))
     assert found == expected or (math.isnan(found) and math.isnan(expected))

@@ -95,7 +95,7 @@ def test_parts_are_those_of_the_definition_and_few_rows_are_stored(
             below = {row for row in expected if row[1] < watermark or watermark == END}
             assert {row: found[row] for row in below} == {row: expected[row] for row in below}, (seed, watermark)
             assert min(found.values(), default=0) >= 0, (seed, watermark)
-            parts.forget_before(watermark)
+            parts.advance(watermark)
             still_open = [row for row in sums["rows"] if row[2] >= watermark]
             open_pairs = [pair for pair, count in sums["pairs"].items() if count and pair[0][1] >= watermark]
             open_parts = [row for row in expected if row[1] >= watermark]
@@ -128,11 +128,11 @@ def test_the_cost_of_a_small_batch_does_not_grow_with_the_stored_rows(monkeypatc
     rows = 20_000
     parts.add_rows(*batch([((name, END), (name, name, END), 1) for name in range(rows)]))
     parts.update(0)
-    parts.forget_before(1)
+    parts.advance(1)
     ordered = 0
     for name in range(200):
         parts.add_pairs(*batch([((rows + name, rows + name + 5), (name, name, END), 1)]))
         changed, _ = parts.update(2 * rows)
         assert changed.num_rows == 1
-        parts.forget_before(2 + name)
+        parts.advance(2 + name)
     assert ordered < 200 * rows / 50, "most lifetimes were ordered again at each batch"

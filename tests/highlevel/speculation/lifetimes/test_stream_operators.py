@@ -273,7 +273,7 @@ def test_a_join_has_the_pairs_of_nested_loops(rounds: Rounds, soak: bool, size: 
 
 def test_the_kernels_of_a_join_stay_inside_their_arrays(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels as plain Python, with numpy's bound checks."""
-    for name in ("join_changes", "forget_rows"):
+    for name in ("join_changes", "remove_ended_rows"):
         monkeypatch.setattr(equi_join, name, getattr(equi_join, name).function)
     for seed in rounds(60):
         random = Random(f"plain join {seed}")

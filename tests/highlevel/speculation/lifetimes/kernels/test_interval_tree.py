@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from highlevel.speculation.lifetimes import equi_join
-from highlevel.speculation.lifetimes.equi_join import JoinChanges, LifetimeJoin, Side, forget_rows, join_changes
+from highlevel.speculation.lifetimes.equi_join import JoinChanges, LifetimeJoin, Side, join_changes, remove_ended_rows
 from highlevel.speculation.lifetimes.kernels.endpoints import INSERT, RETRACTION
 from highlevel.speculation.lifetimes.kernels.interval_tree import shorten_row
 from highlevel.speculation.lifetimes.kernels.records import LIVE_RECORDS, NONE
@@ -43,7 +43,7 @@ class Rows:
         searching = Side(SCHEMA, ["x"])
         searching.reserve(1, 3)
         changes = JoinChanges(*(np.array([each], np.int64) for each in (INSERT, first, stop, 0, 0, key)))
-        pairs = join._no_pairs(room)
+        pairs = join._allocate_pairs(room)
         found: Counter = Counter()
         begin = 0
         while begin < 1:
@@ -65,7 +65,7 @@ class Rows:
         nothing = Side(SCHEMA, ["x"])
         nothing.reserve(1, 3)
         changes = JoinChanges(*(np.array([each], np.int64) for each in (kind, start, stop, new_stop, row, key)))
-        pairs = LifetimeJoin(SCHEMA, SCHEMA, [("x", "x")])._no_pairs(0)
+        pairs = LifetimeJoin(SCHEMA, SCHEMA, [("x", "x")])._allocate_pairs(0)
         join_changes.function(self.side.store(), nothing.store(), changes, 0, 1, BEGINNING, pairs)
         if kind == INSERT:
             self.known.append((start, stop, row, key))
@@ -95,13 +95,13 @@ def test_searches_find_the_rows_of_a_list_while_rows_are_stored_shortened_and_fo
             if random.random() < 0.05:
                 until = drawn_start(random)
                 rows.known = [each for each in rows.known if each[1] > until]
-                assert forget_rows.function(rows.side.store(), until) == len(rows.known)
+                assert remove_ended_rows.function(rows.side.store(), until) == len(rows.known)
             if random.random() < 0.3:
                 first, key = drawn_start(random) - random.randrange(5), random.randrange(3)
                 stop = first + random.choice([1, 9, 10**10, 2**61])
                 found = rows.overlapping(first, stop, key, random.choice([1, 7, 500]))
                 assert found == rows.expected(first, stop, key), (seed, number)
-        assert forget_rows.function(rows.side.store(), END) == 0
+        assert remove_ended_rows.function(rows.side.store(), END) == 0
         assert max(rows.side.lists.max(), rows.side.roots.max()) == NONE
 
 
@@ -133,7 +133,7 @@ def test_the_steps_of_a_search_do_not_grow_with_the_rows_of_a_key(starts: Callab
         CountedRows.reads = 0
         for time in (starts(0) - 5, starts(count) + 500):
             changes = JoinChanges(*(np.array([each], np.int64) for each in (INSERT, time, time + 2, 0, 0, 0)))
-            join_changes.function(nothing.store(), counted, changes, 0, 1, END, join._no_pairs(0))
+            join_changes.function(nothing.store(), counted, changes, 0, 1, END, join._allocate_pairs(0))
         reads[count] = CountedRows.reads
     assert reads[400] <= reads[100] + 100, reads
 
@@ -155,7 +155,7 @@ def test_the_steps_of_a_change_do_not_grow_with_the_rows_of_equal_starts(order: 
         for step in ("insert", "search"):
             CountedRows.reads = 0
             probe = JoinChanges(*(np.array([each], np.int64) for each in (INSERT, 1000, 1002, 0, 0, 0)))
-            pairs = join._no_pairs(500)
+            pairs = join._allocate_pairs(500)
             nothing = Side(SCHEMA, ["x"])
             nothing.reserve(1, 3)
             join_changes.function(nothing.store(), counted, probe, 0, 1, END, pairs)
