@@ -19,8 +19,8 @@ from highlevel.compare.recording import DEFAULT_LIMIT, record
 from lowlevel.durations import parse_duration
 from lowlevel.layers import Layer
 
-Bar = Callable[[str], AbstractContextManager[Callable[[int, int], None] | None]]
-"""Shows a progress bar for a unit (`bytes`, `runs`) and returns the function that moves it; None if no bar is shown."""
+ShowProgress = Callable[[str], AbstractContextManager[Callable[[int, int], None] | None]]
+"""Show a progress bar for a unit (`bytes`, `runs`), and provide the function that sets it; None if no bar is shown."""
 
 Text = TypeVar("Text")
 Value = TypeVar("Value")
@@ -51,7 +51,7 @@ DEFAULTS = Settings()
 """The settings of a comparison without options."""
 
 
-def no_bar(_: str) -> AbstractContextManager[None]:
+def show_no_progress(_: str) -> AbstractContextManager[None]:
     """Show no progress bar."""
     return nullcontext()
 
@@ -62,12 +62,12 @@ def run_comparison(
     streams: Mapping[str, Iterable[str]] | None = None,
     layer: str = Layer.OUTER,
     settings: Settings = DEFAULTS,
-    bar: Bar = no_bar,
+    show_progress: ShowProgress = show_no_progress,
     prepare: Callable[[], None] | None = None,
 ) -> Comparison:
     """Read the rows once, measure all variants, and compare the exact answer with the answer of the inline engine.
 
-    `bar` shows the progress, first in bytes, then in runs. `prepare` is called after the checks of the query.
+    `show_progress` shows the progress, first in bytes, then in runs. `prepare` is called after the checks of the query.
     Raises QueryError for a wrong query, NotComparedError for a query without an in-order counterpart, InputError for a
     wrong input.
     """
@@ -80,11 +80,11 @@ def run_comparison(
     question = question_of(plan)
     if prepare is not None:
         prepare()
-    with bar("bytes") as reading:
+    with show_progress("bytes") as reading:
         recordings = record(question.plan.leaves, inputs, settings.limit, reading)
     settle = question.max_settle_time + max(settings.slacks, default=0)
     arrivals = arrange(recordings, settings.injection.apply(recordings), settle, settings.tick)
-    with bar("runs") as running:
+    with show_progress("runs") as running:
         comparison = compare(question, arrivals, settings.slacks, settings.repeat, running)
     with answer(plan, inputs) as inline:
         reference = pa.Table.from_batches(inline.batches, plan.schema)

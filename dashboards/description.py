@@ -25,10 +25,10 @@ from lowlevel.watermarks.lateness import Lateness
 from queries.gsql import compile_query
 
 MEASURED_ROWS = 1_000_000
-"""The measurement ends after this number of rows."""
+"""The number of rows after which the measurement ends."""
 
 SHARES = (0.95, 0.99, 0.999, 1.0)
-"""Shares of the late rows for which a WAIT is printed."""
+"""The shares of the late rows for which a WAIT is printed."""
 
 SUGGESTED_SHARE = 0.99
 """The share of the late rows that cause no correction with the suggested WAIT."""
@@ -68,9 +68,9 @@ def start_counting(plan: Plan, inputs: Sequence[Input]) -> Iterator[Answer[tuple
 
 
 def measure(
-    plan: Plan, inputs: Sequence[Input], counting: Answer[tuple[int, pa.RecordBatch]], limit: int = MEASURED_ROWS
+    plan: Plan, inputs: Sequence[Input], counting: Answer[tuple[int, pa.RecordBatch]], max_rows: int = MEASURED_ROWS
 ) -> tuple[list[LinkLateness], bool]:
-    """Read rows until `limit` rows were read, the inputs end, or the user stops live inputs.
+    """Read rows until `max_rows` rows were read, the inputs end, or the user stops live inputs.
 
     Return the lateness of each link and kind of rows that `plan` reads, and whether some rows were not read.
     """
@@ -78,7 +78,7 @@ def measure(
     for _, changes in counting.batches:
         weighted = pc.multiply(changes.column("rows"), changes.column(WEIGHT))
         rows += pc.sum(weighted).as_py() or 0
-        if rows >= limit:
+        if rows >= max_rows:
             complete = False
             break
     assert counting.run is not None, "the inline engine counts"

@@ -51,7 +51,7 @@ class Evidence:
     """The identities of packets, and the captures that contain the packets."""
 
     def __init__(self, path: Path, plans: Sequence[Plan], inputs: Sequence[Input], layer: str) -> None:
-        """Prepare the collection. `plans`: the query, and the query for its packets. `inputs`: their captures.
+        """Prepare the collection. `plans`: the query, and the query for its packets. `inputs`: the captures of both.
 
         Raises InputError for a wrong path, and for a query whose rows do not come from single packets.
         """
@@ -71,7 +71,10 @@ class Evidence:
 
     @contextlib.contextmanager
     def answer(self, slots: int | None, threads: int | None, slack: Slack | None) -> Iterator[Answer[pa.RecordBatch]]:
-        """Answer the query, and collect packets. The arguments are those of `dashboards.answer.answer`."""
+        """Answer the query, and collect the identities of packets.
+
+        The arguments are those of `dashboards.answer.answer`.
+        """
         with answer_all(self._plans, self._inputs, slots, threads, slack) as both:
             yield Answer(self._split(both.batches), both.samples, both.readings, both.run, both.remedy)
 

@@ -3,8 +3,8 @@
     the query ──────────────────► changes, for the output of the command
     the query without changes ──► final rows ──► queue ──► thread that writes the file
 
-Both queries have the same watermarks, so a row is written when no later change of it follows. The queue is short: a
-slow file delays the query, and does not need memory.
+Both queries have the same watermarks, so a row is written when no later change of it follows. The queue is short, so a
+slow file delays the query instead of using memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from queries.pipeline.input_options import Slack
 FINAL = "final"
 """The name of the query without changes."""
 
-QUEUED_BATCHES = 16
+MAX_QUEUED_BATCHES = 16
 
 
 def final_format(path: Path, plan: Plan) -> Format:
@@ -51,14 +51,16 @@ class FinalRows:
     """The file of the final rows of a query with changes over captures."""
 
     def __init__(self, path: Path, plan: Plan, times: Times | None, *, live: bool) -> None:
-        """Write into `path`. `times`: the form of times in text formats. Raises InputError as `final_format`.
+        """Write into `path`. `times`: the form of times in text formats.
+
+        Raises InputError for a wrong suffix, or a query without changes.
 
         `live`: the query reads live inputs, so users read the file while it grows.
         """
         self._format = final_format(path, plan)
         self._path, self._times, self._live = path, times, live
         self._plans = [plan, replace(plan.with_final_rows(), name=FINAL)]
-        self._queue: Queue[pa.RecordBatch | None] = Queue(QUEUED_BATCHES)
+        self._queue: Queue[pa.RecordBatch | None] = Queue(MAX_QUEUED_BATCHES)
         self._error: Exception | None = None
 
     @contextlib.contextmanager
@@ -113,7 +115,10 @@ class FinalRows:
 
 
 def _without_counters_of_final_rows(samples: Samples) -> Samples:
-    """Return the samples of the query with changes and of its links. Each late row would be counted twice."""
+    """Return the samples of the query with changes and of its links.
+
+    The other samples would count each late row a second time.
+    """
     kept = Samples()
     for (name, labels), value in samples.items():
         if "query" not in (known := ALL_METRICS[name].labels) or labels[known.index("query")] != FINAL:

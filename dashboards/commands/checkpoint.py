@@ -52,11 +52,11 @@ def checkpoint(
         _verify(location)
     else:
         summary = summarise_stored(location.uri) if location.uri else summarise(location.path)
-        print(escape_lines(describe(summary)))
+        print(escape_lines(summary_text(summary)))
 
 
-def describe(summary: RunSummary) -> str:
-    """Return the summary of a folder as text for people."""
+def summary_text(summary: RunSummary) -> str:
+    """Return the summary of a run's folder as text: tables of inputs, queries, folders and damages."""
     import pyarrow as pa
 
     from dashboards.output.table import align_table

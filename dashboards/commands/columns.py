@@ -23,12 +23,12 @@ class Kind(StrEnum):
     SAMPLES = "samples"
 
 
-def column_lines(rows: RowKind, *, every: bool = False) -> list[str]:
+def column_lines(rows: RowKind, *, with_all_columns: bool = False) -> list[str]:
     """Return a table with a line for each column of a kind.
 
-    With `every`, the table contains columns of the inner IP layer and all IPFIX elements too.
+    With `with_all_columns`, the table contains columns of the inner IP layer and all IPFIX elements too.
     """
-    names = dict.fromkeys([*rows.listed_names, *(rows.unlisted_names() if every else ())])
+    names = dict.fromkeys([*rows.listed_names, *(rows.unlisted_names() if with_all_columns else ())])
     specs = [spec for name in names if (spec := rows.find(name)) is not None]
     cells = [HEADER, *((spec.name, spec.type, "yes" if spec.nullable else "no", spec.help) for spec in specs)]
     return align_rows(cells)
@@ -52,7 +52,7 @@ def columns(
     from lowlevel.kinds import row_kind_of
 
     if kind is not None:
-        print("\n".join(column_lines(row_kind_of(kind), every=every)))
+        print("\n".join(column_lines(row_kind_of(kind), with_all_columns=every)))
         return
     for name in Kind:
         rows = row_kind_of(name)

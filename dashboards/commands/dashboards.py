@@ -10,7 +10,7 @@ from capture.errors import MissingPackageError
 from dashboards.command_options import Argument, Option
 
 DATA_SOURCE = "wiretide"
-"""Default uid of the Prometheus data source in Grafana."""
+"""The default uid of the Prometheus data source in Grafana."""
 
 
 def dashboards(

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from queries.pipeline.file import PipelineFile
 
 LINKS = ("Main1", "Main2", "Control")
-EVERY = {"window": "10 seconds"}
+WINDOW_PARAMETERS = {"window": "10 seconds"}
 QUERIES: dict[str, tuple[str, Mapping[str, object]]] = {
-    "total": ("@packets", EVERY),
-    "links": ("@links", EVERY),
-    "talkers": ("@pairs", EVERY),
-    "syn_targets": ("@syn-floods", EVERY),
+    "total": ("@packets", WINDOW_PARAMETERS),
+    "links": ("@links", WINDOW_PARAMETERS),
+    "talkers": ("@pairs", WINDOW_PARAMETERS),
+    "syn_targets": ("@syn-floods", WINDOW_PARAMETERS),
     "sources": ("@sources", {"range": "100 seconds", "slide": "10 seconds"}),
 }
 """The queries of the demonstration: ready queries and their parameters."""
@@ -86,7 +86,7 @@ def demo(
             pipeline = demo_pipeline(folder, seconds=seconds, rate=rate, speed=speed, port=port)
         except (ValueError, OverflowError) as error:
             raise UsageError(str(error)) from error
-        # Without a terminal, no user can press Ctrl-C.
+        # Without a terminal, a user cannot press Ctrl-C.
         monitor_pipeline(pipeline, until_done or not sys.stdin.isatty(), port_option="--port")
     finally:
         if scratch is not None:

@@ -36,7 +36,7 @@ CAPTURES = (".pcap", ".pcapng", ".cap", ".gz", ".zst", ".nfcapd")
 """Suffixes of the files that the command proposes."""
 
 MAX_PROPOSED = 6
-"""Largest number of proposed files and interfaces."""
+"""Maximum number of proposed files and interfaces."""
 
 
 Answer = TypeVar("Answer")

@@ -50,7 +50,7 @@ class WithoutPandas:
 
     @staticmethod
     def find_spec(name: str, *_: Any) -> None:
-        """Raise ModuleNotFoundError for pandas and dateutil. The other finders import all other modules."""
+        """Raise ModuleNotFoundError for pandas and dateutil. For other modules the next finders are used."""
         if name in ("pandas", "dateutil"):
             raise ModuleNotFoundError(name)
 
@@ -491,7 +491,7 @@ def _answer_tables(
     drawing: tuple[Path | None, bool],
     final_to: Path | None,
 ) -> None:
-    """Answer a query over tables. Its final rows are computed in a second pass, because tables can be read again."""
+    """Answer a query over tables. The final rows are computed in a second pass, because tables can be read again."""
     from dashboards.output.console import BelowBar, progress_bar, report, warn
     from dashboards.output.writers import open_output, write_answer
     from dashboards.stop_signals import interrupt_at_sigterm
@@ -552,7 +552,7 @@ def _refuse_live(reason: str, inputs: Sequence[Input]) -> None:
 
 
 def _refuse_inline_options(on: str, inputs: list[Input], options: Mapping[str, object]) -> None:
-    """Raise UsageError if live inputs or options of the inline engine are given; Spark supports neither."""
+    """Raise UsageError for live inputs or options of the inline engine, because Spark supports neither."""
     from queries.pipeline.inputs import can_be_read_once
 
     given = [name for name, value in options.items() if value]

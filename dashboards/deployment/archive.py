@@ -7,8 +7,8 @@
     lib/python3.11/site-packages/              the packages
     share/wiretide/kernels/                    machine code for the processor of this machine
 
-Spark unpacks the archive into the working folder of each executor (`spark.archives`), so nothing in it may depend on a
-path. An environment of `venv` does: it contains the path of its interpreter, which the executors do not have.
+Spark unpacks the archive into the working folder of each executor (`spark.archives`), so no file of the archive may
+depend on a path. An environment of `venv` contains the path of its interpreter, which the executors do not have.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ LIBRARY = PurePosixPath("lib", PYTHON)
 
 PACKAGES = LIBRARY / "site-packages"
 
-LEFT_OUT_OF_PYTHON = {"site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo", "ensurepip"}
+OMITTED_OF_PYTHON = {"site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo", "ensurepip"}
 """Folders of the standard library that tasks do not need, in addition to `config-*`."""
 
-LEFT_OUT_OF_PACKAGES = {"tests", "include"}
+OMITTED_OF_PACKAGES = {"tests", "include"}
 """Folders of packages that tasks do not need."""
 
-LEFT_OUT_OF_SPARK = {"jars", "bin", "sbin", "data", "examples", "licenses", "python"}
+OMITTED_OF_SPARK = {"jars", "bin", "sbin", "data", "examples", "licenses", "python"}
 """Folders of pyspark that tasks do not need: an executor has its own Spark."""
 
 REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(\[[^]]*\])?[^;]*(?:;(.*))?")
@@ -72,12 +72,12 @@ exec "$here/bin/%s" %s"$@"
 
 
 class PackError(WiretideError):
-    """An archive that cannot be built: the system, the name of the file, or a package is wrong."""
+    """The archive cannot be built: the system, the name of the file, or a package is wrong."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A file of the archive: its name there, and its path here or its content."""
+    """A file of the archive: its name in the archive, and its path on this machine or its content."""
 
     name: str
     path: Path | None = None
@@ -105,9 +105,10 @@ def check_output(output: Path) -> None:
 
 
 def list_members(packages: Sequence[str] = ()) -> list[Member]:
-    """Return all files of the archive, without doubles. All kernels must be declared.
+    """Return all files of the archive, each once. All kernels must be declared.
 
-    `packages` are further installed packages, for functions of users. Raises PackError for one that is not installed.
+    `packages` are further installed packages, for functions of users. Raises PackError for a package that is not
+    installed.
     """
     members: dict[str, Member] = {}
     sources = (
@@ -123,14 +124,14 @@ def list_members(packages: Sequence[str] = ()) -> list[Member]:
 
 
 def write_archive(output: Path, members: Sequence[Member], progress: Callable[[int, int], None]) -> int:
-    """Write the archive, and return its size in bytes. It appears under its name when it is complete.
+    """Write the archive, and return its size in bytes. The file gets its name when it is complete.
 
-    `progress` receives the bytes of files that were written, and of all files.
+    `progress` receives the number of bytes written, and the number of bytes of all files.
     """
     total = sum(member.size for member in members)
     completed = 0
     with replacing(output, SHARED_FILE_MODE) as (_, temporary):
-        # The level does not matter much: libraries of machine code are compressed to a third at every level.
+        # The level has little effect: libraries of machine code are compressed to a third at every level.
         with (
             igzip.open(temporary, "wb", compresslevel=1) as stream,  # type: ignore[no-untyped-call]
             tarfile.open(fileobj=stream, mode="w|", bufsize=1 << 20) as archive,
@@ -144,7 +145,7 @@ def write_archive(output: Path, members: Sequence[Member], progress: Callable[[i
 
 def _add(archive: tarfile.TarFile, member: Member) -> int:
     entry = tarfile.TarInfo(member.name)
-    # Not writable by others whatever the umask here: machine code is loaded only from such files.
+    # Not writable by others, for any umask of this machine: machine code is loaded only from such files.
     entry.mode = 0o755 if member.is_program else 0o644
     if member.path is None:
         entry.size = len(member.content)
@@ -209,7 +210,7 @@ def _list_programs() -> Iterator[Member]:
 
 def _list_standard_library() -> Iterator[Member]:
     root = Path(sysconfig.get_path("stdlib"))
-    left_out = LEFT_OUT_OF_PYTHON | {path.name for path in root.glob("config-*")}
+    left_out = OMITTED_OF_PYTHON | {path.name for path in root.glob("config-*")}
     for path in _list_files(root, lambda parts: parts[0] not in left_out):
         yield Member(str(LIBRARY / path.relative_to(root)), path)
 
@@ -220,10 +221,10 @@ def _list_distribution(distribution: Distribution) -> Iterator[Member]:
         parts = entry.parts
         is_of_wiretide = name == "wiretide" and ".dist-info" not in parts[0]
         if parts[0] in ("..", "/") or is_of_wiretide or entry.suffix in (".pth", ".a"):
-            continue  # programs, which contain a path, and what needs `site`
-        if LEFT_OUT_OF_PACKAGES & set(parts[1:-1]) or entry.name in ("RECORD", "direct_url.json"):
+            continue  # programs, which contain a path, and files that need `site`
+        if OMITTED_OF_PACKAGES & set(parts[1:-1]) or entry.name in ("RECORD", "direct_url.json"):
             continue
-        if parts[0] == "pyspark" and len(parts) > 2 and parts[1] in LEFT_OUT_OF_SPARK:
+        if parts[0] == "pyspark" and len(parts) > 2 and parts[1] in OMITTED_OF_SPARK:
             continue
         path = Path(str(entry.locate()))
         if path.is_file():

@@ -76,7 +76,7 @@ class Containers:
 
 
 def make_compose(pipeline: PipelineFile, containers: Containers | None) -> dict[str, str]:
-    """Return the compose file and the files that it needs, by relative path. None: without the pipeline itself."""
+    """Return the compose file and the files that it needs, by relative path. `containers`: None omits the pipeline."""
     if containers is None:
         return {COMPOSE_FILE: _HEAD + _SERVERS + _VOLUMES}
     services = list(_services(pipeline, containers))
@@ -145,7 +145,10 @@ def _service(
 
 
 def _folders_of(pipeline: PipelineFile, file: Path) -> dict[Path, str]:
-    """Return the folders that the pipeline needs, with the mode of the mount. Folders inside of others are left out."""
+    """Return the folders that the pipeline needs, with the mode of the mount.
+
+    Folders inside of other folders are omitted.
+    """
     modes: dict[Path, str] = {file.parent: "ro"}
     files = pipeline.read_paths
     files += [link.capture for link in pipeline.spooled.values() if not is_interface(link.capture)]

@@ -1,4 +1,4 @@
-"""Generated files: written into a folder, without the loss of files that the user has changed."""
+"""Write generated files into a folder. Files that the user has changed are not overwritten."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from capture.errors import WiretideError
 
 
 class ChangedFilesError(WiretideError):
-    """Files of the output folder that would be lost. The user must choose another folder, or replace them."""
+    """Files of the output folder would be overwritten. The user must choose another folder, or replace the files."""
 
 
 def write_files(files: Mapping[str, str], folder: Path, *, replace: bool) -> None:
     """Write the text of each file by its relative path, and print the paths.
 
-    Raises ChangedFilesError if a file exists and differs, unless `replace`: then no file is written.
+    Unless `replace`, raises ChangedFilesError before the first file is written if a file exists and differs.
     """
     changed = [name for name, text in files.items() if _differs(folder / name, text)]
     if changed and not replace:

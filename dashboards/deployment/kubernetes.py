@@ -1,7 +1,7 @@
 """Manifests for Kubernetes: a pod that runs a pipeline and is the driver of Spark, whose executors are pods too.
 
 The driver's pod creates the pods of its executors, so it has a service account with a role. Executors connect to the
-driver by the name of a service without an address of its own. All pods see the same volumes at the same paths.
+driver by the name of a headless service. All pods see the same volumes at the same paths.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class ManifestError(WiretideError):
-    """A pipeline that cannot run on Kubernetes as it is."""
+    """The pipeline cannot run on Kubernetes without a change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pods:
     """The pods of a pipeline.
 
-    `file`: the pipeline file (absolute). `image`: the image of all pods. `namespace`: where they run. `volumes`: the
+    `file`: the pipeline file (absolute). `image`: the image of all pods. `namespace`: their namespace. `volumes`: the
     name of a persistent volume claim by the folder at which it is mounted. `executors`: their number, at least 1.
     """
 
@@ -51,7 +51,7 @@ class Pods:
 
 
 def parse_volumes(texts: Sequence[str]) -> dict[Path, str]:
-    """Return the name of a claim by its folder, from texts CLAIM:FOLDER. Raises ManifestError.
+    """Return the name of the claim of each folder, from texts CLAIM:FOLDER. Raises ManifestError for another text.
 
     >>> parse_volumes(["captures:/data"])
     {PosixPath('/data'): 'captures'}
@@ -70,12 +70,12 @@ def parse_volumes(texts: Sequence[str]) -> dict[Path, str]:
 def make_manifests(pipeline: PipelineFile, pods: Pods) -> dict[str, str]:
     """Return the manifests by the name of their file. Raises ManifestError, and the errors of `pipeline.plans`."""
     pipeline.require_local_folder("manifests")
-    _check(pipeline, pods)
+    _raise_if_unsuitable(pipeline, pods)
     parts = [_account(pods), _service(pipeline, pods), _deployment(pipeline, pods)]
     return {f"{pods.name}.yaml": "---\n".join("".join(part) for part in parts)}
 
 
-def _check(pipeline: PipelineFile, pods: Pods) -> None:
+def _raise_if_unsuitable(pipeline: PipelineFile, pods: Pods) -> None:
     if NAME.fullmatch(pods.name) is None:
         raise ManifestError(
             f"got {pods.file.name}, which gives the resources the name {pods.name}; expected a file name of lower-case "
@@ -208,7 +208,7 @@ def _deployment(pipeline: PipelineFile, pods: Pods) -> Iterator[str]:
 
 def _probe(name: str, path: str, failures: int, *, is_protected: bool) -> Iterator[str]:
     yield f"          {name}:\n"
-    # The probes of Kubernetes have no password, so of a protected server they see only that it accepts connections.
+    # The probes of Kubernetes have no password. So for a protected server they only test that it accepts connections.
     check = "tcpSocket: {port: metrics}" if is_protected else f"httpGet: {{path: {path}, port: metrics}}"
     yield f"            {check}\n"
     yield "            periodSeconds: 10\n"

@@ -85,7 +85,7 @@ def make_monitoring(targets: Sequence[str], uid: str, alerts: AlertSettings) -> 
 def make_rules(alerts: AlertSettings) -> str:
     """Return alerting rules for Prometheus; an empty text without alerts in the pipeline.
 
-    Two rules in addition to those of the pipeline detect messages that do not arrive. If the pipeline has a rule with
+    Besides the rules of the pipeline, two rules detect messages that do not arrive. If the pipeline has a rule with
     `absent`, another rule detects a spool without new segments, because such a rule needs the watermark of a node.
     """
     rules = [

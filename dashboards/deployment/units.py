@@ -1,10 +1,10 @@
-"""Units of systemd for a pipeline: the node that captures, and the run that computes. Both are confined.
+"""Units of systemd for a pipeline: the node that captures, and the run that computes. Their rights are limited.
 
     wiretide-NAME-node.service    wiretide capture PIPELINE.toml     CAP_NET_RAW if it reads interfaces
     wiretide-NAME-run.service     wiretide run PIPELINE.toml         no capabilities
 
 A unit sees the file system read-only, except for the folders of results and spools. Memory that is writable and
-executable stays allowed, because the kernels of Wiretide and the JVM are compiled at run time.
+executable is allowed, because the kernels of Wiretide and the JVM are compiled at run time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from queries.pipeline.file import PipelineFile
 HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
 """Folders that ProtectHome hides."""
 
-FAMILIES = "AF_UNIX AF_INET AF_INET6 AF_NETLINK"
+SOCKET_FAMILIES = "AF_UNIX AF_INET AF_INET6 AF_NETLINK"
 """Families of sockets. The C library lists addresses of this machine by netlink."""
 
 _CONFINED = """\
@@ -79,7 +79,7 @@ def _node_unit(pipeline: PipelineFile, service: Service, name: str, has_interfac
     yield from _service(service, f"capture {_quote_path(service.file)} --metrics {service.node}")
     yield f"AmbientCapabilities={'CAP_NET_RAW' if has_interface else ''}\n"
     yield f"CapabilityBoundingSet={'CAP_NET_RAW' if has_interface else ''}\n"
-    yield f"RestrictAddressFamilies={FAMILIES}{' AF_PACKET' if has_interface else ''}\n"
+    yield f"RestrictAddressFamilies={SOCKET_FAMILIES}{' AF_PACKET' if has_interface else ''}\n"
     inputs = [Path(link.capture) for link in pipeline.spooled.values() if not is_interface(link.capture)]
     yield from _files(service, [link.spool for link in pipeline.spooled.values()], inputs)
     yield from _install()
@@ -90,7 +90,7 @@ def _run_unit(pipeline: PipelineFile, service: Service, name: str) -> Iterator[s
     yield from _service(service, f"run {_quote_path(service.file)}")
     yield "AmbientCapabilities=\n"
     yield "CapabilityBoundingSet=\n"
-    yield f"RestrictAddressFamilies={FAMILIES}\n"
+    yield f"RestrictAddressFamilies={SOCKET_FAMILIES}\n"
     inputs = [Path(path) for path in pipeline.read_paths]
     yield from _files(service, writable_folders(pipeline), inputs)
     yield from _install()
@@ -136,7 +136,7 @@ def _install() -> Iterator[str]:
 
 
 def _escape_path(path: Path) -> str:
-    """Return a path in which systemd replaces nothing."""
+    """Return a path with `%` escaped, so that systemd replaces nothing in it."""
     return str(path).replace("%", "%%")
 
 

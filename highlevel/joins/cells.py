@@ -22,14 +22,14 @@ BITS = 63
 class Cells:
     """Encoding of some columns in words.
 
-    The forms of one object do not change; `grown` returns an object with greater forms.
+    The forms of one object do not change. `extended_to` returns an object with greater forms.
     """
 
     def __init__(self, kinds: Sequence[pa.DataType]) -> None:
         """Encode columns of these Arrow types, in their smallest forms."""
         self.kinds = list(kinds)
         self.forms = [Form.SHORT if is_string(kind) else Form.NUMBER for kind in kinds]
-        self.nulls = False
+        self.has_nulls = False
         self.strings: dict[int, LongStrings] = {}  # of LONG columns, by their index
 
     @property
@@ -39,30 +39,30 @@ class Cells:
 
     @property
     def _null_words(self) -> int:
-        return -(-self.forms.count(Form.NUMBER) // BITS) if self.nulls else 0
+        return -(-self.forms.count(Form.NUMBER) // BITS) if self.has_nulls else 0
 
     @property
     def bytes(self) -> int:
-        """Memory of long strings."""
+        """Bytes of long strings."""
         return sum(strings.bytes for strings in self.strings.values())
 
     def extended_to(self, columns: Sequence[pa.Array]) -> Cells | None:
-        """Return an encoding for these columns and all earlier values, or None if no greater form is needed."""
+        """Return an encoding for these columns and all earlier values, or None if this encoding suffices."""
         needed_forms = [form_of(column) for column in columns]
-        nulls = self.nulls or Form.NULLABLE in needed_forms
+        nulls = self.has_nulls or Form.NULLABLE in needed_forms
         plain = [Form.NUMBER if form is Form.NULLABLE else form for form in needed_forms]
         forms = [max(before, form) for before, form in zip(self.forms, plain, strict=True)]
-        if forms == self.forms and nulls == self.nulls:
+        if forms == self.forms and nulls == self.has_nulls:
             return None
         cells = Cells(self.kinds)
-        cells.forms, cells.nulls, cells.strings = forms, nulls, dict(self.strings)
+        cells.forms, cells.has_nulls, cells.strings = forms, nulls, dict(self.strings)
         cells._begin_strings()
         return cells
 
     def with_new_strings(self) -> Cells:
         """Return the same encoding without stored strings."""
         cells = Cells(self.kinds)
-        cells.forms, cells.nulls = self.forms, self.nulls
+        cells.forms, cells.has_nulls = self.forms, self.has_nulls
         cells._begin_strings()
         return cells
 
@@ -91,21 +91,21 @@ class Cells:
             else:
                 pack(column, form, column_words)
 
-    def words_of(self, places: Sequence[int]) -> list[int]:
-        """Return the indexes of the words that `unpack` reads for the columns with the indexes `places`."""
+    def words_of(self, column_indexes: Sequence[int]) -> list[int]:
+        """Return the indexes of the words that `unpack` reads for the columns with the indexes `column_indexes`."""
         firsts = np.cumsum([self._null_words, *(WIDTHS[form] for form in self.forms)]).tolist()
-        own = [word for place in places for word in range(firsts[place], firsts[place + 1])]
+        own = [word for place in column_indexes for word in range(firsts[place], firsts[place + 1])]
         return [*range(self._null_words), *own]
 
-    def unpack(self, words: Words, places: Sequence[int]) -> list[pa.Array]:
-        """Return the columns with the indexes `places`, decoded from words, width x rows."""
+    def unpack(self, words: Words, column_indexes: Sequence[int]) -> list[pa.Array]:
+        """Return the columns with the indexes `column_indexes`, decoded from words, width x rows."""
         firsts = np.cumsum([self._null_words, *(WIDTHS[form] for form in self.forms)]).tolist()
         columns = []
-        for position in places:
+        for position in column_indexes:
             form, own = self.forms[position], words[firsts[position] : firsts[position + 1]]
             if form is Form.LONG:
                 columns.append(self.strings[position].take(own[0]))
-            elif form is Form.NUMBER and self.nulls:
+            elif form is Form.NUMBER and self.has_nulls:
                 number = self.forms[:position].count(Form.NUMBER)
                 null = words[number // BITS] >> number % BITS & 1
                 columns.append(unpack(np.stack([own[0], null]), Form.NULLABLE, self.kinds[position]))

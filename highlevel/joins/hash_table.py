@@ -4,11 +4,12 @@
     link    bits 0..30   the next row of its chain
             bit 31       1 if the row has had a match
             bits 32..62  1 + the next row of its time list, or 0                    (`highlevel.joins.time_lists`)
-    places  two in each int64, of 32 bits: 1 + the LAST row of a chain, 0 for an empty chain
+    places  two of 32 bits in each int64: 1 + the LAST row of a chain, or 0 for an empty chain
 
-A chain is a ring: its last row links to its first. So a row is appended without a walk and rows are read in arrival
-order. The oldest rows, which are usually removed first, are first in the chain. Panes keep most rows outside the time
-band out of a chain. A probe reads the rows of at most two panes, however many rows a key has.
+A chain is a ring: its last row links to its first. So a row is appended without reading the chain, and rows are read in
+arrival order. The oldest rows, which are usually removed first, are first in the chain. A chain contains the rows of
+one pane, so few of them are outside of the time band. A probe reads the rows of at most two panes, for any number of
+rows with the key.
 
 Free rows are a stack of row numbers, so that the memory of the next rows can be prefetched.
 """
@@ -38,7 +39,7 @@ PREFETCH_ROWS = 64
 """Rows whose memory is prefetched together."""
 
 FREE, USED = 0, 1
-"""Counters: rows on the stack of free rows, and rows of memory that have been used at least once."""
+"""Counters: number of rows on the stack of free rows, and number of rows of memory that have been used."""
 
 ROW, TURN, AT = 0, 1, 2
 """Position of an interrupted probe: its row, the first or second pane, and the next stored row (-1: a new chain)."""
@@ -134,7 +135,8 @@ def probe(table: RowTable, searching: ProbingRows, once, unmatched_only, at, pai
     """Write pairs of rows and stored rows with the same key and a matching time. Return their number.
 
     With `once` a row has at most one pair. With `unmatched_only` stored rows that have had a match are skipped. If
-    there is no room, `at` contains the position to continue at. At the end its row is the number of rows.
+    there is no room, `at` contains the position at which the probe continues. At the end, `at[ROW]` is the number of
+    rows.
     """
     stored, width, keys, positions, ahead = table.stored, table.width, table.keys, table.places, table.ahead
     low, high, rows = searching.low, searching.high, searching.rows
@@ -201,7 +203,7 @@ def probe(table: RowTable, searching: ProbingRows, once, unmatched_only, at, pai
 
 @kernel("i64(RowTable, i64*, i64*, u8*, i64, i64*)")
 def insert(table: RowTable, words, times, matched, rows, placed):  # type: ignore[no-untyped-def]
-    """Store rows of words (width - 2) x rows, if there is room. Write their positions to `placed`. Returns rows."""
+    """Store rows of words (width - 2) x rows, if there is room. Write their positions to `placed`. Return `rows`."""
     stored, width, counters, ahead = table.stored, table.width, table.counters, table.ahead
     for first in range(0, rows, PREFETCH_ROWS):
         end = min(rows, first + PREFETCH_ROWS)
@@ -234,7 +236,8 @@ def insert(table: RowTable, words, times, matched, rows, placed):  # type: ignor
 def remove(table: RowTable, removed, count):  # type: ignore[no-untyped-def]
     """Remove rows from their chains and put them on the stack of free rows. The rows are in no time list.
 
-    One walk removes all these rows of its chain, so their order does not matter. Return their number.
+    Each chain is read once for all its removed rows, so the order of `removed` has no effect. Return the number of
+    rows.
     """
     stored, width, positions, ahead, counters = table.stored, table.width, table.places, table.ahead, table.counters
     for index in range(count):

@@ -53,7 +53,7 @@ class JoinInput:
         """The Arrow types of the keys."""
         return [ARROW_TYPES[own_type] for own_type in self.types]
 
-    def is_key(self, name: str) -> int | None:
+    def key_index(self, name: str) -> int | None:
         """Return the index of the key that is exactly this column with the same values, or None."""
         arrow_type = self.side.schema.field(name).type
         if arrow_type == pa.float64():  # keys replace NaN and -0.0
@@ -64,7 +64,7 @@ class JoinInput:
         return None
 
     def read(self, batch: pa.RecordBatch) -> tuple[JoinRows, pa.RecordBatch]:
-        """Return the rows that may have a match, and the rows without a match because a key is NULL or NaN."""
+        """Return the rows that may have a match, and the rows that have none because a key is NULL or NaN."""
         keys = [
             _key(batch, expression, kind, macs)
             for expression, kind, macs in zip(self.expressions, self.types, self.macs, strict=True)

@@ -18,7 +18,7 @@ from capture.arrow_compute import array_of
 from highlevel.groups.key_words import Words
 from highlevel.joins.cells import Cells
 from highlevel.joins.join_input import JoinInput, JoinRows
-from highlevel.joins.side_state import LONG_BYTES, PAIRS, SideState
+from highlevel.joins.side_state import MAX_PAIRS, MAX_UNUSED_STRING_BYTES, SideState
 from highlevel.joins.spec import MAX_TS, JoinKind, JoinSpec, Port, WatermarkForm
 from highlevel.joins.watermarks import Bounds, make_punctuation, output_bounds
 from highlevel.operators.batch_columns import BatchColumns
@@ -38,7 +38,7 @@ class JoinSide:
     """
 
     def __init__(self, spec: JoinSpec, port: Port, keys: Cells) -> None:
-        """Create an empty side. Columns of the right input that a SEMI or ANTI join does not need are left out."""
+        """Create an empty side. Columns of the right input that a SEMI or ANTI join does not need are not stored."""
         self.input = JoinInput(spec, port)
         self.time = spec.side(port).time
         self.outputs = list(spec.side(port).columns)
@@ -46,7 +46,7 @@ class JoinSide:
             needed = {column.name for column in columns_of(spec.residual)} if spec.residual else set()
             self.outputs = [(name, output) for name, output in self.outputs if output in needed]
         names = dict.fromkeys(name for name, _ in self.outputs)
-        self.keys = {name: index for name in names if (index := self.input.is_key(name)) is not None}
+        self.keys = {name: index for name in names if (index := self.input.key_index(name)) is not None}
         self.others = [name for name in names if name != self.time and name not in self.keys]
         column_types = [spec.side(port).schema.field(name).type for name in self.others]
         self.state = SideState(spec.window, keys, column_types, spec.kind.is_left_only and port is Port.LEFT)
@@ -54,7 +54,7 @@ class JoinSide:
     def batch_columns(
         self, batch: pa.RecordBatch, rows: Words | None, wanted_outputs: set[str] | None = None
     ) -> Columns:
-        """Return result columns of the given rows of a batch."""
+        """Return result columns of rows of a batch. `rows`: their indexes; None for all rows."""
         indices = None if rows is None else array_of(rows)
         return {
             output: batch.column(name) if indices is None else pc.take(batch.column(name), indices)
@@ -89,7 +89,7 @@ Mask = npt.NDArray[np.bool_]
 class OAJoin:
     """A `NodeOperator` with the ports LEFT and RIGHT.
 
-    Rows below the watermark of their side are late: they are counted and dropped. While one side has no watermark, no
+    A row below the watermark of its side is late: it is counted and dropped. While one side has no watermark, no
     row of the other side is removed.
     """
 
@@ -123,7 +123,7 @@ class OAJoin:
 
     @property
     def bytes(self) -> int:
-        """Memory of the stored rows."""
+        """Bytes of the stored rows."""
         return self._keys.bytes + sum(side.state.bytes for side in self.sides.values())
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:
@@ -144,41 +144,41 @@ class OAJoin:
         if watermark == BEGINNING or batch.num_rows == 0:
             return batch
         time = batch.column(self.sides[side].time)
-        late = np.asarray(pc.is_valid(time) if time.null_count else True) & (
+        is_late = np.asarray(pc.is_valid(time) if time.null_count else True) & (
             pc.fill_null(time, watermark).to_numpy() < watermark
         )
         if watermark == END:
-            late = np.ones(batch.num_rows, np.bool_)
-        count = int(np.count_nonzero(late))
+            is_late = np.ones(batch.num_rows, np.bool_)
+        count = int(np.count_nonzero(is_late))
         self.late += count
-        return pc.filter(batch, array_of(~late)) if count else batch
+        return pc.filter(batch, array_of(~is_late)) if count else batch
 
     def _join_arrived(self, side: Port, arrived: JoinRows) -> Iterator[GraphItem]:
         kind, partner = self.spec.kind, Port(1 - side)
         state = self.sides[partner].state
         words = self._key_words(arrived.keys, len(arrived.times))
         low, high = self.spec.window.meets(side, arrived.times)
-        matched = np.zeros(len(arrived.times), np.bool_)
-        once = kind.is_left_only and side is Port.LEFT and self._residual is None
-        for probing, stored in state.probe(words, low, high, once):
+        is_matched = np.zeros(len(arrived.times), np.bool_)
+        matches_once = kind.is_left_only and side is Port.LEFT and self._residual is None
+        for probing, stored in state.probe(words, low, high, matches_once):
             self.pairs += len(probing)
             if self._residual is not None:
                 satisfied = self._satisfies_residual(side, arrived, probing, stored)
                 probing, stored = probing[satisfied], stored[satisfied]
-            matched[probing] = True
+            is_matched[probing] = True
             newly_matched = state.mark(stored) if kind.keeps(partner) or state.matches_once else stored
             if not kind.is_left_only:
                 yield from self._emit_pairs(side, arrived, probing, stored)
             elif kind is JoinKind.SEMI and partner is Port.LEFT:
                 yield from self._emit_stored_unmatched(partner, newly_matched)
         if kind is JoinKind.SEMI and side is Port.LEFT:
-            yield from self._emit_unmatched(side, arrived.select(np.flatnonzero(matched)).batch)
+            yield from self._emit_unmatched(side, arrived.select(np.flatnonzero(is_matched)).batch)
         may_meet = self._may_meet(side, arrived.times)
         if kind.keeps(side):
-            yield from self._emit_unmatched(side, pc.filter(arrived.batch, array_of(~(may_meet | matched))))
+            yield from self._emit_unmatched(side, pc.filter(arrived.batch, array_of(~(may_meet | is_matched))))
         if kind.is_left_only and side is Port.LEFT:
-            may_meet &= ~matched
-        self._store(side, arrived, words, matched, np.flatnonzero(may_meet))
+            may_meet &= ~is_matched
+        self._store(side, arrived, words, is_matched, np.flatnonzero(may_meet))
 
     def _may_meet(self, side: Port, times: Words) -> Mask:
         """Return a mask of the rows that later rows may match."""
@@ -198,11 +198,11 @@ class OAJoin:
     def _key_words(self, keys: Sequence[pa.Array], rows: int) -> Words:
         """Return the words of keys. Convert the stored rows if the keys need another encoding."""
         grown = self._keys.extended_to(keys)
-        if grown is None and self._keys.bytes > 2 * self._key_bytes + LONG_BYTES:
+        if grown is None and self._keys.bytes > 2 * self._key_bytes + MAX_UNUSED_STRING_BYTES:
             grown = self._keys.with_new_strings()
         if grown is not None:
             for side in self.sides.values():
-                side.state.lay_out(grown, side.state.cells)
+                side.state.convert(grown, side.state.cells)
             self._keys, self._key_bytes = grown, grown.bytes
         words = np.empty((self._keys.width, rows), np.int64)
         self._keys.pack(keys, words)
@@ -226,8 +226,8 @@ class OAJoin:
 
     def _emit_unmatched(self, side: Port, batch: pa.RecordBatch) -> Iterator[GraphItem]:
         """Emit rows of a batch without a match."""
-        for start in range(0, batch.num_rows, PAIRS):
-            rows = batch.slice(start, PAIRS)
+        for start in range(0, batch.num_rows, MAX_PAIRS):
+            rows = batch.slice(start, MAX_PAIRS)
             times = rows.column(self.sides[side].time)
             yield from self._emit(self.sides[side].batch_columns(rows, None), times)
 

@@ -36,16 +36,16 @@ from highlevel.joins.window import JoinWindow
 
 MIN_ROWS = 64
 LARGE_ROWS = 65_536
-"""Initial capacity in rows. With at least LARGE_ROWS rows the capacity grows by an eighth, with fewer it doubles."""
+"""Initial capacity in rows. From LARGE_ROWS rows on the capacity grows by an eighth, before it doubles."""
 
-PAIRS = 65_536
-"""Maximum pairs of a batch, for any number of matches per key."""
+MAX_PAIRS = 65_536
+"""Maximum number of pairs in a batch, for any number of matches per key."""
 
-INTERVALS = 4096
-"""Minimum number of time lists per pane, so that a watermark visits only a small share of the pane's rows."""
+MIN_INTERVALS = 4096
+"""Minimum number of time lists per pane, so that a watermark reads only a small share of the pane's rows."""
 
-LONG_BYTES = 2**20
-"""Bytes of long strings of removed rows that may remain in addition to the size of the other strings."""
+MAX_UNUSED_STRING_BYTES = 2**20
+"""Maximum bytes of long strings of removed rows, in addition to the size of all other strings."""
 
 Flags = npt.NDArray[np.uint8]
 
@@ -53,8 +53,8 @@ Flags = npt.NDArray[np.uint8]
 class SideState:
     """Rows with their time, key words, columns of the types `kinds`, and a bit that marks rows that have had a match.
 
-    If `matches_once`, a row has at most one match. Afterwards probes skip the row until it expires. A probe copies no
-    stored rows, and a new row uses the memory of a removed row.
+    If `matches_once`, a row has at most one match. After its match, probes skip the row until it expires. A probe
+    copies no stored rows, and a new row uses the memory of a removed row.
     """
 
     def __init__(self, window: JoinWindow, keys: Cells, kinds: Sequence[pa.DataType], matches_once: bool) -> None:
@@ -63,14 +63,14 @@ class SideState:
         self.keys = keys
         self.cells = Cells(kinds)
         self.matches_once = matches_once
-        self._lists = TimeLists(max(1, window.pane // INTERVALS))
+        self._lists = TimeLists(max(1, window.pane // MIN_INTERVALS))
         self._ahead = np.empty(2 * PREFETCH_ROWS, np.int64)
         self._bytes_after_layout = 0
         self._clear()
 
     def _clear(self) -> None:
         self.count = 0
-        self.done = 0
+        self.matched_count = 0
         self._stored = np.empty((MIN_ROWS, WORDS + self.keys.width + self.cells.width), np.int64)
         self._heads = np.zeros(MIN_ROWS, np.int64)
         self._counters = np.zeros(2, np.int64)
@@ -80,11 +80,11 @@ class SideState:
     @property
     def held(self) -> int:
         """Number of rows that may still have a match."""
-        return self.count - self.done
+        return self.count - self.matched_count
 
     @property
     def bytes(self) -> int:
-        """Memory of rows, slots and long strings of columns. The encoding `keys` counts the strings of keys."""
+        """Bytes of rows, slots and long strings of columns. The strings of keys are counted by `keys`."""
         return int(self._stored.nbytes + self._heads.nbytes + self._free.nbytes) + self.cells.bytes
 
     @property
@@ -100,7 +100,7 @@ class SideState:
         return 2 * len(self._heads) - 1
 
     def probe(self, words: Words, earliest: Words, latest: Words, once: bool) -> Iterator[tuple[Words, Words]]:
-        """Yield pairs of rows and stored rows with equal keys, up to PAIRS at a time.
+        """Yield pairs of rows and stored rows with equal keys, up to MAX_PAIRS at a time.
 
         The time of a stored row is from `earliest` to `latest`. The arrays are valid until the next pair of arrays is
         requested. With `once` a row has at most one pair.
@@ -109,8 +109,8 @@ class SideState:
         if self.held == 0 or rows == 0:
             return
         position = np.array([0, 0, -1], np.int64)
-        row_pairs = np.empty((2, PAIRS), np.int64)
-        searching, pairs = ProbingRows(words, earliest, latest, rows), Pairs(row_pairs[0], row_pairs[1], PAIRS)
+        row_pairs = np.empty((2, MAX_PAIRS), np.int64)
+        searching, pairs = ProbingRows(words, earliest, latest, rows), Pairs(row_pairs[0], row_pairs[1], MAX_PAIRS)
         while position[ROW] < rows:
             count = probe(self._table, searching, once, self.matches_once, position, pairs)
             if count:
@@ -121,7 +121,7 @@ class SideState:
         newly_marked = np.empty(len(rows), np.int64)
         count = mark(self._stored, self._stored.shape[1], np.ascontiguousarray(rows), len(rows), newly_marked)
         if self.matches_once:
-            self.done += count
+            self.matched_count += count
         return newly_marked[:count]
 
     def add(self, words: Words, times: Words, matched: Flags, columns: Sequence[pa.Array]) -> None:
@@ -131,9 +131,9 @@ class SideState:
             return
         grown = self.cells.extended_to(columns)
         if grown is not None:
-            self.lay_out(self.keys, grown)
-        if self.cells.bytes > 2 * self._bytes_after_layout + LONG_BYTES:
-            self.lay_out(self.keys, self.cells.with_new_strings())
+            self.convert(self.keys, grown)
+        if self.cells.bytes > 2 * self._bytes_after_layout + MAX_UNUSED_STRING_BYTES:
+            self.convert(self.keys, self.cells.with_new_strings())
         packed = np.empty((self.keys.width + self.cells.width, rows), np.int64)
         packed[: self.keys.width] = words
         self.cells.pack(columns, packed[self.keys.width :])
@@ -148,7 +148,7 @@ class SideState:
             self._lists.rebuild(self._stored, every, self._stored[every, TIME], length)
 
     def _make_room(self, rows: int) -> None:
-        """Make room for `rows` more rows, and for the same number of slots as rows."""
+        """Allocate memory for `rows` more rows, and for as many slots as rows."""
         used, capacity = int(self._counters[USED]), len(self._stored)
         if self.count + rows >= NEXT:
             raise MemoryError(
@@ -172,7 +172,7 @@ class SideState:
         return rows
 
     def expire(self, watermark: int, yields_unmatched: bool) -> Iterator[Words]:
-        """Remove the rows before `watermark`. With `yields_unmatched`, first yield those without a match.
+        """Remove the rows before `watermark`. With `yields_unmatched`, first yield the rows without a match.
 
         The arrays are valid until the next array is requested. The caller must exhaust the iterator.
         """
@@ -181,9 +181,9 @@ class SideState:
             return
         if yields_unmatched or self.matches_once:
             unmatched = expired[self._stored[expired, LINK] & MATCHED == 0]
-            for start in range(0, len(unmatched) if yields_unmatched else 0, PAIRS):
-                yield unmatched[start : start + PAIRS]
-            self.done -= len(expired) - len(unmatched) if self.matches_once else 0
+            for start in range(0, len(unmatched) if yields_unmatched else 0, MAX_PAIRS):
+                yield unmatched[start : start + MAX_PAIRS]
+            self.matched_count -= len(expired) - len(unmatched) if self.matches_once else 0
         free = int(self._counters[FREE])
         if free + len(expired) > len(self._free):
             self._free = np.append(self._free[:free], np.empty(free + len(expired), np.int64))
@@ -194,21 +194,21 @@ class SideState:
             self._bytes_after_layout = 0
             self._clear()
         elif len(self._stored) > max(LARGE_ROWS, 4 * self.count):
-            self.lay_out(self.keys, self.cells.with_new_strings())
+            self.convert(self.keys, self.cells.with_new_strings())
 
-    def lay_out(self, keys: Cells, cells: Cells) -> None:
+    def convert(self, keys: Cells, cells: Cells) -> None:
         """Convert the stored rows to the encodings `keys` and `cells`. The old memory is released first."""
         rows = self._all()
         words = self._gather_words(rows)
         matched = (words[LINK] & MATCHED != 0).view(np.uint8)
         key_columns, columns = self._key_columns(words), self._columns(words)
         self.keys, self.cells = keys, cells
-        done, times = self.done, words[TIME].copy()
+        done, times = self.matched_count, words[TIME].copy()
         self._clear()
         key_words = np.empty((keys.width, len(rows)), np.int64)
         keys.pack(key_columns, key_words)
         self.add(key_words, times, matched, columns)
-        self.done = done
+        self.matched_count = done
         self._bytes_after_layout = self.cells.bytes
 
     def _gather_words(self, rows: Words, chosen: Sequence[int] | None = None) -> Words:

@@ -31,7 +31,7 @@ class JoinKind(StrEnum):
 
     @property
     def is_left_only(self) -> bool:
-        """True if the result has rows of the left input only, at most once each."""
+        """True if the result contains only rows of the left input, each at most once."""
         return self in (JoinKind.SEMI, JoinKind.ANTI)
 
     def keeps(self, side: Port) -> bool:
@@ -83,7 +83,7 @@ class JoinSpec:
 
     `keys` are pairs of expressions over the columns of the left and the right input. Both have the same type or are
     numbers, and their values must be equal; NULL equals no value. `residual` is a condition on pairs over the names of
-    the OUTPUT. The `columns` of the sides must contain the columns that it needs.
+    the OUTPUT. The `columns` of the sides must contain the columns of `residual`.
     """
 
     left: Side
@@ -94,7 +94,7 @@ class JoinSpec:
     kind: JoinKind = JoinKind.INNER
 
     def __post_init__(self) -> None:
-        """Raise an error if the inputs cannot be joined."""
+        """Raise ValueError if the inputs cannot be joined."""
         names = self.pairs.names
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:

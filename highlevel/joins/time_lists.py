@@ -1,8 +1,8 @@
-"""Rows of one side of a join by time, so that a watermark removes rows without a walk over all rows.
+"""Rows of one side of a join by time, so that a watermark removes rows without reading all rows.
 
 Time is divided into intervals. The rows of an interval form a linked list: each stored row contains the number of the
-next row in its first word (see LIST in `hash_table`). The lists are in a map, so gaps of years cost no memory. A
-watermark removes whole lists and walks only the list that contains the time of the watermark. The number of rows
+next row in its first word (see LIST in `hash_table`). The lists are in a map, so gaps of years need no memory. A
+watermark removes complete lists, and reads only the list that contains the time of the watermark. The number of rows
 determines the length of the intervals.
 """
 
@@ -19,7 +19,8 @@ from highlevel.joins.hash_table import LIST, TIME
 from lowlevel.punctuation import END
 
 MIN_LIST_ROWS, MAX_LIST_ROWS = 64, 4096
-"""Smallest and largest average number of rows per list. Outside these limits the length of the intervals changes."""
+"""Minimum and maximum of the average number of rows per list. Outside these limits the length of the intervals changes.
+"""
 
 MIN_LISTS = 16
 """With at most this number of lists, the intervals are not made longer."""
@@ -53,9 +54,9 @@ def enlist(stored, width, rows, count, list_numbers, firsts, smallest_times, len
 def take_lists(stored, width, firsts, ends, list_count, removed):  # type: ignore[no-untyped-def]
     """Write the rows of `list_count` lists to `removed`, one list after the other. Return the number of rows.
 
-    The rows of a list are in reverse order, the last row first. When the kernel is called, `ends[i]` is the position in
-    `removed` after the rows of list i. The kernel counts it down to the position of the first row. The lists are read
-    in turns, so that their memory accesses overlap.
+    The rows of a list are in reverse order, the last row first. Before the call, `ends[i]` is the position in `removed`
+    after the rows of list i. After the call it is the position of the first row. The lists are read in turns, so that
+    their memory accesses overlap.
     """
     count = 0
     unfinished = list_count
@@ -109,7 +110,10 @@ class TimeLists:
         self._remaining = np.zeros(2, np.int64)
 
     def choose_length(self, row_count: int) -> int:
-        """Return the best interval length for `row_count` rows. If it is another length, the caller calls `rebuild`."""
+        """Return the best interval length for `row_count` rows.
+
+        If the length differs from `interval_length`, the caller calls `rebuild`.
+        """
         lists, length = len(self.lists), self.interval_length
         while lists > MIN_LISTS and row_count < MIN_LIST_ROWS * lists:
             lists, length = lists // LENGTH_FACTOR, length * LENGTH_FACTOR
@@ -150,7 +154,7 @@ class TimeLists:
     def take(self, stored: Words, low: int) -> Words:
         """Remove the rows with times below `low`, or all rows if `low` is END.
 
-        Return them, roughly in the order of time.
+        Return the removed rows, approximately in the order of time.
         """
         whole = []
         while self._interval_heap and (low == END or (self._interval_heap[0] + 1) * self.interval_length <= low):

@@ -1,9 +1,9 @@
 """Watermarks of a join, computed from the watermarks of its inputs (Li 2008, §7, with its errata corrected).
 
 Let b0 and b1 be the watermarks of the left and the right input. A later result contains a new left row (time >= b0) or
-a new right row (time >= b1). The other row of the pair is new too, or stored. Stored left rows are not older than
-`expiry_time(left, b1)`, and stored right rows not older than `expiry_time(right, b0)` (see `highlevel.joins.window`).
-So for all later results:
+a new right row (time >= b1). The other row of the pair is also new, or it is stored. Stored left rows are not older
+than `expiry_time(left, b1)`, and stored right rows not older than `expiry_time(right, b0)` (see
+`highlevel.joins.window`). So for all later results:
 
     left time      >= L = min(b0, expiry_time(left, b1))
     right time     >= R = min(b1, expiry_time(right, b0))
@@ -28,7 +28,7 @@ Bounds = tuple[int, ...]
 def output_bounds(spec: JoinSpec, watermark_form: WatermarkForm, bounds: tuple[int, int]) -> Bounds:
     """Return the watermark of the results for the watermarks `bounds` of the left and the right input.
 
-    It has two bounds if it is joint, otherwise one. A bound is BEGINNING if an input has no watermark yet.
+    A joint watermark has two bounds, other watermarks have one. A bound is BEGINNING if an input has no watermark yet.
     """
     window = spec.window
     left, right = bounds

@@ -29,7 +29,7 @@ from lowlevel.punctuation import BEGINNING, END
 Times = npt.NDArray[np.int64]
 
 MAX_RANGE = 2**59
-"""Largest range, in ns: 18 years."""
+"""Maximum range, in ns: 18 years."""
 
 
 class Port(IntEnum):
@@ -40,7 +40,7 @@ class Port(IntEnum):
 
 
 class Boundary(StrEnum):
-    """Which ends belong to the band of d = right.ts - left.ts, with R0 = left_range and R1 = right_range."""
+    """The band of d = right.ts - left.ts, with or without its ends. R0 is `left_range`, and R1 is `right_range`."""
 
     CLOSED = "[-R1, R0]"
     HALF_OPEN = "[-R1, R0)"
@@ -52,7 +52,7 @@ class Band:
     """A sliding window: a left row meets right rows up to `left_range` ns after and `right_range` ns before it.
 
     `least` and `greatest`: further limits of d = right.ts - left.ts in ns, both included; None for no limit. They may
-    have any sign, so a row can match only rows that are at least some time older.
+    have any sign: for example, a row can match only rows that are at least 1 s older.
     """
 
     left_range: int
@@ -62,7 +62,7 @@ class Band:
     greatest: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise an error for invalid ranges."""
+        """Raise ValueError for invalid ranges."""
         if not (0 <= self.left_range <= MAX_RANGE and 0 <= self.right_range <= MAX_RANGE):
             raise ValueError(
                 f"RANGE of a join must be from 0 to {MAX_RANGE} ns, got {self.left_range} and {self.right_range}"
@@ -73,13 +73,13 @@ class Band:
 
     @property
     def low(self) -> int:
-        """Smallest d."""
+        """Minimum of d, in ns."""
         low = -self.right_range + (self.boundary is Boundary.OPEN)
         return low if self.least is None else max(low, self.least)
 
     @property
     def high(self) -> int:
-        """Largest d, less than `low` if no rows meet."""
+        """Maximum of d, in ns. It is less than `low` if no rows meet."""
         high = self.left_range - (self.boundary is not Boundary.CLOSED)
         return high if self.greatest is None else min(high, self.greatest)
 
@@ -94,17 +94,17 @@ class Band:
         return 4 * max(1, self.high - self.low + 1)
 
     def meets(self, side: Port, times: Times) -> tuple[Times, Times]:
-        """Return the closed intervals of the other side's times that rows of `side` may meet."""
+        """Return for each row of `side` the closed interval of the other side's times that it may meet."""
         if side is Port.LEFT:
             return _add_distance(times, self.low), _add_distance(times, self.high)
         return _add_distance(times, -self.high), _add_distance(times, -self.low)
 
     def expiry_time(self, side: Port, bound: int) -> int:
-        """Return the time before which rows of `side` meet no row from `bound`."""
+        """Return the time (ns) before which rows of `side` meet no row at `bound` or later."""
         return _limited(bound, bound - self.high if side is Port.LEFT else bound + self.low)
 
     def unmatched_from(self, side: Port, bound: int) -> int:
-        """Return the time from which rows of `side` meet no row before `bound`."""
+        """Return the time (ns) from which on rows of `side` meet no row before `bound`."""
         return _limited(bound, bound - self.low if side is Port.LEFT else bound + self.high)
 
 
@@ -120,7 +120,7 @@ class Tumbling:
     shift: int = 0
 
     def __post_init__(self) -> None:
-        """Raise an error for invalid lengths."""
+        """Raise ValueError for invalid lengths."""
         if not (0 < self.length <= MAX_RANGE and abs(self.shift) * self.length <= MAX_RANGE):
             raise ValueError(
                 f"tumbling windows of a join must be from 1 to {MAX_RANGE} ns long and at most that far apart, "
@@ -129,11 +129,11 @@ class Tumbling:
 
     @property
     def pane(self) -> int:
-        """Length of a pane, ns: a window."""
+        """Length of a pane in ns: the length of a window."""
         return self.length
 
     def meets(self, side: Port, times: Times) -> tuple[Times, Times]:
-        """Return the closed intervals of the other side's times that rows of `side` may meet."""
+        """Return for each row of `side` the closed interval of the other side's times that it may meet."""
         window_shift = self.shift if side is Port.LEFT else -self.shift
         first = _add_distance(
             (times - self.origin) // self.length * self.length + self.origin, window_shift * self.length
@@ -141,12 +141,12 @@ class Tumbling:
         return first, _add_distance(first, self.length - 1)
 
     def expiry_time(self, side: Port, bound: int) -> int:
-        """Return the time before which rows of `side` meet no row from `bound`."""
+        """Return the time (ns) before which rows of `side` meet no row at `bound` or later."""
         window_shift = -self.shift if side is Port.LEFT else self.shift
         return _limited(bound, ((bound - self.origin) // self.length + window_shift) * self.length + self.origin)
 
     def unmatched_from(self, side: Port, bound: int) -> int:
-        """Return the time from which rows of `side` meet no row before `bound`."""
+        """Return the time (ns) from which on rows of `side` meet no row before `bound`."""
         window_shift = -self.shift if side is Port.LEFT else self.shift
         return _limited(bound, (-(-(bound - self.origin) // self.length) + window_shift) * self.length + self.origin)
 

@@ -90,7 +90,7 @@ def test_the_measurement_ends_after_enough_rows(tmp_path: Path) -> None:
     inputs = bind_streams({"A": [str(tmp_path / "long.pcap")]}, False)
     plan = compile_query("SELECT count(*) FROM A [RANGE 1 minute]")
     with start_counting(plan, inputs) as counting:
-        links, complete = measure(plan, inputs, counting, limit=1000)
+        links, complete = measure(plan, inputs, counting, max_rows=1000)
     assert not complete  # the low level is a few blocks ahead of the results
     assert links[0].rows >= 1000
     assert describe_lateness(links, complete=complete).startswith("The first ")

@@ -76,7 +76,7 @@ def test_a_line_describes_each_column(kind: str) -> None:
     header, *lines = column_lines(rows)
     assert header.split() == list(HEADER)
     assert [line.split()[0] for line in lines] == [rows.find(name).name for name in rows.listed_names]  # type: ignore[union-attr]
-    assert {line.split()[0] for line in column_lines(rows, every=True)} > {line.split()[0] for line in lines}
+    assert {line.split()[0] for line in column_lines(rows, with_all_columns=True)} > {line.split()[0] for line in lines}
 
 
 def test_the_command_lists_kinds_and_columns_and_names_the_kinds_for_a_wrong_one() -> None:

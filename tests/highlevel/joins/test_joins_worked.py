@@ -16,7 +16,7 @@ import pytest
 from capture.native import Kernel, flatten
 from highlevel.joins import side_state, time_lists
 from highlevel.joins.oa_join import OAJoin
-from highlevel.joins.side_state import PAIRS
+from highlevel.joins.side_state import MAX_PAIRS
 from highlevel.joins.spec import Band, Boundary, JoinKind, JoinSpec, Port, Side, Tumbling, WatermarkForm
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal
 from lowlevel.expressions.types import Op, Type
@@ -244,7 +244,7 @@ def test_a_hot_key_makes_many_batches_of_bounded_size(kind: JoinKind) -> None:
     list(join.process_rows(Port.LEFT, rows(*range(HOT))))
     items = list(join.process_rows(Port.RIGHT, rows(*range(HOT))))
     batches = [item.num_rows for item in items if isinstance(item, pa.RecordBatch)]
-    assert max(batches, default=0) <= PAIRS
+    assert max(batches, default=0) <= MAX_PAIRS
     if kind.is_left_only:
         assert sum(batches) == (HOT if kind is JoinKind.SEMI else 0)
         assert join.rows_held == HOT  # the right's; the left's are done

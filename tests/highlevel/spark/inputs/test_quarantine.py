@@ -1,5 +1,7 @@
-"""The quarantine of a run. The tests detect a damage that is listed twice after a repeated micro-batch, a segment that
-its node deletes before it is copied, and a damage that a restart forgets.
+"""The quarantine of a run.
+
+The tests detect a damage that is listed twice after a repeated micro-batch, a segment that its node deletes before it
+is copied, and a damage that a restart forgets.
 """
 
 import json
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.commands.checkpoint import describe
+from dashboards.commands.checkpoint import summary_text
 from highlevel.spark.inputs import quarantine
 from highlevel.spark.inputs.quarantine import Damage, keep_damages
 from highlevel.spark.run_folder.inspection import RunSummary
@@ -82,6 +84,6 @@ def test_a_restart_and_the_command_know_the_damages(tmp_path: Path) -> None:
     files.save(5, Totals(damages=damages))
     totals = files.load(5)
     assert totals.damages == damages
-    text = describe(RunSummary(6, 5, totals))
+    text = summary_text(RunSummary(6, 5, totals))
     assert text.splitlines()[-1].split() == ["/data/2.pcap", "byte", "24", "cut", "off", "-"]
-    assert "damaged input" not in describe(RunSummary(6, 5, Totals()))
+    assert "damaged input" not in summary_text(RunSummary(6, 5, Totals()))
