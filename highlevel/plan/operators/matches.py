@@ -331,9 +331,9 @@ class MatchesOperator:
             if count > 2 * len(kept) + MIN_ROOM:
                 self._partitions = self._partitions.copy_of(kept)
                 matches.memory.renumber(kept)
-                if self._kept is not None:
-                    self._kept.renumber(kept)
-        if self._numbers.count > 2 * (matches.entry_count + matches.node_count) + MIN_ROOM:
+                if self._candidates is not None:
+                    self._candidates.renumber(kept)
+        if self._value_numbers.count > 2 * (matches.entry_count + matches.node_count) + MIN_ROOM:
             for kind in NUMBERED:
                 self._value_numbers.keep(kind, matches.numbers_of(kind))
 
@@ -343,9 +343,9 @@ class MatchesOperator:
         return pa.table(dict(zip(self.node.keys, self._partitions.columns(), strict=True)))
 
     def forget_partitions(self, is_forgotten: npt.NDArray[np.bool_]) -> None:
-        """Forget the runs of some of the known partitions."""
+        """Remove the runs and rows of the partitions in a mask."""
         self._matches.memory.forget_partitions(np.flatnonzero(is_forgotten))
-        self._neighbours.forget_partitions(is_forgotten)
+        self._neighbours.remove_partitions(is_forgotten)
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the rows that wait, the partitions with the rows of neighbours, and the runs with their values."""
@@ -358,8 +358,8 @@ class MatchesOperator:
             STATE: state,
             PARTITIONS: pa.table(places | keys),
             NEIGHBOURS: self._neighbours.snapshot(),
-            **({} if self._kept is None else {KEPT: self._kept.snapshot()}),
-            **{f"{VALUES}{kind}": self._numbers.known(kind) for kind in NUMBERED},
+            **({} if self._candidates is None else {KEPT: self._candidates.snapshot()}),
+            **{f"{VALUES}{kind}": self._value_numbers.known(kind) for kind in NUMBERED},
             **{f"{RUNS}{name}": table for name, table in self._matches.memory.snapshot(self._partition_count).items()},
         }
 
@@ -379,7 +379,7 @@ class MatchesOperator:
         if self._candidates is not None:
             self._candidates.restore(tables[KEPT])
         for kind in NUMBERED:
-            self._numbers.load(kind, tables[f"{VALUES}{kind}"])
+            self._value_numbers.load(kind, tables[f"{VALUES}{kind}"])
         self._matches.memory.restore(
             {name.removeprefix(RUNS): table for name, table in tables.items() if name.startswith(RUNS)}
         )
