@@ -173,11 +173,10 @@ class Inputs:
     ) -> dict[str, Result]:
         """Answer several queries in one pass over files, and return their results by name.
 
-        `queries`: texts by name, or a list. In a list a ready query keeps its name, and the others are named by
-        position:
-        `query-1`, … Each query has the `params` that it declares. Equal parts of queries are computed once. Tables are
-        read once per query. Raises QueryError for a wrong query or an unknown parameter, InputError for live inputs or
-        an unreadable file, and ValueError if `queries` is a single text.
+        `queries`: texts by name, or a list. In a list a ready query keeps its name, and other queries are named by
+        position: `query-1`, … Each query has the `params` that it declares. Equal parts of queries are computed once.
+        Tables are read once per query. Raises QueryError for a wrong query or an unknown parameter, InputError for live
+        inputs or an unreadable file, and ValueError if `queries` is a single text.
         """
         if isinstance(queries, str):
             raise ValueError(f"got the text {queries!r}, expected a list of queries, or queries by name")

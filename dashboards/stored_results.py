@@ -162,7 +162,7 @@ class ResultFiles(Stream):
         return [column.name for column in self.columns[-2:]] == [WEIGHT, FINAL]
 
     def check(self) -> None:
-        """Do nothing: `make` has read the newest file, and the others are checked when they are read."""
+        """Do nothing: `make` has read the newest file, and the other files are checked when they are read."""
 
     def batches(self, leaf: Leaf) -> Iterator[tuple[int, pa.RecordBatch, int]]:
         """Yield the rows of a leaf in batches: the watermark before the batch, the batch, the watermark after it.

@@ -1,4 +1,4 @@
-r"""Make text from the wire harmless for terminals and spreadsheets. The functions are called just before output.
+r"""Make text from the wire harmless for terminals and spreadsheets. The functions are called immediately before output.
 
 Names of interfaces, applications, links and files are from captures, exporters and other users. They can contain
 control characters, which move a cursor, change a title or hide text, and characters that reverse the reading order. A

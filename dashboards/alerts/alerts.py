@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CLOSE_SECONDS = 6.0
-"""Largest number of seconds for which `close` waits for the delivery of messages, in total for all receivers."""
+"""Maximum number of seconds for which `close` waits for the delivery of messages, in total for all receivers."""
 
 Queue = dict[str, list[Message]]
 """Messages by the name of their receiver."""

@@ -60,7 +60,7 @@ RETRIED_STATUSES = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
 """Status codes below 500 after which the same request may succeed later."""
 
 MAX_RETRY_SECONDS = 600.0
-"""Largest number of seconds that a receiver may request with Retry-After."""
+"""Maximum number of seconds that a receiver may request with Retry-After."""
 
 FACILITY = 16
 """The facility of syslog: local0."""

@@ -25,7 +25,7 @@ from lowlevel.punctuation import END
 from queries.pipeline.alert_settings import AlertRule
 
 MAX_GROUPS = 10_000
-"""Largest number of groups of a rule that are pending, firing, or watched for absence."""
+"""Maximum number of groups of a rule that are pending, firing, or watched for absence."""
 
 Labels = tuple[tuple[str, str], ...]
 """Names and texts of the labels of a group, in the order of the rule."""

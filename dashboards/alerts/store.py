@@ -28,7 +28,7 @@ FILE = "alerts.sqlite"
 """Name of the file in the folder of a run."""
 
 MAX_OUTBOX = 10_000
-"""Largest number of messages that wait for a receiver. If there are more, the oldest messages are dropped."""
+"""Maximum number of messages that wait for a receiver. If there are more, the oldest messages are dropped."""
 
 KEPT_MESSAGES = 10_000
 """Number of messages that the store keeps: the newest messages, sent or not."""

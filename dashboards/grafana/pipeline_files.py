@@ -21,7 +21,7 @@ from queries.catalogue.topics import Topic
 from queries.pipeline.file import PipelineFile
 
 MAX_UID = 40
-"""Largest length of a uid in Grafana."""
+"""Maximum length of a uid in Grafana."""
 
 HEALTH, DISORDER = "health", "disorder"
 

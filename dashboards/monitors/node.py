@@ -48,7 +48,7 @@ def run_node(
     """Capture the links of a pipeline that have a spool, or only the links `names`.
 
     Returns when all links have ended, or after SIGINT or SIGTERM. Errors of the configuration are raised before the
-    first packet is read. If a link fails, the others continue, and NodeFailedError is raised at the end.
+    first packet is read. If a link fails, the other links continue, and NodeFailedError is raised at the end.
     """
     plans = pipeline.plans()
     check_names(plans, pipeline.link_names)  # files of other links may be missing

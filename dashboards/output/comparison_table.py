@@ -10,7 +10,7 @@ import pyarrow as pa
 from highlevel.compare.comparison import Comparison
 
 MIN_ROWS_FOR_CPU = 10_000
-"""Smallest number of rows for a verdict on CPU time. With fewer rows, calls for tiny batches take most of the time."""
+"""Minimum number of rows for a verdict on CPU time. With fewer rows, calls for tiny batches take most of the time."""
 
 Row = dict[str, Any]
 """The figures of one variant."""

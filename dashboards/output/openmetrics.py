@@ -24,7 +24,7 @@ class OpenMetricsError(WiretideError):
 
 
 def write_openmetrics(plan: Plan, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> None:
-    """Write an answer after its last batch. Samples that Prometheus would drop are left out, with a warning.
+    """Write an answer after its last batch. Samples that Prometheus would drop are omitted, with a warning.
 
     Raises OpenMetricsError for an answer without windows of time, and for names that Prometheus does not accept.
     """

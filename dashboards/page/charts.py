@@ -1,4 +1,4 @@
-"""Charts of a query over a range of windows: the groups with the largest sums over the whole range, and the others.
+"""Charts of a query over a range of windows: the groups with the largest sums in the range, and the other groups.
 
 The groups are selected once for the range, not for each window. So no group appears and disappears because its rank
 changes between two windows.

@@ -21,7 +21,7 @@ from dashboards.page.stored_windows import Window
 from dashboards.prometheus.query_series import SUM, QuerySeries
 
 MAX_STAGES = 3
-"""Largest number of columns of a diagram."""
+"""Maximum number of columns of a diagram."""
 
 
 @dataclass(frozen=True, slots=True)

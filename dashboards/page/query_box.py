@@ -27,13 +27,13 @@ MAX_QUERY_SECONDS = 5.0
 """Maximum time of a query. It is checked before each batch of 65,536 rows."""
 
 INPUT_ROWS = 1_000_000
-"""Largest number of rows of each table; older windows are left out."""
+"""Maximum number of rows of each table; older windows are omitted."""
 
 OUTPUT_ROWS = 1_000
-"""Largest number of rows of an answer."""
+"""Maximum number of rows of an answer."""
 
 MAX_TEXT = 3_000
-"""Largest number of characters of a query."""
+"""Maximum number of characters of a query."""
 
 
 class QueryTimeError(WiretideError):

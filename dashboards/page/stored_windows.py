@@ -160,7 +160,7 @@ class StoredWindows:
         One window is in memory at a time.
 
         `duration_ns`: only windows that end less than `duration_ns` ns before the newest window. All windows if it is
-        None, or if the query has no windows of time. A window that is deleted meanwhile is left out.
+        None, or if the query has no windows of time. A window that is deleted meanwhile is omitted.
         """
         where = "WHERE query = ?"
         if duration_ns is not None:

@@ -24,13 +24,13 @@ from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.plan.plan import Plan
 
 MAX_WINDOWS = 2_000
-"""Largest number of windows of a chart."""
+"""Maximum number of windows of a chart."""
 
 MAX_GROUPS = 20
-"""Largest number of groups of a chart."""
+"""Maximum number of groups of a chart."""
 
 MAX_FLOWS = 50
-"""Largest number of flows of a diagram."""
+"""Maximum number of flows of a diagram."""
 
 MAX_MESSAGES = 200
 """Maximum number of firing alerts on the page, and of ended alerts."""

@@ -26,7 +26,7 @@ from highlevel.plan.plan import Plan
 from highlevel.windows.kind import SlidingWindow
 
 MAX_ROWS = 2_000_000
-"""Largest number of rows of an answer that is drawn."""
+"""Maximum number of rows of an answer that is drawn."""
 
 MAX_COLUMNS = 4
 """Maximum number of value columns that are drawn: the first columns of the select list."""

@@ -40,7 +40,7 @@ CLIENT_AUTH = {
 }
 
 MIN_TOKEN_LENGTH = 16
-"""Smallest number of characters of a token."""
+"""Minimum number of characters of a token."""
 
 MAX_REMEMBERED_CHECKS = 100
 """Maximum number of stored results of password checks. Results are stored, because a bcrypt check takes 0.1 s."""

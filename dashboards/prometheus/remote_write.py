@@ -23,7 +23,7 @@ from dashboards.prometheus.access import read_token
 from dashboards.prometheus.backfill import BackfillError, SampleFamily
 
 MAX_BATCH_SAMPLES = 5_000
-"""Largest number of samples of a request."""
+"""Maximum number of samples of a request."""
 
 RESPONSE_TIMEOUT = 30.0
 """Maximum seconds to wait for a response."""

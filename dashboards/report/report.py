@@ -31,7 +31,7 @@ if no bar is shown.
 """
 
 SHOWN_ROWS = 50
-"""Largest number of rows of a table in a report."""
+"""Maximum number of rows of a table in a report."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 
 MAX_WINDOWS = 120
-"""Largest number of windows of a timeline."""
+"""Maximum number of windows of a timeline."""
 
 WINDOW_LENGTHS = tuple(
     factor * unit

@@ -120,7 +120,7 @@ class Chains:
         self.end += count
 
     def reserve_keys(self, key_count: int) -> None:
-        """Make room for the ends of `key_count` chains."""
+        """Allocate memory for the ends of `key_count` chains."""
         if key_count > len(self.tails):
             capacity = max(key_count, len(self.tails) * 5 // 4)
             self.tails = np.append(self.tails, np.full(capacity - len(self.tails), NO_GROUP))

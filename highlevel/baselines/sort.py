@@ -45,7 +45,7 @@ class SlackSort:
         return self.buffer.bytes
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Drop late rows, store the others, and emit stored rows that are `slack` or more older than the newest row."""
+        """Drop late rows, store the other rows, and emit stored rows at least `slack` older than the newest row."""
         if batch.num_rows == 0:
             return
         self.received += batch.num_rows

@@ -18,8 +18,8 @@ class Difference:
     """Differences of an answer from the exact answer.
 
     `results`: rows of the exact answer. `wrong`: rows of the other answer that are not exact. `missing`: exact rows
-    that the other answer lacks. `count_error`: the sum of the differences of counts (of pairs for a join), as a share
-    of the sum of the exact counts.
+    that are missing in the other answer. `count_error`: the sum of the differences of counts (of pairs for a join), as
+    a share of the sum of the exact counts.
     """
 
     results: int

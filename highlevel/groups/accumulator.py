@@ -47,7 +47,7 @@ class Accumulator:
         self.words: Words = np.empty((len(merge_rule.columns), 0), np.int64)
 
     def reserve(self, groups: int) -> None:
-        """Make room for IDs below `groups`."""
+        """Allocate memory for IDs below `groups`."""
         before = self.words
         if before.shape[1] < groups:
             self.words = np.empty((len(before), groups), np.int64)

@@ -132,7 +132,7 @@ class GroupIds:
 
     @property
     def bytes(self) -> int:
-        """Memory of keys and slots."""
+        """Bytes of keys and slots."""
         return int(self.keys.nbytes + self.slots.nbytes)
 
     def find(self, words: Words, *, inserts: bool) -> Words:

@@ -39,7 +39,7 @@ class Keys:
 
     @property
     def bytes(self) -> int:
-        """Memory of the groups."""
+        """Bytes of the groups."""
         return self.ids.bytes + sum(strings.bytes for strings in self._strings.values())
 
     def find_or_insert(self, columns: Sequence[pa.Array], rows: int) -> Words:

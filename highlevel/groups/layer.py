@@ -38,7 +38,7 @@ class Layer:
 
     @property
     def bytes(self) -> int:
-        """Memory of the accumulators."""
+        """Bytes of the accumulators."""
         return sum(int(each.words.nbytes) for each in self.all)
 
     def merge(self, ids: Words, batch: pa.RecordBatch, id_end: int, subtracts: bool = False) -> None:

@@ -105,7 +105,7 @@ class LongStrings:
 
     @property
     def bytes(self) -> int:
-        """Memory of the strings."""
+        """Bytes of the strings."""
         return int(self.heap.nbytes + self.ends.nbytes + self.slots.nbytes)
 
     def numbers(self, column: pa.Array, inserts: bool) -> Words:
@@ -124,7 +124,7 @@ class LongStrings:
         return out
 
     def _grow(self, length: int) -> None:
-        """Make room for another string of `length` bytes."""
+        """Allocate memory for another string of `length` bytes."""
         count = int(self._count[0])
         if int(self.ends[count]) + length > len(self.heap):
             self.heap = np.append(self.heap, np.empty(len(self.heap) + length, np.uint8))

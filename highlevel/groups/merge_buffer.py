@@ -75,7 +75,7 @@ class MergeBuffer:
 
     @property
     def bytes(self) -> int:
-        """Memory of the buffer."""
+        """Bytes of the buffer."""
         table = 0 if self.table is None else self.table.bytes
         return table + sum(int(batch.nbytes) for batch in (*self.waiting, *self.pieces))
 

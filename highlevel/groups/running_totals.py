@@ -38,7 +38,7 @@ class RunningTotals:
 
     @property
     def bytes(self) -> int:
-        """Memory of the totals, without the merge buffers."""
+        """Bytes of the totals, without the merge buffers."""
         return self.table.bytes + sum(ids.nbytes for _, ids in self.buffers.values())
 
     def add(self, key: Key, batch: pa.RecordBatch) -> None:

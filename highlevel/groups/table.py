@@ -41,7 +41,7 @@ class GroupTable:
 
     @property
     def bytes(self) -> int:
-        """Memory of the table."""
+        """Bytes of the table."""
         return self.keys.bytes + self.layer.bytes
 
     def merge(self, batch: pa.RecordBatch) -> Words:
@@ -55,7 +55,7 @@ class GroupTable:
         self.layer.merge(ids, batch, self.keys.capacity, True)
 
     def purge(self) -> Words:
-        """Remove the groups without rows. Return the new IDs of the others, indexed by the old IDs."""
+        """Remove the groups without rows. Return the new IDs of the other groups, indexed by the old IDs."""
         ids = self.layer.groups_with_rows(self.count)
         new_ids = np.arange(self.count)
         if ids is not None:

@@ -67,7 +67,7 @@ class TwoStacks:
 
     @property
     def bytes(self) -> int:
-        """Memory of all layers and of the groups, without the merge buffers."""
+        """Bytes of all layers and of the groups, without the merge buffers."""
         layers = [self.back, *(layer for _, layer in self.front), *(block.later for block in self.blocks)]
         return self.keys.bytes + sum(layer.bytes for layer in layers)
 

@@ -60,7 +60,7 @@ class LastRows:
         self._row_number_by_key: dict[Key, int] = {}
         self._parts: list[pa.Table] = []
         self.stored_rows = 0
-        """Number of stored rows, including those that are no longer the last of their key."""
+        """Number of stored rows, including rows that are no longer the last of their key."""
 
     def apply(self, before: pa.StructArray, after: pa.StructArray) -> RowChanges:
         """Return the changes of events.
@@ -108,7 +108,7 @@ class LastRows:
         return [next(keys) if is_valid else None for is_valid in rows.is_valid().to_pylist()]
 
     def _store(self, rows: pa.StructArray) -> None:
-        """Add rows. Their numbers follow those of the stored rows."""
+        """Add rows. Their numbers follow the numbers of the stored rows."""
         part = pa.Table.from_arrays(rows.flatten(), names=[field.name for field in rows.type])
         if self._parts and self._parts[0].schema != part.schema:  # another file, with other types of the same columns
             self._parts = [_with_schema(pa.concat_tables(self._parts), part.schema)]

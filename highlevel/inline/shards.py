@@ -140,7 +140,7 @@ class Shard:
         """Maximum lead in ns. The shard waits while its `next_time` is later than that of another shard in use by more
         than this. END: it never waits."""
         self.newest_time = BEGINNING
-        """Largest record time so far, ns."""
+        """Maximum record time so far, in ns."""
         self.node: Node | None = None
         self.damage: str | None = None
         self.lateness: dict[str, Lateness] = {}
@@ -225,9 +225,9 @@ class BlockDistribution:
         self.capture = capture
         self.scan = PiecewiseScan(capture, piece_count, block_records)
         self.earliest_time = BEGINNING
-        """Smallest record time of the file, ns; END without records."""
+        """Minimum record time of the file, in ns; END without records."""
         self.newest_time = BEGINNING
-        """Largest record time of the file, ns; BEGINNING without records."""
+        """Maximum record time of the file, in ns; BEGINNING without records."""
         self.damage: str | None = None
         self._unscanned = self.scan.piece_count
         self._blocks_left: deque[Block] = deque()

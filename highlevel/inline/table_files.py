@@ -129,7 +129,7 @@ class FileStream(Stream):
         return sum(map(source_size, self.sources))
 
     def slack_of(self, time: str) -> int | None:
-        """Return how much older than the newest row a value of a time column may be, in ns. None: no watermark."""
+        """Return the allowed disorder of a time column, in ns. None: no watermark."""
         return next((column.slack_ns for column in self.declared_columns if column.name == time), None)
 
     def node(self, time: str | None) -> Node:

@@ -87,8 +87,8 @@ class TableStream(Stream):
         """Convert a table, or an object with the Arrow PyCapsule interface, such as a frame of pandas or Polars.
 
         Timestamps and dates are times, in UTC if they have no time zone. Times without NULL can have windows. Text in a
-        column with the name of an address or MAC column (`srcIP`) becomes an address. Columns of types that queries
-        do not have are left out. Raises ValueError for an object that is not a table, for two names that differ only in
+        column with the name of an address or MAC column (`srcIP`) becomes an address. Columns of types that queries do
+        not support are omitted. Raises ValueError for an object that is not a table, for two names that differ only in
         case, for names that begin with a dot, for values that cannot be converted, and if no column remains.
         """
         try:

@@ -31,7 +31,7 @@ SECTION_ROWS = 256
 """Minimum mean number of rows of the sections of unsorted partials. With smaller sections, the partials are sorted."""
 
 MERGE_ROWS = 65_536
-"""Largest number of partials of small windows that are merged in one call. The fixed cost of a call is the cost of some
+"""Maximum number of partials of small windows that are merged in one call. The fixed cost of a call is the cost of some
 thousands of rows.
 """
 

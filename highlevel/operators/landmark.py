@@ -56,7 +56,7 @@ class LandmarkTotals:
 
     @property
     def bytes(self) -> int:
-        """Memory of groups and totals."""
+        """Bytes of groups and totals."""
         words = sum(int(item.words.nbytes) for item in self.accumulators)
         return self.keys.bytes + words + sum(int(item.nbytes) for item in self._key_columns)
 

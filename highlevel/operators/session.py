@@ -112,7 +112,7 @@ class OpenSessions:
 
     @property
     def bytes(self) -> int:
-        """Memory of the state."""
+        """Bytes of the state."""
         arrays = (self.slots, self.groups, self._free, *(accumulator.words for accumulator in self.accumulators))
         return self.keys.bytes + sum(int(array.nbytes) for array in arrays)
 
@@ -196,7 +196,7 @@ class OpenSessions:
         return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
     def _reserve(self, rows: int) -> None:
-        """Make room for all known groups and for `rows` more sessions."""
+        """Allocate memory for all known groups and for `rows` more sessions."""
         capacity, group_count = self.groups.shape[1], self.keys.count
         if group_count > capacity:
             added = max(group_count - capacity, capacity // 2, MIN_ROWS)

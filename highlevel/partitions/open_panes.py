@@ -50,7 +50,7 @@ class OpenPanes:
 
     @property
     def bytes(self) -> int:
-        """Memory of the partials."""
+        """Bytes of the partials."""
         return sum(int(chunk.nbytes) for chunk in self.chunks)
 
     def add(self, batch: pa.RecordBatch, reported: Words) -> None:

@@ -43,7 +43,7 @@ class Lives:
 
     @property
     def bytes(self) -> int:
-        """Memory of partitions and lives."""
+        """Bytes of partitions and lives."""
         return self.keys.bytes + int(self._current.nbytes + self._lives.nbytes)
 
     @property

@@ -85,8 +85,8 @@ class RowsOfRuns(AcceptedRuns):
     """The rows of the accepted runs: of each result the rows that change the run, its first row, and its last row.
 
     A row changes a run if the arc leads to another state, or changes the register. If a result has several derivations,
-    its rows are those of all of them. A row is returned once for each state after it. `shown` are the columns of the
-    input that are returned, `read` those that runs read. There is no file with arcs.
+    its rows are the rows of all derivations. A row is returned once for each state after it. `shown` are the columns of
+    the input that are returned, `read` are the columns that runs read. There is no file with arcs.
     """
 
     shown: tuple[str, ...] = ()

@@ -130,7 +130,7 @@ class ChangingJoin(Join):
 
 @dataclass(frozen=True)
 class ChangingRepeat(Repeat):
-    """The changes of `input`, with weights multiplied by the column `count`. Rows with a count below 1 are left out."""
+    """The changes of `input`, with weights multiplied by the column `count`. Rows with a count below 1 are dropped."""
 
 
 @dataclass(frozen=True)

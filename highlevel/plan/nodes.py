@@ -261,7 +261,9 @@ class Join(Node):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Return the columns of the left side, then of the right side. SEMI and ANTI joins have only those of the left.
+        """Return the columns of the left side, then of the right side.
+
+        SEMI and ANTI joins have only the columns of the left input.
 
         Columns of a side are nullable if a row of the other side may have no match. If the watermark bounds the later
         or earlier time, this time is the last column.

@@ -33,7 +33,7 @@ class Partitioning(Protocol):
         ...
 
     def required(self, node: Any, wanted: PartitionKey | None) -> Sequence[PartitionKey | None]:
-        """Return the key that each input needs, given the key that a reader of the node wants."""
+        """Return the key that each input needs. `wanted`: the key that a reader of the node needs."""
         ...
 
     def provided(

@@ -330,7 +330,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     Running: Entry(_make_running, InOnePartition(), count_running),
     Sort: Entry(_make_sort, InOnePartition(), count_rows_held),
 }
-"""The node types that read nodes. A leaf reads links: its operator unites them (`highlevel.plan.pipeline`)."""
+"""The node types that read nodes. A leaf reads links: its operator merges the links (`highlevel.plan.pipeline`)."""
 
 
 def entry_of(node: Node) -> Entry:

@@ -1,4 +1,4 @@
-"""The rows of a large result that gauges, pages and the console need: the largest ones, and the sums of the others."""
+"""The rows of a large result for gauges, pages and the console: the largest rows, and the sums of the other rows."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def query_folder(output: Path, query: str) -> Path:
 
 
 def has_folder_name(query: str) -> bool:
-    """Return whether the name of a query is also the name of a folder, and not of a folder above its results."""
+    """Return True if a query name can be a folder name, and does not name a folder above its results."""
     return query not in ("", ".", "..")
 
 

@@ -102,9 +102,9 @@ def pivotal_sample(probabilities: Numbers, random_numbers: Numbers) -> Mask:
 
     The sum of `probabilities` is an integer, the size of the sample.
 
-    In each step two undecided elements with the probabilities p and q are compared. If p + q < 1, one of
-    them is out, and the other receives the probability p + q. Otherwise one of them is in, and the other receives
-    p + q - 1. No step changes an element's expectation. `random_numbers`: random numbers in (0, 1], one for each step.
+    In each step two undecided elements with the probabilities p and q are compared. If p + q < 1, one element is
+    excluded, and the other receives the probability p + q. Otherwise one element is included, and the other receives p
+    + q - 1. No step changes an element's expectation. `random_numbers`: random numbers in (0, 1], one for each step.
     """
     kept = probabilities >= 1
     undecided = np.flatnonzero(~kept)

@@ -108,7 +108,7 @@ class Extent:
         return np.concatenate([stored[:LINK], stored[VALUES : VALUES + self.columns]])
 
     def reserve(self, group_capacity: int) -> None:
-        """Make room for group IDs below `group_capacity`."""
+        """Allocate memory for group IDs below `group_capacity`."""
         before = self._groups.shape[1]
         if before < group_capacity:
             more = empty_groups(group_capacity - before, self.initial_values)

@@ -89,7 +89,7 @@ class Partials:
         return 8 * self.rows.shape[1] + SLOT_BYTES
 
     def grow(self, wanted: int) -> None:
-        """Make room for `wanted` more partials."""
+        """Allocate memory for `wanted` more partials."""
         rows = choose_capacity(self.count + wanted)
         self.rows = copy_resized(self.rows, self.count, max(2 * len(self.rows), rows))
         self.rebuild_index()
@@ -247,7 +247,7 @@ class Store:
         self.partials.replace_all(partials)
 
     def _remove_groups(self, used: npt.NDArray[np.bool_]) -> None:
-        """Remove unused groups if they are at least a quarter of all groups, and renumber the others."""
+        """Remove unused groups if they are at least a quarter of all groups, and renumber the other groups."""
         kept = int(np.count_nonzero(used))
         if 4 * kept > 3 * len(used) or kept == len(used):
             return

@@ -19,7 +19,7 @@ class ChangingUnionOperator(UnionOperator):
     """Passes on changes. A row is final if its time is final in all inputs."""
 
     def __init__(self, node: ChangingUnion) -> None:
-        """Unite the inputs of `node`, one for each port."""
+        """Merge the inputs of `node`, one for each port."""
         super().__init__(node)
         self._time = node.time_columns[0] if node.time_columns else None
         self._implies_watermark = [implies_watermark(branch) for branch in node.branches]

@@ -121,7 +121,7 @@ class FillCounters(StoreCounters, Protocol):
 
     @property
     def forgotten(self) -> int:
-        """Groups that were forgotten, because too many were known."""
+        """Number of groups that were removed because too many were known."""
         ...
 
 

@@ -35,7 +35,7 @@ from highlevel.plan.operators.stored_rows import ROWS, WATERMARK, StoredRows
 from lowlevel.punctuation import END, Punctuation
 
 MAX_GROUPS = 10_000
-"""Maximum number of known groups. The groups with the oldest rows are forgotten."""
+"""Maximum number of known groups. The groups with the oldest rows are removed."""
 
 MAX_GAP_ROWS = 100_000
 """Maximum number of rows that fill a gap, from its first window on. At least one window is filled."""
@@ -73,7 +73,7 @@ class FillOperator:
         self.left_out = 0
         """Rows of gaps that exceed MAX_GAP_ROWS."""
         self.forgotten = 0
-        """Groups that were forgotten because more than MAX_GROUPS were known."""
+        """Number of groups that were removed because more than MAX_GROUPS were known."""
 
     @property
     def late(self) -> int:
@@ -125,7 +125,7 @@ class FillOperator:
     def _windows(self, source: pa.Table, known: int) -> Iterator[WindowRows]:
         """Yield the windows of `source`, and the gaps between them.
 
-        The first `known` rows are last rows of groups; the others are sorted by window.
+        The first `known` rows are last rows of groups; the other rows are sorted by window.
         """
         ends = times_of(source.column(self.node.end).combine_chunks())
         groups = number_groups(source, self.node.keys)

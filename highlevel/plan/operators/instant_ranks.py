@@ -67,7 +67,7 @@ class InstantRanksOperator:
 
     @property
     def bytes(self) -> int:
-        """Memory of these rows and results in bytes."""
+        """Bytes of the rows and results."""
         return self._ranking.bytes + sum(rows.nbytes for rows in self._waiting)
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[GraphItem]:

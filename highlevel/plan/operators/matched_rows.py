@@ -82,7 +82,7 @@ class MatchCandidates:
 
     @property
     def bytes(self) -> int:
-        """Memory of the stored rows in bytes."""
+        """Bytes of the stored rows."""
         return self._rows.nbytes + self._sequence_numbers.nbytes + self._partitions.nbytes + self._is_matched.nbytes
 
     def add(self, batch: pa.RecordBatch, partitions: Words, sequence_numbers: Words) -> None:

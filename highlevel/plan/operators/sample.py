@@ -138,7 +138,7 @@ class SampleOperator:
                 self._add_to(supergroup, [keys[position] for position in members], rows)
 
     def _slices(self, supergroups: list[Key]) -> Iterator[tuple[int, int]]:
-        """Split a batch before the first row of each supergroup that takes over a state from the same batch."""
+        """Yield slices of a batch. A slice begins at each supergroup whose first state is from the same batch."""
         start = 0
         if self.node.functions is not None and self._time is not None:
             known_supergroups = set(self._states)

@@ -94,7 +94,7 @@ class InstantRanking:
         return self._keys.bytes + self._lifetimes.nbytes + self._periods.nbytes
 
     def update(self, rows: pa.Table, weights: Words, due: int = END) -> tuple[pa.Table, Words]:
-        """Add changes of rows. Return the changes of those results that end before `due`; END: of all results.
+        """Add changes of rows. Return the changes of the results that end before `due` (ns); END: of all results.
 
         The sum of the weights of a row is its number of copies. A row may be withdrawn before it is added.
         """
@@ -218,9 +218,9 @@ class InstantRanking:
         return RankedRows(*memory, members, old, stamps, bounds, sizes, totals, least, changed), order
 
     def _restore_members(self, ranked: RankedRows, positions: Words, periods: Words, since: int) -> Words:
-        """Set the members as they are just before `since`.
+        """Set the members to the rows that are members immediately before `since`.
 
-        Return the positions of those that are not members any more.
+        Return the positions of rows that are not members any more.
         """
         ranked.since[positions] = since
         np.add.at(ranked.shown, positions, periods[:, 4])

@@ -1,4 +1,4 @@
-"""The rows of a key by their lifetimes, for kernels: a list of the newest rows, and a tree of the others.
+"""The rows of a key by their lifetimes, for kernels: a list of the newest rows, and a tree of the other rows.
 
     list ─► row ─► row        at most LIST_ROWS rows after a search, so most keys have no tree
     root                      any row of the key
