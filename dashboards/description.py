@@ -92,9 +92,9 @@ def measure(
     return found, complete
 
 
-def leaves_of_kind(plan: Plan, kind: str) -> list[Leaf]:
+def leaves_of_kind(plan: Plan, row_kind: str) -> list[Leaf]:
     """Return the leaves that read a kind of rows."""
-    return [leaf for leaf in plan.leaves if leaf.low.kind == kind]
+    return [leaf for leaf in plan.leaves if leaf.low.kind == row_kind]
 
 
 def describe_lateness(links: Sequence[LinkLateness], *, complete: bool) -> str:

@@ -34,10 +34,10 @@ def format_of(format: Format | None, output: Path | None) -> Format:  # noqa: A0
     return SUFFIXES[suffix]
 
 
-def check_several(kind: Format, output: Path | None) -> None:
+def check_several(output_format: Format, output: Path | None) -> None:
     """Raise UsageError for options that cannot be combined with several queries."""
-    if output is None and kind is not Format.TABLE:
-        raise UsageError(f"--format {kind}: got several queries for one output, expected -o FOLDER")
+    if output is None and output_format is not Format.TABLE:
+        raise UsageError(f"--format {output_format}: got several queries for one output, expected -o FOLDER")
     if output is not None and (str(output) == "-" or (output.exists() and not output.is_dir())):
         raise UsageError(f"--output {output}: got several queries, expected a folder for their answers")
     if output is not None and output.suffix.lower() in SUFFIXES and not output.exists():
@@ -68,16 +68,17 @@ def _file_identity(path: str | Path) -> object:
     return status.st_dev, status.st_ino
 
 
-def check_changes(form: ChangeForm, kind: Format, several: bool, plot: Path | None) -> None:
+def check_changes(form: ChangeForm, output_format: Format, several: bool, plot: Path | None) -> None:
     """Raise UsageError for options that cannot be combined with the option --changes."""
     if several:
         raise UsageError(f"--changes {form}: got several queries, expected one")
-    if plot is not None or kind is Format.OPENMETRICS:
-        given = "--plot" if plot is not None else f"--format {kind}"
+    if plot is not None or output_format is Format.OPENMETRICS:
+        given = "--plot" if plot is not None else f"--format {output_format}"
         raise UsageError(f"--changes {form} with {given}: samples and plots cannot be corrected")
-    if form is ChangeForm.DEBEZIUM and kind in (Format.TABLE, Format.CSV):
+    if form is ChangeForm.DEBEZIUM and output_format in (Format.TABLE, Format.CSV):
         raise UsageError(
-            f"--changes {form} with --format {kind}: rows are in envelopes, expected --format json, arrow or parquet"
+            f"--changes {form} with --format {output_format}: rows are in envelopes, expected --format json, arrow "
+            "or parquet"
         )
 
 

@@ -95,8 +95,8 @@ class Folding:
     kind: Type = Type.INT
 
 
-def result_type(function: DetailFunction, kind: Type) -> Type:
-    """Return the result type of a function over values of type `kind`."""
+def result_type(function: DetailFunction, value_type: Type) -> Type:
+    """Return the result type of a function over values of type `value_type`."""
     match function:
         case DetailFunction.COUNT_DISTINCT | DetailFunction.APPROX_COUNT_DISTINCT:
             return Type.INT
@@ -105,7 +105,7 @@ def result_type(function: DetailFunction, kind: Type) -> Type:
         case DetailFunction.TOP | DetailFunction.APPROX_TOP:
             return Type.TEXT
         case _:
-            return kind
+            return value_type
 
 
 class SelectionKind(StrEnum):

@@ -457,7 +457,7 @@ class Monitor:
                 self.exporter.add_results(name, table, rest)
                 if self.history is not None:
                     self.history.add(batch_id, name, table, rest)
-                for line in window_lines(self.plans_by_name[name], table, rest=rest):
+                for line in window_lines(self.plans_by_name[name], table, other_sums=rest):
                     self.print_line(line)
             # A window without rows may have closed. Then the window shown so far is no longer the last one.
             self.exporter.set_watermark(name, self.run.totals.watermarks[name])

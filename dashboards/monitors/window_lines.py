@@ -23,21 +23,21 @@ MAX_WINDOWS = 3
 
 
 def window_lines(
-    plan: Plan, table: pa.Table, max_windows: int = MAX_WINDOWS, rest: pa.Table | None = None
+    plan: Plan, table: pa.Table, max_windows: int = MAX_WINDOWS, other_sums: pa.Table | None = None
 ) -> Iterator[str]:
     """Yield a line for each of the newest windows: its end, its number of rows, and the row with the largest value.
 
-    For rows without windows, yield one line with their number and the last row. `rest`: counts of rows that are not in
-    `table`, by window (`highlevel.results.row_limit`).
+    For rows without windows, yield one line with their number and the last row. `other_sums`: counts of rows that are
+    not in `table`, by window (`highlevel.results.row_limit`).
     """
     if plan.aggregation is None:
         if table.num_rows:
             last_row = table.slice(table.num_rows - 1).combine_chunks()
-            count = table.num_rows + (0 if rest is None else pc.sum(rest[REST_ROWS]).as_py())
+            count = table.num_rows + (0 if other_sums is None else pc.sum(other_sums[REST_ROWS]).as_py())
             rows_text = "1 row, " if count == 1 else f"{count:,} rows, the last "
             yield f"{'':20}  {plan.name}: {rows_text}{_row_text(last_row, plan.times, ())}"
         return
-    yield from _result_window_lines(plan, plan.aggregation, table, max_windows, rest)
+    yield from _result_window_lines(plan, plan.aggregation, table, max_windows, other_sums)
 
 
 def change_lines(
@@ -75,7 +75,7 @@ def row_change_lines(plan: Plan, returned: int, withdrawn: int, closed: pa.Table
 
 
 def _result_window_lines(
-    plan: Plan, aggregation: Aggregation, table: pa.Table, max_windows: int, rest: pa.Table | None
+    plan: Plan, aggregation: Aggregation, table: pa.Table, max_windows: int, other_sums: pa.Table | None
 ) -> Iterator[str]:
     ends = sorted(pc.unique(table["window_end"]).to_pylist())
     if len(ends) > max_windows:
@@ -87,8 +87,8 @@ def _result_window_lines(
         rows = table.filter(pc.equal(table["window_end"], end)).drop_columns(["window_start", "window_end"])
         end_text = _format_time(end) if aggregation.window.timed else _format_row_number(end)
         others = 0
-        if rest is not None:
-            own = rest.filter(pc.equal(rest["window_end"], end))
+        if other_sums is not None:
+            own = other_sums.filter(pc.equal(other_sums["window_end"], end))
             others = pc.sum(own[REST_ROWS], min_count=0).as_py()
         yield f"{end_text}  {plan.name}: {_count_rows(rows.num_rows + others)}{_largest_row_text(aggregation, rows)}"
 

@@ -78,7 +78,7 @@ def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
 def write_answer(
     plan: Plan,
     batches: Iterable[pa.RecordBatch],
-    kind: Format,
+    output_format: Format,
     sink: BinaryIO,
     *,
     live: bool = False,
@@ -94,20 +94,20 @@ def write_answer(
     windows of time.
     """
     if changes is not None:
-        _write_changes(plan, batches, kind, sink, changes, live=live, style=style, raw_csv=raw_csv)
+        _write_changes(plan, batches, output_format, sink, changes, live=live, style=style, raw_csv=raw_csv)
         return
-    if kind is Format.OPENMETRICS:
+    if output_format is Format.OPENMETRICS:
         from dashboards.output.openmetrics import write_openmetrics
 
         write_openmetrics(plan, batches, sink)
         return
-    write_results(batches, plan.schema, kind, sink, live=live, times=plan.times, style=style, raw_csv=raw_csv)
+    write_results(batches, plan.schema, output_format, sink, live=live, times=plan.times, style=style, raw_csv=raw_csv)
 
 
 def _write_changes(
     plan: Plan,
     batches: Iterable[pa.RecordBatch],
-    kind: Format,
+    output_format: Format,
     sink: BinaryIO,
     changes: ChangeWriter,
     *,
@@ -115,26 +115,30 @@ def _write_changes(
     style: Times | None,
     raw_csv: bool,
 ) -> None:
-    """Write converted changes. The rows in the envelopes of Debezium have the values of the format `kind`."""
+    """Write converted changes. The rows in the envelopes of Debezium have the values of the format `output_format`."""
     from dashboards.output.change_forms import ADDED_COLUMNS
 
     prepare, times = _keep_rows, plan.times
     if changes.form is ChangeForm.DEBEZIUM:
-        iso = plan.times if (style or DEFAULT_TIMES.get(kind)) is Times.ISO else frozenset[str]()
-        prepare, times = partial(_readable_rows, kind, plan.times, iso), frozenset()
+        iso = plan.times if (style or DEFAULT_TIMES.get(output_format)) is Times.ISO else frozenset[str]()
+        prepare, times = partial(_readable_rows, output_format, plan.times, iso), frozenset()
     schema = changes.schema(prepare(changes.columns.empty_table()).schema)
     converted = changes.convert(batches, prepare)
     own = ADDED_COLUMNS[changes.form]
-    write_results(converted, schema, kind, sink, live=live, times=times, style=style, raw_csv=raw_csv, own_columns=own)
+    write_results(
+        converted, schema, output_format, sink, live=live, times=times, style=style, raw_csv=raw_csv, own_columns=own
+    )
 
 
 def _keep_rows(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _readable_rows(kind: Format, times: Collection[str], iso_columns: Collection[str], rows: pa.Table) -> pa.Table:
+def _readable_rows(
+    output_format: Format, times: Collection[str], iso_columns: Collection[str], rows: pa.Table
+) -> pa.Table:
     """Return rows with the values that a format can contain."""
-    if kind is not Format.JSON:
+    if output_format is not Format.JSON:
         return readable(rows, times)
     (batch,) = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
     texts = _write_texts(batch, iso_columns)
@@ -144,7 +148,7 @@ def _readable_rows(kind: Format, times: Collection[str], iso_columns: Collection
 def write_results(
     batches: Iterable[pa.RecordBatch],
     schema: pa.Schema,
-    kind: Format,
+    output_format: Format,
     sink: BinaryIO,
     *,
     live: bool = False,
@@ -161,8 +165,8 @@ def write_results(
     * `raw_csv`: write exact texts into CSV. Otherwise they are neutralised (`dashboards.wire_text`), except in
       `own_columns`, whose texts do not come from packets.
     """
-    style = style or DEFAULT_TIMES.get(kind)
-    match kind:
+    style = style or DEFAULT_TIMES.get(output_format)
+    match output_format:
         case Format.CSV:
             exact = schema.names if raw_csv else own_columns
             _write_csv(batches, schema, sink, times if style is Times.ISO else (), exact)

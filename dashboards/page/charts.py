@@ -92,9 +92,9 @@ def _with_gaps(ends: Sequence[int], window: AnyWindow) -> tuple[int, ...]:
     return tuple(sorted({*ends, *gaps}))
 
 
-def _points(values: np.ndarray) -> Points:
+def _points(numbers: np.ndarray) -> Points:
     """Return the values with None for NaN."""
-    return tuple(None if np.isnan(value) else value for value in values.tolist())
+    return tuple(None if np.isnan(value) else value for value in numbers.tolist())
 
 
 def _largest_groups(
@@ -142,14 +142,14 @@ def group_names(series: QuerySeries, rows: pa.Table, columns: Sequence[str] | No
     return pc.binary_join_element_wise(*named, ", ") if len(named) > 1 else named[0]
 
 
-def _label_values(name: str, values: pa.ChunkedArray) -> pa.ChunkedArray:
-    shown = pc.fill_null(values.cast(pa.string()), "NULL")
-    is_integer = pa.types.is_integer(values.type)
-    if is_integer or pa.types.is_floating(values.type):
+def _label_values(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    shown = pc.fill_null(column.cast(pa.string()), "NULL")
+    is_integer = pa.types.is_integer(column.type)
+    if is_integer or pa.types.is_floating(column.type):
         shown = pc.binary_join_element_wise(name, shown, " ")
     if is_integer and name.lower() == PROTOCOL:
         known = names_of(Scalar.PROTOCOL_NAME)
-        numbers = pa.array(list(known), values.type)
-        positions = pc.index_in(values, value_set=numbers)
+        numbers = pa.array(list(known), column.type)
+        positions = pc.index_in(column, value_set=numbers)
         shown = pc.coalesce(pa.array(list(known.values()), pa.string()).take(positions.combine_chunks()), shown)
     return shown

@@ -47,7 +47,7 @@ def _to_json_number(value: int | float | None) -> int | float | str | None:
     return value if is_exact else str(value)
 
 
-def _to_json_texts(values: pa.ChunkedArray) -> list[str | bool | None]:
-    if pa.types.is_boolean(values.type):
-        return [None if value is None else str(value).lower() for value in values.to_pylist()]
-    return values.cast(pa.string()).to_pylist()
+def _to_json_texts(column: pa.ChunkedArray) -> list[str | bool | None]:
+    if pa.types.is_boolean(column.type):
+        return [None if value is None else str(value).lower() for value in column.to_pylist()]
+    return column.cast(pa.string()).to_pylist()

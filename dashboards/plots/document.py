@@ -59,15 +59,15 @@ def text(value: str) -> str:
     return escape_html(escape(value), quote=True)
 
 
-def page(title: str, parts: Sequence[str]) -> str:
-    """Return a document. `title` is a text, `parts` are HTML."""
+def page(title: str, sections_html: Sequence[str]) -> str:
+    """Return a document. `title` is a text, `sections_html` are HTML."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n<link rel="icon" href="data:,">\n'
         f"<title>{text(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        + "\n".join(parts)
+        + "\n".join(sections_html)
         + "\n</body>\n</html>\n"
     )
 
@@ -89,10 +89,14 @@ def code(content: str) -> str:
 
 
 def table(
-    rows: pa.Table, caption: str, times: Collection[str] = (), values: Collection[str] = (), max_rows: int = 1000
+    rows: pa.Table,
+    caption: str,
+    times: Collection[str] = (),
+    amount_columns: Collection[str] = (),
+    max_rows: int = 1000,
 ) -> str:
-    """Return the first `max_rows` rows as a table. `times` are columns in ns, `values` are amounts."""
-    shown = rows_of(rows.slice(0, max_rows), times, values)
+    """Return the first `max_rows` rows as a table. `times` are columns in ns, `amount_columns` are amounts."""
+    shown = rows_of(rows.slice(0, max_rows), times, amount_columns)
     if rows.num_rows > max_rows:
         caption = f"{caption}, the first {max_rows:,} of {rows.num_rows:,} rows"
     kinds = shown["kinds"]
@@ -109,14 +113,14 @@ def table(
     )
 
 
-def _cell(value: Any, kind: str) -> str:
-    return f'<td class="{kind}">{text(_value_text(value, kind))}</td>'
+def _cell(value: Any, value_type: str) -> str:
+    return f'<td class="{value_type}">{text(_value_text(value, value_type))}</td>'
 
 
-def _value_text(value: Any, kind: str) -> str:
+def _value_text(value: Any, value_type: str) -> str:
     if value is None:
         return ""
-    if kind != "number" or isinstance(value, str):
+    if value_type != "number" or isinstance(value, str):
         return str(value)
     if isinstance(value, int):
         return f"{value:,}"

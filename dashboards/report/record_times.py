@@ -137,7 +137,7 @@ class LinkTimes:
 
 
 def measure_times(
-    inputs: Iterable[Input], kind: str, progress: Callable[[int, int], None] | None = None
+    inputs: Iterable[Input], row_kind: str, progress: Callable[[int, int], None] | None = None
 ) -> list[LinkTimes]:
     """Read the times of all records of a kind (`packets`, `flows`), link by link.
 
@@ -149,10 +149,10 @@ def measure_times(
     total = sum(map(size_of, captures))
     links: dict[str, LinkTimes] = {}
     bytes_read = 0
-    columns = {"ts", "interface"} if kind == "packets" else {"ts"}
+    columns = {"ts", "interface"} if row_kind == "packets" else {"ts"}
     for source, capture in zip(inputs, captures, strict=True):
         times = links.setdefault(source.link, LinkTimes(source.link))
-        reader = make_reader(kind, source.link, capture, columns, BLOCK_RECORDS)
+        reader = make_reader(row_kind, source.link, capture, columns, BLOCK_RECORDS)
         for block in blocks_of(capture):
             for rows in reader.read(block):
                 _add(times, rows)

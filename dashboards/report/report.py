@@ -48,29 +48,29 @@ class ReportData:
     warnings: tuple[str, ...]
 
 
-def make_report(inputs: Sequence[Input], kind: str, window: int | None, bar: Bar) -> str:
-    """Return the document about finite inputs. `kind` is `packets` or `flows`.
+def make_report(inputs: Sequence[Input], row_kind: str, window: int | None, bar: Bar) -> str:
+    """Return the document about finite inputs. `row_kind` is `packets` or `flows`.
 
     `window`: the length of the windows of timelines in ns; by default it depends on the length of the inputs. `bar` is
     called for each of the two passes. Raises InputError for an input that cannot be read, and for inputs without rows.
     """
     with bar() as progress:
-        links = measure_times(inputs, kind, progress)
+        links = measure_times(inputs, row_kind, progress)
     rows = sum(link.rows for link in links)
     if rows == 0:
-        other = "flows: without --flows" if kind == "flows" else "IP packets; for flow exports write --flows"
+        other = "flows: without --flows" if row_kind == "flows" else "IP packets; for flow exports write --flows"
         raise InputError(f"{', '.join(source.name for source in inputs)}: no {other}")
     first = min(link.first for link in links if link.rows)
     last = max(link.last for link in links if link.rows)
-    return write_report(_answer(inputs, kind, links, window or window_length(first, last), bar))
+    return write_report(_answer(inputs, row_kind, links, window or window_length(first, last), bar))
 
 
-def _answer(inputs: Sequence[Input], kind: str, links: Sequence[LinkTimes], window: int, bar: Bar) -> ReportData:
+def _answer(inputs: Sequence[Input], row_kind: str, links: Sequence[LinkTimes], window: int, bar: Bar) -> ReportData:
     """Answer the queries of all sections in one pass."""
     from queries.gsql import compile_query
     from queries.query_text import query_text
 
-    sections = sections_of(kind, [link.link for link in links])
+    sections = sections_of(row_kind, [link.link for link in links])
     texts = [query_text(section.sql.replace("{window}", window_clause(window)), {}) for section in sections]
     plans = [compile_query(text, section.name, Layer.OUTER) for text, section in zip(texts, sections, strict=True)]
     answers = [AnswerRows(plan) for plan in plans]
@@ -83,7 +83,7 @@ def _answer(inputs: Sequence[Input], kind: str, links: Sequence[LinkTimes], wind
     for warning in warnings:
         warn(warning)
     names = tuple(source.name for source in inputs)
-    return ReportData(kind, names, tuple(links), window, tuple(sections), tuple(answers), samples, tuple(warnings))
+    return ReportData(row_kind, names, tuple(links), window, tuple(sections), tuple(answers), samples, tuple(warnings))
 
 
 def write_report(data: ReportData) -> str:
@@ -260,8 +260,8 @@ def _losses_section(data: ReportData) -> str:
     return _section_html("losses", "Not decoded", parts)
 
 
-def _section_html(name: str, title: str, parts: Sequence[str]) -> str:
-    return "\n".join([f'<section id="{name}"><h2>{document.text(title)}</h2>', *parts, "</section>"])
+def _section_html(name: str, title: str, blocks_html: Sequence[str]) -> str:
+    return "\n".join([f'<section id="{name}"><h2>{document.text(title)}</h2>', *blocks_html, "</section>"])
 
 
 def _time_text(time: int) -> str:

@@ -206,7 +206,7 @@ def window_clause(length: int) -> str:
     return f"[RANGE {length // 10**6} ms]"
 
 
-def sections_of(kind: str, links: Sequence[str]) -> list[Section]:
+def sections_of(row_kind: str, links: Sequence[str]) -> list[Section]:
     """Return the sections for rows of a kind. With one link there is no section about links."""
-    sections = FLOW_SECTIONS if kind == "flows" else PACKET_SECTIONS
+    sections = FLOW_SECTIONS if row_kind == "flows" else PACKET_SECTIONS
     return [section for section in sections if section.name != "links" or len(links) > 1]

@@ -158,10 +158,10 @@ def _key_type(rows: pa.RecordBatch, name: str) -> pa.DataType:
     return pa.int64() if pa.types.is_timestamp(kind) else kind
 
 
-def _sqlite_type(kind: pa.DataType) -> str:
-    if pa.types.is_floating(kind):
+def _sqlite_type(arrow_type: pa.DataType) -> str:
+    if pa.types.is_floating(arrow_type):
         return "REAL"
-    return "INTEGER" if pa.types.is_integer(kind) or pa.types.is_boolean(kind) else "TEXT"
+    return "INTEGER" if pa.types.is_integer(arrow_type) or pa.types.is_boolean(arrow_type) else "TEXT"
 
 
 def _sqlite_values(column: pa.Array) -> list[Any]:
@@ -195,14 +195,14 @@ def _is_sqlite_unreachable(error: BaseException) -> bool:
     return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 
-def _postgresql_type(kind: pa.DataType) -> str:
-    if pa.types.is_timestamp(kind):
+def _postgresql_type(arrow_type: pa.DataType) -> str:
+    if pa.types.is_timestamp(arrow_type):
         return "TIMESTAMPTZ"
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(arrow_type):
         return "DOUBLE PRECISION"
-    if pa.types.is_boolean(kind):
+    if pa.types.is_boolean(arrow_type):
         return "BOOLEAN"
-    return "BIGINT" if pa.types.is_integer(kind) else "TEXT"
+    return "BIGINT" if pa.types.is_integer(arrow_type) else "TEXT"
 
 
 def _postgresql_values(column: pa.Array) -> list[Any]:

@@ -98,9 +98,9 @@ class SortBuffer:
         return [sort_by_time([run.batch for run in self._runs], self.time).batch] if self._runs else []
 
 
-def sort_by_time(parts: list[pa.RecordBatch], time: str) -> Run:
+def sort_by_time(batches: list[pa.RecordBatch], time: str) -> Run:
     """Return the rows of at least one batch in time order. Equal times keep their order."""
-    rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+    rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     times = rows.column(time).to_numpy()
     if (times[1:] >= times[:-1]).all():
         return Run(times, rows, rows.num_rows)

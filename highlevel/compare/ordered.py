@@ -168,14 +168,14 @@ class InOrderJoin(CompositeOperator):
         times = np.maximum(left, right) if form is WatermarkForm.MAX else np.minimum(left, right)
         return item.append_column(MAX_TS if form is WatermarkForm.MAX else MIN_TS, pa.array(times))
 
-    def _convert_watermark(self, form: WatermarkForm, left: int) -> GraphItem:
+    def _convert_watermark(self, form: WatermarkForm, left_watermark: int) -> GraphItem:
         """Convert the watermark of the left time, which defines the order, to the watermarks of the node."""
         if form is WatermarkForm.JOINT:
-            return JointPunctuation(UNION, (left, END))
-        if form in (WatermarkForm.LEFT, WatermarkForm.MAX) or left in (BEGINNING, END):
-            return Punctuation(UNION, left)
-        right = int(self.node.spec.window.meets(Port.LEFT, np.array([left]))[0][0])
-        return Punctuation(UNION, right if form is WatermarkForm.RIGHT else min(left, right))
+            return JointPunctuation(UNION, (left_watermark, END))
+        if form in (WatermarkForm.LEFT, WatermarkForm.MAX) or left_watermark in (BEGINNING, END):
+            return Punctuation(UNION, left_watermark)
+        right = int(self.node.spec.window.meets(Port.LEFT, np.array([left_watermark]))[0][0])
+        return Punctuation(UNION, right if form is WatermarkForm.RIGHT else min(left_watermark, right))
 
 
 def in_order_join(node: Join) -> InOrderJoin:

@@ -143,22 +143,22 @@ def join_recordings(recordings: Sequence[Recording]) -> list[Recording]:
     return [parts[0] if len(parts) == 1 else _concatenate(parts) for parts in groups.values()]
 
 
-def _concatenate(parts: Sequence[Recording]) -> Recording:
+def _concatenate(recordings: Sequence[Recording]) -> Recording:
     """Return one recording in the order of arrivals."""
-    arrivals = np.concatenate([part.arrivals for part in parts])
+    arrivals = np.concatenate([part.arrivals for part in recordings])
     order = np.argsort(arrivals, kind="stable")
     new_positions = np.empty(len(order), np.int64)
     new_positions[order] = np.arange(len(order))
-    starts = np.cumsum([0, *(len(part.times) for part in parts)])
+    starts = np.cumsum([0, *(len(part.times) for part in recordings)])
     leaf_rows = {}
-    for leaf in parts[0].leaf_rows:
-        rows = pa.concat_batches([part.leaf_rows[leaf][0] for part in parts])
-        pairs = zip(parts, starts, strict=False)
+    for leaf in recordings[0].leaf_rows:
+        rows = pa.concat_batches([part.leaf_rows[leaf][0] for part in recordings])
+        pairs = zip(recordings, starts, strict=False)
         positions = new_positions[np.concatenate([part.leaf_rows[leaf][1] + start for part, start in pairs])]
         row_order = np.argsort(positions, kind="stable")
         leaf_rows[leaf] = (rows.take(pa.array(row_order)), positions[row_order])
-    times = np.concatenate([part.times for part in parts])
-    return Recording(parts[0].link, times[order], arrivals[order], leaf_rows)
+    times = np.concatenate([part.times for part in recordings])
+    return Recording(recordings[0].link, times[order], arrivals[order], leaf_rows)
 
 
 class _Recorder:

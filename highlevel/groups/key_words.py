@@ -89,18 +89,18 @@ def unpack_strings(packed, rows, words, offsets, data):  # type: ignore[no-untyp
     return rows
 
 
-def is_string(kind: pa.DataType) -> bool:
+def is_string(arrow_type: pa.DataType) -> bool:
     """Return True for byte strings: text, IP addresses, MACs."""
-    return is_text(kind) or bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    return is_text(arrow_type) or bool(pa.types.is_binary(arrow_type) or pa.types.is_large_binary(arrow_type))
 
 
-def is_text(kind: pa.DataType) -> bool:
+def is_text(arrow_type: pa.DataType) -> bool:
     """Return True if the bytes are text."""
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    return bool(pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type))
 
 
-def _is_large(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_large_binary(kind) or pa.types.is_large_string(kind))
+def _is_large(arrow_type: pa.DataType) -> bool:
+    return bool(pa.types.is_large_binary(arrow_type) or pa.types.is_large_string(arrow_type))
 
 
 def form_of(column: pa.Array) -> Form:
@@ -172,21 +172,21 @@ def validity(column: pa.Array) -> npt.NDArray[np.uint8]:
     return np.asarray(pc.is_valid(column)).view(np.uint8) if column.null_count else np.empty(0, np.uint8)
 
 
-def unpack(words: Words, form: Form, kind: pa.DataType) -> pa.Array:
-    """Return the column of type `kind` that `words` (WIDTHS[form] x rows) encode."""
+def unpack(words: Words, form: Form, arrow_type: pa.DataType) -> pa.Array:
+    """Return the column of type `arrow_type` that `words` (WIDTHS[form] x rows) encode."""
     if form in (Form.NUMBER, Form.NULLABLE):
         data = words[0].copy()
         absent = words[1] != 0 if form is Form.NULLABLE else None
-        if kind == pa.float64():
+        if arrow_type == pa.float64():
             return array_of(data.view(np.float64), absent)
-        if kind == pa.uint64():
+        if arrow_type == pa.uint64():
             return array_of(data.view(np.uint64), absent)
-        return pc.cast(array_of(data, absent), kind)
+        return pc.cast(array_of(data, absent), arrow_type)
     rows = words.shape[1]
-    width = np.int64 if _is_large(kind) else np.int32
+    width = np.int64 if _is_large(arrow_type) else np.int32
     if form is Form.SHORT and rows and bool((words[0] >> 56 == 5).all()):  # IPv4: no search is necessary
         data, offsets = words[0].astype("<u4"), np.arange(0, 4 * rows + 4, 4).astype(width)
-        return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+        return pa.Array.from_buffers(arrow_type, rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     packed = np.ascontiguousarray(words)
     lengths = (packed[0] >> 56 if form is Form.SHORT else packed[2]) - 1
     validity = lengths >= 0
@@ -196,4 +196,4 @@ def unpack(words: Words, form: Form, kind: pa.DataType) -> pa.Array:
     unpack_strings(packed, rows, len(packed), offsets, data)
     absent_bits = None if validity.all() else pa.array(validity).buffers()[1]
     buffers = [absent_bits, pa.py_buffer(offsets.astype(width)), pa.py_buffer(data)]
-    return pa.Array.from_buffers(kind, rows, buffers)
+    return pa.Array.from_buffers(arrow_type, rows, buffers)

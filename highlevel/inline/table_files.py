@@ -355,9 +355,11 @@ def _time_zone_of(values: pa.Array) -> str | None:
     return None
 
 
-def _check_addresses(values: pa.Array, kind: Type) -> None:
+def _check_addresses(values: pa.Array, column_type: Type) -> None:
     """Raise ValueError for a text that is not of the type, in particular short forms such as 10.1."""
-    pattern = r"^(\d+\.\d+\.\d+\.\d+|.*:.*)$" if kind is Type.ADDRESS else r"^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"
+    pattern = (
+        r"^(\d+\.\d+\.\d+\.\d+|.*:.*)$" if column_type is Type.ADDRESS else r"^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"
+    )
     wrong = values.filter(pc.invert(pc.match_substring_regex(values, pattern)))
     if len(wrong.drop_null()):
         raise ValueError(f"{wrong.drop_null()[0].as_py()!r}")

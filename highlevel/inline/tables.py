@@ -210,14 +210,14 @@ def type_of(name: str, arrow_type: pa.DataType) -> Type | None:
     return next((kind for test, kind in tests.items() if test(arrow_type)), None)
 
 
-def convert_column(name: str, values: pa.ChunkedArray, kind: Type) -> pa.ChunkedArray:
+def convert_column(name: str, values: pa.ChunkedArray, column_type: Type) -> pa.ChunkedArray:
     """Convert a column to the internal values of its type. Raises ValueError for a value that does not fit."""
     try:
-        if kind in PACKED_TYPES:
+        if column_type in PACKED_TYPES:
             return pa.chunked_array([pack_addresses(values.cast(pa.string()))])
-        if kind is Type.TIME:
+        if column_type is Type.TIME:
             zone = values.type.tz if pa.types.is_timestamp(values.type) else None
             values = values.cast(pa.timestamp("ns", zone))
-        return values.cast(ARROW_TYPES[kind])
+        return values.cast(ARROW_TYPES[column_type])
     except (OSError, ValueError) as error:
-        raise ValueError(f"column {name}: got a value that is no {kind}: {error}; rename the column") from error
+        raise ValueError(f"column {name}: got a value that is no {column_type}: {error}; rename the column") from error

@@ -85,29 +85,29 @@ def place_of_stored(table: RowTable, base):  # type: ignore[no-untyped-def]
 
 
 @helper
-def last_at(places, place):  # type: ignore[no-untyped-def]
+def last_at(places, slot):  # type: ignore[no-untyped-def]
     """Return 1 + the last row of a chain, or 0."""
-    return (places[place >> 1] >> (32 * (place & 1))) & 0x7FFFFFFF
+    return (places[slot >> 1] >> (32 * (slot & 1))) & 0x7FFFFFFF
 
 
 @helper
-def set_last(places, place, last):  # type: ignore[no-untyped-def]
+def set_last(places, slot, last):  # type: ignore[no-untyped-def]
     """Set the result of `last_at` to `last`."""
-    shift = 32 * (place & 1)
-    places[place >> 1] = (places[place >> 1] & ~(0x7FFFFFFF << shift)) | (last << shift)
+    shift = 32 * (slot & 1)
+    places[slot >> 1] = (places[slot >> 1] & ~(0x7FFFFFFF << shift)) | (last << shift)
 
 
 @helper
-def append(table: RowTable, place, row):  # type: ignore[no-untyped-def]
+def append(table: RowTable, slot, row):  # type: ignore[no-untyped-def]
     """Append a row to a chain. The rest of the row's link does not change."""
     stored, width = table.stored, table.width
-    last = last_at(table.places, place) - 1
+    last = last_at(table.places, slot) - 1
     first = row
     if last >= 0:
         first = stored[last * width] & NEXT
         stored[last * width] = (stored[last * width] & ~NEXT) | row
     stored[row * width] = (stored[row * width] & ~NEXT) | first
-    set_last(table.places, place, row + 1)
+    set_last(table.places, slot, row + 1)
 
 
 class ProbingRows(NamedTuple):

@@ -82,14 +82,14 @@ class JoinInput:
         return rows, pc.filter(batch, array_of(null))
 
 
-def _key(batch: pa.RecordBatch, expression: Expression, kind: Type, macs: set[str]) -> pa.Array:
+def _key(batch: pa.RecordBatch, expression: Expression, key_type: Type, macs: set[str]) -> pa.Array:
     """Return the values of a key. NaN, which equals no value, becomes NULL, and -0.0 becomes 0.0."""
     if isinstance(expression, Column):
         column = batch.column(expression.name)
     else:
         column = arrow_column(evaluate(expression, BatchColumns(batch, macs)), batch.num_rows, expression.type)
-    if column.type != ARROW_TYPES[kind]:
-        column = pc.cast(column, ARROW_TYPES[kind], safe=False)
-    if kind is Type.FLOAT:
+    if column.type != ARROW_TYPES[key_type]:
+        column = pc.cast(column, ARROW_TYPES[key_type], safe=False)
+    if key_type is Type.FLOAT:
         column = pc.if_else(pc.is_nan(column), None, pc.add(column, 0.0))
     return column

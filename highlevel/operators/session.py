@@ -323,9 +323,9 @@ class SessionAggregate:
         return self.sessions
 
 
-def _name_of_time(subaggregates: Sequence[SubAggregate], kind: Kind) -> str:
+def _name_of_time(subaggregates: Sequence[SubAggregate], aggregate_kind: Kind) -> str:
     """Return the name of the sub-aggregate MIN or MAX of ts."""
-    return next(sub.name for sub in subaggregates if sub.kind is kind and sub.argument == TS)
+    return next(sub.name for sub in subaggregates if sub.kind is aggregate_kind and sub.argument == TS)
 
 
 def _to_batch(table: pa.Table) -> pa.RecordBatch:

@@ -118,24 +118,26 @@ def _rank_values(column: pa.Array) -> Numbers:
 
 
 def compute_aggregate(
-    function: DetailFunction, parameter: float, values: ValueCounts, kind: Type = Type.INT
+    function: DetailFunction, parameter: float, value_counts: ValueCounts, value_type: Type = Type.INT
 ) -> pa.Array:
-    """Return the result of `function` for each group, over values of the type `kind`."""
+    """Return the result of `function` for each group, over values of the type `value_type`."""
     match function:
         case DetailFunction.COUNT_DISTINCT:
-            return array_of(values.ends - values.begins)
+            return array_of(value_counts.ends - value_counts.begins)
         case DetailFunction.MIN:
-            return pc.take(values.column, _find_first_entries(values, np.arange(len(values.positions))))
+            return pc.take(
+                value_counts.column, _find_first_entries(value_counts, np.arange(len(value_counts.positions)))
+            )
         case DetailFunction.MAX:
-            return pc.take(values.column, _find_last_entries(values))
+            return pc.take(value_counts.column, _find_last_entries(value_counts))
         case DetailFunction.QUANTILE:
-            return quantiles(values, parameter)
+            return quantiles(value_counts, parameter)
         case DetailFunction.MODE:
-            return modes(values)
+            return modes(value_counts)
         case DetailFunction.ENTROPY:
-            return entropies(values)
+            return entropies(value_counts)
         case DetailFunction.TOP:
-            return tops(values, int(parameter), kind)
+            return tops(value_counts, int(parameter), value_type)
 
 
 def values_by_time(
@@ -154,16 +156,16 @@ def values_by_time(
     return pc.take(column, array_of(positions[chosen], begins == ends))
 
 
-def quantiles(values: ValueCounts, share: float) -> pa.Array:
+def quantiles(value_counts: ValueCounts, share: float) -> pa.Array:
     """Return the quantile of each group at `share` (0 to 1), equal to Spark's `percentile`."""
-    totals = values.totals
+    totals = value_counts.totals
     is_empty = totals == 0
     quantiles = np.zeros(len(totals))
     position = share * (totals - 1)
     low, high = np.floor(position), np.ceil(position)
-    counts_before = np.cumsum(values.counts)
+    counts_before = np.cumsum(value_counts.counts)
     before = np.cumsum(totals) - totals
-    numbers = values.numbers()
+    numbers = value_counts.numbers()
     if len(numbers):
         last = len(numbers) - 1
         smaller, greater = (
@@ -177,22 +179,22 @@ def quantiles(values: ValueCounts, share: float) -> pa.Array:
     return array_of(quantiles, is_empty)
 
 
-def modes(values: ValueCounts) -> pa.Array:
+def modes(value_counts: ValueCounts) -> pa.Array:
     """Return the most frequent value of each group."""
-    return pc.take(values.column, _find_first_entries(values, values.by_frequency()))
+    return pc.take(value_counts.column, _find_first_entries(value_counts, value_counts.by_frequency()))
 
 
-def _find_first_entries(values: ValueCounts, order: npt.NDArray[np.int64]) -> pa.Array:
+def _find_first_entries(value_counts: ValueCounts, order: npt.NDArray[np.int64]) -> pa.Array:
     """Return the position of the first entry of each group in `order`, NULL for a group without entries."""
-    begins, ends = values.begins, values.ends
-    positions = np.append(values.positions[order], 0)
+    begins, ends = value_counts.begins, value_counts.ends
+    positions = np.append(value_counts.positions[order], 0)
     return array_of(positions[np.minimum(begins, len(order))], begins == ends)
 
 
-def _find_last_entries(values: ValueCounts) -> pa.Array:
+def _find_last_entries(value_counts: ValueCounts) -> pa.Array:
     """Return the position of the last entry of each group, NULL for a group without entries."""
-    begins, ends = values.begins, values.ends
-    positions = np.append(values.positions, 0)
+    begins, ends = value_counts.begins, value_counts.ends
+    positions = np.append(value_counts.positions, 0)
     return array_of(positions[np.maximum(ends, 1) - 1], begins == ends)
 
 
@@ -210,29 +212,29 @@ def number_combinations(columns: Sequence[pa.Array]) -> pa.Array:
     return array_of(numbers, ~is_valid)
 
 
-def entropies(values: ValueCounts) -> pa.Array:
+def entropies(value_counts: ValueCounts) -> pa.Array:
     """Return the entropy of each group, in bits."""
-    totals = values.totals
-    shares = values.counts / totals[values.groups]
-    bits = np.bincount(values.groups, -shares * np.log2(shares), values.group_count)
+    totals = value_counts.totals
+    shares = value_counts.counts / totals[value_counts.groups]
+    bits = np.bincount(value_counts.groups, -shares * np.log2(shares), value_counts.group_count)
     return array_of(bits + 0.0, totals == 0)  # the sum of one -0.0 is 0
 
 
-def tops(values: ValueCounts, max_values: int, kind: Type) -> pa.Array:
+def tops(value_counts: ValueCounts, max_values: int, value_type: Type) -> pa.Array:
     """Return the `max_values` most frequent values of each group."""
-    order = values.by_frequency()
-    begins = values.begins
-    order = order[np.arange(len(order)) - begins[values.groups] < max_values]
-    texts = write_texts(pc.take(values.column, array_of(values.positions[order])), kind)
-    named = pc.binary_join_element_wise(texts, pc.cast(array_of(values.counts[order]), pa.string()), "=")
-    sizes = np.minimum(values.ends - begins, max_values)
+    order = value_counts.by_frequency()
+    begins = value_counts.begins
+    order = order[np.arange(len(order)) - begins[value_counts.groups] < max_values]
+    texts = write_texts(pc.take(value_counts.column, array_of(value_counts.positions[order])), value_type)
+    named = pc.binary_join_element_wise(texts, pc.cast(array_of(value_counts.counts[order]), pa.string()), "=")
+    sizes = np.minimum(value_counts.ends - begins, max_values)
     offsets = np.append(0, np.cumsum(sizes)).astype(np.int32)
     joined = pc.binary_join(pa.ListArray.from_arrays(array_of(offsets), named), " ")
     return pc.if_else(array_of(sizes > 0), joined, pa.scalar(None, pa.string()))
 
 
-def write_texts(column: pa.Array, kind: Type) -> pa.Array:
-    """Return values of the type `kind` as texts."""
-    if kind is Type.TIME:
+def write_texts(column: pa.Array, value_type: Type) -> pa.Array:
+    """Return values of the type `value_type` as texts."""
+    if value_type is Type.TIME:
         return time_texts(column)
     return to_text(column) if pa.types.is_binary(column.type) else column.cast(pa.string())

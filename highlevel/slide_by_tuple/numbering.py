@@ -36,8 +36,8 @@ class Numbering(Protocol):
         """Load the `waiting_windows` of a snapshot."""
         ...
 
-    def count_arrivals(self, times: Values, reached: int) -> None:
-        """Count rows in arrival order. Rows at or before `reached` (ns) are too late for any open window."""
+    def count_arrivals(self, times: Values, last_expired: int) -> None:
+        """Count rows in arrival order. Rows at or before `last_expired` (ns) are too late for any open window."""
         ...
 
     def count_late(self, watermark: int, late_times: Values, stored_times: Values) -> int | None:
@@ -83,11 +83,11 @@ class ByArrival:
         """Load the times of rows that have a window."""
         self._window_times.add(times.reshape(1, -1).copy())
 
-    def count_arrivals(self, times: Values, reached: int) -> None:
+    def count_arrivals(self, times: Values, last_expired: int) -> None:
         """Number rows, and store the times of the rows that have a window."""
         if self.interval > 1:
             wids = times[(-self.row_count - 1) % self.interval :: self.interval]
-            self.load_waiting_windows(wids[wids > reached])
+            self.load_waiting_windows(wids[wids > last_expired])
         self.row_count += len(times)
 
     def count_late(self, watermark: int, late_times: Values, stored_times: Values) -> int | None:
@@ -126,12 +126,12 @@ class ByRank:
     def load_waiting_windows(self, times: Values) -> None:
         """Do nothing, because no times are stored."""
 
-    def count_arrivals(self, times: Values, reached: int) -> None:
+    def count_arrivals(self, times: Values, last_expired: int) -> None:
         """Count the rows that are before all stored rows.
 
         The ranks of other rows are known when these rows are final.
         """
-        self.row_count += int(np.count_nonzero(times <= reached))
+        self.row_count += int(np.count_nonzero(times <= last_expired))
 
     def count_late(self, watermark: int, late_times: Values, stored_times: Values) -> int | None:
         """Count late rows among the final rows, and return the time of the last row that now has a window."""

@@ -64,12 +64,12 @@ class Rows:
         columns = [pa.array(times), *self.keys.columns(words[GROUP]), *map(pa.array, values)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def remove_until(self, reached: int) -> int | None:
-        """Remove final rows at or before the time `reached` (ns), and groups without rows if there are many.
+    def remove_until(self, last_time: int) -> int | None:
+        """Remove final rows at or before the time `last_time` (ns), and groups without rows if there are many.
 
         If no row remains, return the number of removed rows that were in no window, otherwise None.
         """
-        self.extent.remove_until(reached)
+        self.extent.remove_until(last_time)
         live = self.pending.rows + len(self.extent.times)
         if live == 0:
             return self.extent.outside

@@ -144,15 +144,15 @@ class WindowRows:
             return Window(wid, current[0].merged_batches(), True)
         return Window(wid, [batch for buffer in current for batch in buffer.batches()], False)
 
-    def _update_totals(self, wid: int, reached: list[Key], buffers: MergeBuffers) -> pa.RecordBatch:
+    def _update_totals(self, wid: int, new_keys: list[Key], buffers: MergeBuffers) -> pa.RecordBatch:
         """Update the totals for a window, and return its rows."""
-        has_changed = self.totals is None or self.totals.remove_before(wid) or bool(reached)
+        has_changed = self.totals is None or self.totals.remove_before(wid) or bool(new_keys)
         if self.totals is None:
-            reached = sorted(buffers.current)
-            schema = buffers.buffers[reached[0]].merged_batches()[0].schema
+            new_keys = sorted(buffers.current)
+            schema = buffers.buffers[new_keys[0]].merged_batches()[0].schema
             kind = RunningTotals if self.strategy is Strategy.RUNNING_TOTALS else TwoStacks
             self.totals = kind(schema, self.groups, self.merge_rules)
-        for key in reached:
+        for key in new_keys:
             self.totals.add(key, join_batches(buffers.buffers[key].merged_batches()))
         if has_changed or self._last is None:
             self._last = self.totals.rows()

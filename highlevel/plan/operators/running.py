@@ -132,10 +132,10 @@ class RunningOperator:
             yield from self._process_gap(int(ends[first]))
             yield self._process_window(int(ends[first]), rows.slice(first, after - first))
 
-    def _process_gap(self, before: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the windows without rows whose ends are below `before`."""
+    def _process_gap(self, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the windows without rows whose ends are below `end`."""
         window_count = row_count = 0
-        while self._last_end is not None and self._group_count and self._last_end + self.node.window.slide < before:
+        while self._last_end is not None and self._group_count and self._last_end + self.node.window.slide < end:
             has_many_rows = window_count > 0 and row_count + self._group_count > MAX_GAP_ROWS
             if has_many_rows or window_count == MAX_GAP_WINDOWS:
                 self.cut += self._group_count

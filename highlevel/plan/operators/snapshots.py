@@ -129,9 +129,11 @@ class SnapshotsOperator:
         yield from self._use_rows(start_watermark, [make_ctis([start_watermark], self._payload_schema)])
         yield Punctuation(punctuation.link, start_watermark)
 
-    def _use_rows(self, before: int, following: list[pa.RecordBatch]) -> Iterator[GraphItem]:
-        """Process the waiting rows that begin before a time, in the order of their starts, and then `following`."""
-        changes = self._rows.take_before(before)
+    def _use_rows(self, end_time: int, following: list[pa.RecordBatch]) -> Iterator[GraphItem]:
+        """Process the waiting rows that begin before `end_time` (ns), in the order of their starts, and then
+        `following`.
+        """
+        changes = self._rows.take_before(end_time)
         batches = following if changes is None else [changes, *following]
         if batches:
             yield from self._results(self._snapshots(concat(batches, change_schema(self._payload_schema))))

@@ -298,24 +298,26 @@ class Layout:
         return pa.array(variances, mask=is_missing)
 
 
-def _check_type(aggregate: Aggregate, kind: pa.DataType) -> None:
+def _check_type(aggregate: Aggregate, arrow_type: pa.DataType) -> None:
     """Raise LifetimeError if an aggregate cannot have an argument of this type."""
-    are_integers = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
-    are_numbers = are_integers or pa.types.is_floating(kind)
+    are_integers = pa.types.is_integer(arrow_type) or pa.types.is_boolean(arrow_type)
+    are_numbers = are_integers or pa.types.is_floating(arrow_type)
     function = aggregate.function
     if function in ("sum", "avg") and not are_numbers:
-        raise LifetimeError(f"got {aggregate} of {kind} values, expected numbers")
+        raise LifetimeError(f"got {aggregate} of {arrow_type} values, expected numbers")
     if function in ("variance", "var_pop") and not are_integers:
-        raise LifetimeError(f"got {aggregate} of {kind} values, expected integers")
+        raise LifetimeError(f"got {aggregate} of {arrow_type} values, expected integers")
     if function in ("median", "quantile") and not are_numbers:
-        raise LifetimeError(f"got {aggregate} of {kind} values, expected numbers")
-    if function in ("min", "max", *LISTS) and not _is_ordered(kind):
-        raise LifetimeError(f"got {aggregate} of {kind} values, expected numbers or times")
+        raise LifetimeError(f"got {aggregate} of {arrow_type} values, expected numbers")
+    if function in ("min", "max", *LISTS) and not _is_ordered(arrow_type):
+        raise LifetimeError(f"got {aggregate} of {arrow_type} values, expected numbers or times")
 
 
-def _is_ordered(kind: pa.DataType) -> bool:
+def _is_ordered(arrow_type: pa.DataType) -> bool:
     """Return True if values of a type are stored as words in the order of the values."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_timestamp(kind))
+    return bool(
+        pa.types.is_integer(arrow_type) or pa.types.is_floating(arrow_type) or pa.types.is_timestamp(arrow_type)
+    )
 
 
 def _integers(column: pa.Array) -> Words:
@@ -345,15 +347,15 @@ def _ordered_words(column: pa.Array) -> Words:
     return words ^ ((words >> 63) & np.int64(2**63 - 1))
 
 
-def _floats(words: Words, kind: pa.DataType) -> npt.NDArray[np.float64]:
+def _floats(words: Words, arrow_type: pa.DataType) -> npt.NDArray[np.float64]:
     """Return ordered words as floats."""
-    if not pa.types.is_floating(kind):
+    if not pa.types.is_floating(arrow_type):
         return words.astype(np.float64)
     return (words ^ ((words >> 63) & np.int64(2**63 - 1))).view(np.float64)
 
 
-def _values(words: Words, kind: pa.DataType, is_missing: npt.NDArray[np.bool_]) -> pa.Array:
+def _values(words: Words, arrow_type: pa.DataType, is_missing: npt.NDArray[np.bool_]) -> pa.Array:
     """Return ordered words as values of a type."""
-    if pa.types.is_floating(kind):
-        return pa.array(_floats(words, kind), mask=is_missing).cast(kind)
-    return pa.array(np.where(is_missing, 0, words), mask=is_missing).cast(kind)
+    if pa.types.is_floating(arrow_type):
+        return pa.array(_floats(words, arrow_type), mask=is_missing).cast(arrow_type)
+    return pa.array(np.where(is_missing, 0, words), mask=is_missing).cast(arrow_type)

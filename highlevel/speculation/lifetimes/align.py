@@ -162,10 +162,10 @@ class Align:
             parts.append(make_ctis([cti], self._payload))
         return parts
 
-    def _take(self, chosen: np.ndarray, order: Words, kind: Words) -> pa.RecordBatch:
+    def _take(self, chosen: np.ndarray, order: Words, change_types: Words) -> pa.RecordBatch:
         """Remove and return the chosen changes in the order `order`; at equal times inserts are first."""
         positions = np.flatnonzero(chosen)
-        positions = positions[np.lexsort((kind[positions], order[positions]))]
+        positions = positions[np.lexsort((change_types[positions], order[positions]))]
         taken = pc.take(self._stored, array_of(positions))
         if len(positions):
             self._stored = pc.filter(self._stored, array_of(~chosen))

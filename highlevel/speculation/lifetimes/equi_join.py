@@ -252,7 +252,7 @@ class Side:
 class LifetimeJoin:
     """Joins the changes of two sides. The input and the output are valid changes. Not thread safe."""
 
-    def __init__(self, left: pa.Schema, right: pa.Schema, on: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, left_schema: pa.Schema, right_schema: pa.Schema, on: Sequence[tuple[str, str]]) -> None:
         """Join rows with equal values in pairs of columns. Rows with NULL in one of these columns have no pairs.
 
         The columns of a pair are the columns of the left row, and then those of the right row that are not compared.
@@ -260,7 +260,7 @@ class LifetimeJoin:
         """
         if not on:
             raise LifetimeError("got no columns to join on, expected at least one pair of columns with equal values")
-        self._sides = (Side(left, [one for one, _ in on]), Side(right, [other for _, other in on]))
+        self._sides = (Side(left_schema, [one for one, _ in on]), Side(right_schema, [other for _, other in on]))
         for side in self._sides:
             for name in side.key_columns:
                 if name not in side.payload.names:
@@ -348,9 +348,9 @@ class LifetimeJoin:
                 out = out._replace(words=self._out.reshape(-1), room=len(self._out))
         return parts
 
-    def _allocate_pairs(self, room: int) -> Pairs:
+    def _allocate_pairs(self, capacity: int) -> Pairs:
         state, stack = np.array([0, NONE, 0, NONE, 0], np.int64), np.empty(STACK_WORDS, np.int64)
-        return Pairs(self._out.reshape(-1), room, state, stack)
+        return Pairs(self._out.reshape(-1), capacity, state, stack)
 
     def _advance(self) -> list[pa.RecordBatch]:
         cti = min(side.cti for side in self._sides)

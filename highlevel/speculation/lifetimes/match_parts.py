@@ -261,15 +261,17 @@ class MatchParts:
             stored.replace(tables[name]["words"].to_numpy().reshape(-1, width))
 
 
-def _times_without_match(rows: Words, at: Words, starts: Words, covered_until: Words) -> tuple[Words, Words, Words]:
+def _times_without_match(
+    rows: Words, row_numbers: Words, starts: Words, covered_until: Words
+) -> tuple[Words, Words, Words]:
     """Return the row number, start and end of the times without a match. Some of these times are empty.
 
-    `at`, `starts`: the row numbers and starts of pairs, in this order; `covered_until`: for each pair the greatest end
-    so far.
+    `row_numbers`, `starts`: the row numbers and starts of pairs, in this order; `covered_until`: for each pair the
+    greatest end so far.
     """
     # A part begins at the start of a row, or where a pair ends, and ends where the next pair begins.
     begins = np.concatenate([rows[:, START], covered_until])
-    of_row = np.concatenate([np.arange(len(rows)), at])
+    of_row = np.concatenate([np.arange(len(rows)), row_numbers])
     in_row = np.argsort(of_row, kind="stable")
     begins, of_row = begins[in_row], of_row[in_row]
     is_last = np.append(of_row[1:] != of_row[:-1], True)[: len(of_row)]
@@ -279,12 +281,12 @@ def _times_without_match(rows: Words, at: Words, starts: Words, covered_until: W
     return of_row, begins, ends
 
 
-def _times_with_match(_: Words, at: Words, starts: Words, covered_until: Words) -> tuple[Words, Words, Words]:
+def _times_with_match(_: Words, row_numbers: Words, starts: Words, covered_until: Words) -> tuple[Words, Words, Words]:
     """Return the row number, start and end of the times with a match. Parameters: see `_times_without_match`."""
-    if not len(at):
-        return at, starts, covered_until
-    is_first = np.append(True, (at[1:] != at[:-1]) | (starts[1:] > covered_until[:-1]))
-    return at[is_first], starts[is_first], covered_until[np.append(is_first[1:], True)]
+    if not len(row_numbers):
+        return row_numbers, starts, covered_until
+    is_first = np.append(True, (row_numbers[1:] != row_numbers[:-1]) | (starts[1:] > covered_until[:-1]))
+    return row_numbers[is_first], starts[is_first], covered_until[np.append(is_first[1:], True)]
 
 
 def _running_maximum(groups: Words, values: Words) -> Words:

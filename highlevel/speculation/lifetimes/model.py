@@ -97,13 +97,15 @@ def _integers(column: pa.Array) -> Words:
     return values.to_numpy(zero_copy_only=False)
 
 
-def make_changes(kind: Words, start: Words, stop: Words, new_stop: Words, payload: pa.RecordBatch) -> pa.RecordBatch:
+def make_changes(
+    change_types: Words, start: Words, stop: Words, new_stop: Words, payload: pa.RecordBatch
+) -> pa.RecordBatch:
     """Return changes as a batch. Times that a type of change does not have are NULL."""
     times = [
-        pa.array(kind.astype(np.uint8)),
+        pa.array(change_types.astype(np.uint8)),
         array_of(start),
-        pa.array(stop, mask=kind == CTI),
-        pa.array(new_stop, mask=kind != RETRACTION),
+        pa.array(stop, mask=change_types == CTI),
+        pa.array(new_stop, mask=change_types != RETRACTION),
     ]
     return pa.RecordBatch.from_arrays([*times, *payload.columns], schema=change_schema(payload.schema))
 
@@ -115,9 +117,9 @@ def make_ctis(times: Sequence[int], payload: pa.Schema) -> pa.RecordBatch:
     return make_changes(zeros + CTI, np.array(times, np.int64), zeros, zeros, rows)
 
 
-def concat(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+def concat(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     """Return batches of changes as one batch."""
-    rows = pa.Table.from_batches(list(parts), schema).combine_chunks().to_batches()
+    rows = pa.Table.from_batches(list(batches), schema).combine_chunks().to_batches()
     return rows[0] if rows else pa.RecordBatch.from_pylist([], schema)
 
 

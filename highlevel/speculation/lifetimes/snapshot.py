@@ -310,9 +310,9 @@ class SnapshotOperator:
         return Trees(self._nodes.reshape(-1), self._path, self._tree_state)
 
 
-def _with_columns(array: Words, at: int, added: int) -> Words:
-    """Return an array with `added` columns of zeros before the column `at`."""
-    return np.ascontiguousarray(np.insert(array, [at] * added, 0, axis=1))
+def _with_columns(array: Words, position: int, added: int) -> Words:
+    """Return an array with `added` columns of zeros before the column `position`."""
+    return np.ascontiguousarray(np.insert(array, [position] * added, 0, axis=1))
 
 
 def _grown(array: Words, rows: int) -> Words:

@@ -198,8 +198,8 @@ class RowSource:
         return make_changes(kind, start, stop, new_stop, pa.RecordBatch.from_arrays(columns, schema=self._payload))
 
 
-def _stored(kind: pa.DataType) -> pa.DataType:
-    return pa.int64() if pa.types.is_timestamp(kind) else kind
+def _stored(arrow_type: pa.DataType) -> pa.DataType:
+    return pa.int64() if pa.types.is_timestamp(arrow_type) else arrow_type
 
 
 def _times(column: pa.Array) -> Words:

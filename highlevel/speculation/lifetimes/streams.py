@@ -335,9 +335,9 @@ def _duration_ns(length: str | int) -> int:
         raise LifetimeError(f"got the duration {length!r}, {error}") from error
 
 
-def _choose(choices: dict[str, Any], name: str, what: str) -> Any:
+def _choose(choices: dict[str, Any], name: str, argument: str) -> Any:
     if name not in choices:
-        raise LifetimeError(f"got the {what} {name!r}, expected one of {', '.join(choices)}")
+        raise LifetimeError(f"got the {argument} {name!r}, expected one of {', '.join(choices)}")
     return choices[name]
 
 

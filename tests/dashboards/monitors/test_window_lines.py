@@ -74,6 +74,6 @@ def test_rows_without_windows_are_counted_with_those_that_were_not_sent() -> Non
     plan = compile_query("SELECT srcPort FROM a", "ports")
     rows = pa.table({"srcPort": pa.array(range(100), plan.schema.field("srcPort").type)})
     sent, rest = select_rows(rows, RowLimit(rows=10))
-    assert list(window_lines(plan, sent, rest=rest)) == [f"{'':20}  ports: 100 rows, the last srcPort 99"]
+    assert list(window_lines(plan, sent, other_sums=rest)) == [f"{'':20}  ports: 100 rows, the last srcPort 99"]
     sent, rest = select_rows(rows.slice(99), RowLimit(rows=10))
-    assert list(window_lines(plan, sent, rest=rest)) == [f"{'':20}  ports: 1 row, srcPort 99"]
+    assert list(window_lines(plan, sent, other_sums=rest)) == [f"{'':20}  ports: 1 row, srcPort 99"]
