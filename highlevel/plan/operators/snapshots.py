@@ -130,9 +130,7 @@ class SnapshotsOperator:
         yield Punctuation(punctuation.link, start_watermark)
 
     def _use_rows(self, end_time: int, following: list[pa.RecordBatch]) -> Iterator[GraphItem]:
-        """Process the waiting rows that begin before `end_time` (ns), in the order of their starts, and then
-        `following`.
-        """
+        """Process the waiting rows that begin before `end_time` (ns) by their starts, and then `following`."""
         changes = self._rows.take_before(end_time)
         batches = following if changes is None else [changes, *following]
         if batches:
