@@ -264,7 +264,11 @@ class MatchesOperator:
     def _batches(self, results: Results) -> Iterator[pa.RecordBatch]:
         """Yield the rows of matches, if any are shown."""
         self._count_skip_errors(results.words)
-        batch = self._of_matches(results) if self._kept is None else self._rows_of_matches(self._kept, results)
+        batch = (
+            self._of_matches(results)
+            if self._candidates is None
+            else self._all_rows_per_match(self._candidates, results)
+        )
         if batch.num_rows:
             yield batch
 
