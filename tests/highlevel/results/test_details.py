@@ -342,7 +342,7 @@ def test_queries_over_windows_of_rows_say_what_their_packets_say(
     want = []
     for its in partitions.values():
         values = np.array([row["ts"] for row in its]) if kind.timed else np.arange(len(its))
-        for wid in kind.sliding(values).tolist():
+        for wid in kind.windows(values).tolist():
             of_source = defaultdict(list)
             for place in np.flatnonzero(kind.extent(wid, values)).tolist():
                 of_source[its[place]["srcIP"]].append(its[place])
