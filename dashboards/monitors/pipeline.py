@@ -54,9 +54,12 @@ from highlevel.metrics import LATE_PARTIALS, RESULT_ROWS, WINDOWS_CLOSED
 from highlevel.metrics import METRICS as HIGH_METRICS
 from highlevel.plan.plan import Plan
 from highlevel.results.row_limit import WINDOW_ROWS, RowLimit, select_rows
+from highlevel.spark.run_folder.watched_copies import FOLDER as WATCHED_FOLDER
+from highlevel.spark.run_folder.watched_copies import name_of_copy
 from lowlevel.integer_ranges import Ranges
 from lowlevel.metrics import METRICS as LOW_METRICS
 from lowlevel.punctuation import BEGINNING
+from queries.binding.watchlists import copies_allowed
 from queries.pipeline.file import PipelineFile
 from queries.pipeline.sections import PipelineError
 
@@ -90,7 +93,8 @@ class Monitor:
         self._port_option = port_option
         self.pipeline = pipeline
         self.print_line = print_line
-        self.plans = pipeline.plans()
+        with copies_allowed(lambda path: pipeline.folder / WATCHED_FOLDER / name_of_copy(path)):
+            self.plans = pipeline.plans()
         files = pipeline.inputs(self.plans)
         self.inputs = [*files, *pipeline.spools]
         for file in files:

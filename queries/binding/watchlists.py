@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 
 from capture.errors import InputError
 from lowlevel.expressions.tree import InWatchlist, Literal, LongestPrefix, SettingValue
 from lowlevel.expressions.types import Type
-from lowlevel.watch.contents import Form
+from lowlevel.watch.contents import Contents, Form
 from lowlevel.watch.errors import WatchlistError
 from lowlevel.watch.settings import TYPES, Setting, read_value
 from lowlevel.watch.watched_file import WatchedFile, read_watchlist
@@ -42,7 +43,11 @@ USAGES = {
 SETTING = "setting"
 SETTING_USAGE = "setting('limits.toml', 'least') or setting('limits.toml', 'least', 1, 5000) with bounds"
 
+FindCopy = Callable[[str], Path]
+"""Returns the path that the copy of a file has, by the absolute path of the file."""
+
 _folder: ContextVar[Path | None] = ContextVar("folder of relative paths", default=None)
+_find_copy: ContextVar[FindCopy | None] = ContextVar("copies of files that are wrong or missing", default=None)
 _refusal: ContextVar[str | None] = ContextVar("reason why no file may be read", default=None)
 
 
@@ -54,6 +59,32 @@ def paths_from(folder: Path) -> Iterator[None]:
         yield
     finally:
         _folder.reset(token)
+
+
+@contextmanager
+def copies_allowed(find_copy: FindCopy) -> Iterator[None]:
+    """In this context, a file may be wrong or missing if a run that continues has a valid copy of it."""
+    token = _find_copy.set(find_copy)
+    try:
+        yield
+    finally:
+        _find_copy.reset(token)
+
+
+def read_file_or_copy(file: WatchedFile) -> Contents:
+    """Return the contents of a file. Raises InputError if it is wrong or missing, and has no valid copy."""
+    try:
+        return read_watchlist(file)
+    except InputError:
+        find_copy = _find_copy.get()
+        copy = None if find_copy is None else find_copy(file.path)
+        if copy is None or not copy.exists():
+            raise
+        try:
+            return read_watchlist(replace(file, read_from=str(copy)))
+        except InputError:
+            pass
+        raise
 
 
 @contextmanager
@@ -105,7 +136,7 @@ def watch(sql: str, name: Word, operands: Sequence[Operand]) -> InWatchlist | Lo
             operands[2].fail(f"{function} at a value of type {time.type}", "a time, for example ts")
     file = WatchedFile(str((_folder.get() or Path.cwd()) / path.bound.value), form)
     try:
-        read_watchlist(file)
+        read_file_or_copy(file)
     except InputError as error:
         path.fail(str(error), f"{form.expected}, from {_folder.get() or Path.cwd()} if relative")
     return (InWatchlist if function == IN_LIST else LongestPrefix)(subject.bound, file, time)
@@ -141,7 +172,7 @@ def setting_value(sql: str, name: Word, operands: Sequence[Operand]) -> SettingV
         type_ = Type.FLOAT
     file = WatchedFile(path, Setting(key, type_, *bounds))
     try:
-        read_watchlist(file)
+        read_file_or_copy(file)
     except InputError as error:
         texts[0].fail(str(error), expected)
     return SettingValue(file, type_)

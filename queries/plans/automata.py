@@ -28,9 +28,9 @@ from highlevel.speculation.lifetimes.model import CONTROL
 from lowlevel.durations import duration_text
 from lowlevel.expressions.tree import Binary, Column, Expression, Literal, computed_column
 from lowlevel.expressions.types import Op, Type
-from lowlevel.watch.watched_file import WatchedFile, read_watchlist
+from lowlevel.watch.watched_file import WatchedFile
 from queries.binding.names import Names, Scope
-from queries.binding.watchlists import absolute_path
+from queries.binding.watchlists import absolute_path, read_file_or_copy
 from queries.plans.arcs import ArcBinder, ArcStatements, reached_states, with_names
 from queries.plans.relations import (
     LinkRelation,
@@ -166,7 +166,7 @@ class AutomatonRelation:
     def _with_rules(self) -> Automaton:
         """Return the automaton with the arcs that its file has now."""
         assert self.rules is not None
-        read = read_watchlist(WatchedFile(self.rules, arc_statements(self.automaton, self.inner))).rules
+        read = read_file_or_copy(WatchedFile(self.rules, arc_statements(self.automaton, self.inner))).rules
         arcs = (rule.timed_arc for rule in read if isinstance(rule, ArcRule))
         return replace(self.automaton, arcs=(*self.automaton.arcs, *arcs))
 
@@ -299,7 +299,7 @@ class _AutomatonBinder:
         path = absolute_path(self._sql, clause, file.text)
         form = arc_statements(automaton, self._inner)
         try:
-            read_watchlist(WatchedFile(path, form))
+            read_file_or_copy(WatchedFile(path, form))
         except InputError as error:
             problem, *remedy = re.split("[;,] expected ", str(error), maxsplit=1)
             raise QueryError(problem, self._sql, file.start, *(remedy or [form.expected])) from None

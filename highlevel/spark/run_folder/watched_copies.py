@@ -5,7 +5,7 @@
 
 Tasks read the copies, so all tasks of a micro-batch use the same version. The copies are made before the first task of
 a micro-batch, and then `batch` is written. So a repeated micro-batch uses the version of its first attempt. If a new
-version is invalid, or the file is missing, the run continues with the last valid version.
+version is invalid, or the file is missing, the run continues with the last valid version, also after a restart.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ class WatchedCopies:
                 self.samples.add(metric, 0, "", path)
 
     def open(self) -> None:
-        """Copy the files that have no valid copy yet. Raises InputError for a file that is missing or invalid."""
+        """Copy the files that have no valid copy yet. Report other files that are missing or invalid.
+
+        Raises InputError for a file that is missing or invalid, and has no copy.
+        """
         if not self._files:
             return
         make_private_folder(self._folder)
@@ -62,6 +65,8 @@ class WatchedCopies:
             copy = self._copy_of(path)
             if not copy.exists() or not self._is_valid(path, read_copy(copy)):
                 replace_file(copy, self._read(path))
+            elif self._read_new(path, find_identity(Path(path))) is not None:
+                del self._seen[path]  # the next micro-batch uses this version
 
     def bind(self, plans: Iterable[Plan]) -> tuple[Plan, ...]:
         """Return plans that read the copies. They compare equal to `plans`."""
@@ -87,16 +92,8 @@ class WatchedCopies:
         identity = find_identity(Path(path))
         if path in self._seen and self._seen[path] == identity:
             return
-        self._seen[path] = identity
-        copy = self._copy_of(path)
-        try:
-            data = self._read(path)
-        except InputError as error:
-            self.samples.add(WATCHLIST_FAILED, 1, "", path)
-            if is_shortage(error.__cause__):
-                del self._seen[path]  # the next micro-batch reads the file
-            else:
-                self._say(f"warning: {error}; {file.unchanged}")
+        data, copy = self._read_new(path, identity), self._copy_of(path)
+        if data is None:
             return
         if data != read_copy(copy):
             replace_file(copy, data)
@@ -104,6 +101,19 @@ class WatchedCopies:
             self._say(f"{path}: the new {file.noun} is used from this micro-batch on")
             for watched in self._files[path]:
                 print_warnings(watched, read_contents(data, watched.form))
+
+    def _read_new(self, path: str, identity: Identity | None) -> bytes | None:
+        """Return the bytes of a version that is new for this object. Count and report it if it is wrong."""
+        self._seen[path] = identity
+        try:
+            return self._read(path)
+        except InputError as error:
+            self.samples.add(WATCHLIST_FAILED, 1, "", path)
+            if is_shortage(error.__cause__):
+                del self._seen[path]  # the next micro-batch reads the file
+            else:
+                self._say(f"warning: {error}; {self._files[path][0].unchanged}")
+            return None
 
     def _read(self, path: str) -> bytes:
         """Return the bytes of a file.
@@ -137,8 +147,13 @@ class WatchedCopies:
         return True
 
     def _copy_of(self, path: str) -> Path:
-        digest = hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
-        return self._folder / f"{digest}-{Path(path).name}"
+        return self._folder / name_of_copy(path)
+
+
+def name_of_copy(path: str) -> str:
+    """Return the name of the copy of a file with an absolute path."""
+    digest = hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
+    return f"{digest}-{Path(path).name}"
 
 
 def read_copy(copy: Path) -> bytes:
