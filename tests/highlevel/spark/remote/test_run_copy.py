@@ -169,6 +169,11 @@ def test_a_process_that_was_suspended_ends_and_changes_nothing(tmp_path: Path) -
     (first.folder / "checkpoint" / "offsets" / "1").write_text("other offsets")
     with pytest.raises(FolderError, match=r"suspended: another run has taken over this folder"):
         first.copy.publish_plan(1)  # the manifest has a condition
+    first.copy._run_lock._ended.clear()
+    before = second.store.list("")
+    with pytest.raises(FolderError, match=r"suspended: another run has taken over"):
+        first.copy.publish(0)  # the lock is renewed before results are written
+    assert second.store.list("") == before
     first.copy._run_lock.renew = lambda: None  # as if it was suspended after the renewal
     with pytest.raises(FolderError, match=r"suspended: another run has taken over"):
         first.copy.publish(0)
