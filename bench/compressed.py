@@ -101,7 +101,7 @@ def measure(path: Path, codec: Codec, packets: int, runs: int) -> dict[str, list
 
 def decompress(path: Path, codec: Codec) -> int:
     """Decompress a file of one member, discard the output, and return its number of bytes."""
-    decompressor, _ = codec.make()
+    decompressor, _ = codec.make_decompressor()
     total = 0
     with path.open("rb", buffering=0) as file:
         while not decompressor.eof:

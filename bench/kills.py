@@ -112,7 +112,7 @@ class SpoolThread:
             if not self.hurry.wait(PACE) or number % 100 == 0:
                 writer.tick(time.time_ns())
                 writer.flush()
-        writer.close(ended=True)
+        writer.close(has_ended=True)
         self.segments = writer.counts.segments
 
 

@@ -25,7 +25,7 @@ from highlevel.plan.pipeline import Pipeline
 from highlevel.plan.plan import Plan
 from highlevel.speculation.consistency import WEIGHT
 from highlevel.speculation.provisional_windows import with_newest_time
-from lowlevel.plan import NEWEST, LowLevelPlan
+from lowlevel.plan import NEWEST_COLUMN, LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from queries.gsql import compile_query
 
@@ -122,7 +122,7 @@ def partials_of(low: LowLevelPlan, packets: Packets, step: slice) -> pa.RecordBa
     newest = np.full(len(keys), BEGINNING)
     np.maximum.at(newest, inverse, packets.times[step])
     columns = {"link": np.array(LINKS)[links[first]], "pane": panes[first], low.keys[0].name: groups[first]}
-    columns |= {sub.name: newest if sub.name == NEWEST else counts for sub in low.subaggregates}
+    columns |= {sub.name: newest if sub.name == NEWEST_COLUMN else counts for sub in low.subaggregates}
     fields = [(columns[name], low.schema.field(name).type) for name in low.schema.names]
     return pa.RecordBatch.from_arrays([pa.array(values, kind) for values, kind in fields], schema=low.schema)
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from bench.partials import LINK, partials_of
 from bench.undisturbed import step
 from lowlevel.punctuation import Item
-from lowlevel.spool.folder import SpoolFullError, part_of, segment_path, write_durably
+from lowlevel.spool.folder import SpoolFullError, part_path, segment_path, write_durably
 from lowlevel.spool.limits import SpoolLimits
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter
@@ -68,7 +68,7 @@ def _write_file(folder: Path, batches: list[pa.RecordBatch]) -> None:
         with pa.ipc.new_stream(sink, batches[0].schema, options=OPTIONS) as writer:
             for batch in batches:
                 writer.write_batch(batch)
-        write_durably(part_of(path), path, [memoryview(sink.getvalue())])
+        write_durably(part_path(path), path, [memoryview(sink.getvalue())])
 
 
 def read_plain(folder: Path, rows: list[int]) -> None:
@@ -84,7 +84,7 @@ def write_spool(folder: Path, items: list[Item]) -> None:
     for item in items:
         while not _appended(writer, item):
             time.sleep(0.0005)
-    writer.close(ended=True)
+    writer.close(has_ended=True)
 
 
 def _appended(writer: SpoolWriter, item: Item) -> bool:

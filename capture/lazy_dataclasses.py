@@ -87,7 +87,10 @@ class _Member(NamedTuple):
 
 
 def _members_of(cls: type) -> dict[str, _Member]:
-    """Return the fields of a class: those of its bases, then the other ones. Remove `Field` from its attributes."""
+    """Return the fields of a class: first the fields of its bases, then its own fields.
+
+    Remove `Field` from its attributes.
+    """
     members: dict[str, _Member] = {}
     for base in cls.__mro__[-1:0:-1]:
         described = vars(base).get("__dataclass_fields__")
@@ -358,4 +361,4 @@ _METHODS: dict[tuple[bool, bool], dict[str, Any]] = {
     (True, False): _FROZEN,
     (True, True): _FROZEN | {"__getstate__": _list_values, "__setstate__": _restore_values},
 }
-"""The shared methods of a class, by `frozen` and `slots`. The last two are those of pickle and copy."""
+"""The shared methods of a class, by `frozen` and `slots`. The last two methods are for pickle and copy."""

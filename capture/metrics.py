@@ -146,7 +146,10 @@ INTERFACE_DROPPED = Metric(
     "Packets of a live interface that the system dropped because the ring was full.",
 )
 INTERFACE_FREEZES = Metric(
-    "wiretide_interface_ring_full_total", "counter", ("link",), "How often the ring of a live interface became full."
+    "wiretide_interface_ring_full_total",
+    "counter",
+    ("link",),
+    "Number of times that the ring of a live interface became full.",
 )
 INTERFACE_TRUNCATED = Metric(
     "wiretide_interface_truncated_total",
@@ -164,7 +167,7 @@ INTERFACE_DOWN = Metric(
     "wiretide_interface_down_total",
     "counter",
     ("link",),
-    "How often a live interface went down, or was down at the start.",
+    "Number of times that a live interface went down, or was down at the start.",
 )
 INTERFACE_WAITING = Metric(
     "wiretide_interface_ring_waiting_blocks",

@@ -112,7 +112,7 @@ def pointer(array: np.ndarray[Any, Any], kind: str) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def missing(is_needed: Callable[[Kernel], bool] | None = None) -> list[Kernel]:
+def missing_kernels(is_needed: Callable[[Kernel], bool] | None = None) -> list[Kernel]:
     """Return the kernels that are not in the cache: their first call compiles them. `is_needed` selects kernels."""
     return [kernel for kernel in kernels if (is_needed is None or is_needed(kernel)) and not kernel.is_stored()]
 

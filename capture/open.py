@@ -43,7 +43,7 @@ def open_capture(path: str | os.PathLike[str], follow: bool = False) -> AnyCaptu
         return InterfaceCapture(path)
     try:
         if follow and (rotation := _files_to_follow(path)):
-            return FollowedCapture(path, rotation, single=path.is_file())
+            return FollowedCapture(path, rotation, is_single_file=path.is_file())
         source = open_source(path)
         if isinstance(source, PipeBytes) or str(path) == STANDARD_INPUT:
             return StreamedCapture(path, source)

@@ -102,7 +102,7 @@ def describe_lateness(links: Sequence[LinkLateness], *, complete: bool) -> str:
     rows = []
     for link in links:
         late, share = link.lateness.late_rows, 100 * link.lateness.late_rows / max(1, link.rows)
-        times = [duration_text(link.lateness.round_of_share(share)) if late else "0" for share in SHARES]
+        times = [duration_text(link.lateness.round_quantile(share)) if late else "0" for share in SHARES]
         rows.append([link.link, link.kind, f"{link.rows:,}", f"{share:.3g} %", *times])
     header = ["link", "kind", "rows", "late", *(f"{100 * share:g} %" for share in SHARES)]
     total = sum(link.rows for link in links)
@@ -117,7 +117,7 @@ def suggestion(links: Sequence[LinkLateness]) -> str:
     late = [link.lateness for link in links if link.lateness.late_rows]
     if not late:
         return "No row is late: WITH CONSISTENCY (WAIT 0, REMEMBER 0) needs no corrections."
-    wait = max(lateness.round_of_share(SUGGESTED_SHARE) for lateness in late)
+    wait = max(lateness.round_quantile(SUGGESTED_SHARE) for lateness in late)
     remember = max(wait, *(lateness.round_bound for lateness in late))
     return (
         f"WITH CONSISTENCY (WAIT {duration_text(wait)}, REMEMBER {duration_text(remember)})\n"

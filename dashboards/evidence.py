@@ -41,7 +41,7 @@ from lowlevel.plan import ARROW_TYPES
 from lowlevel.rows.batches import row_batch
 from lowlevel.rows.readers import make_reader
 from queries.pipeline.input_options import Slack
-from queries.plans.evidence import EXPECTED, IDENTITY
+from queries.plans.evidence import EXPECTED, IDENTITY_COLUMNS
 
 MAX_PACKETS = 10_000_000
 """Maximum number of packets that are collected, because their identities are stored in memory."""
@@ -64,7 +64,7 @@ class Evidence:
         self._path = path
         self._plans = plans
         self._inputs = inputs
-        columns = [row_kind_of("frames").column(name, layer) for name in IDENTITY]
+        columns = [row_kind_of("frames").column(name, layer) for name in IDENTITY_COLUMNS]
         self._columns = [column for column in columns if column is not None]
         self._packets = Keys([ARROW_TYPES[column.type] for column in self._columns])
         self._times = np.empty(0, np.int64)
@@ -100,7 +100,7 @@ class Evidence:
 
         Raises InputError for a file that cannot be written.
         """
-        place = IDENTITY.index("ts")
+        place = IDENTITY_COLUMNS.index("ts")
         times = self._packets.columns()[place].cast(pa.int64()) if self._packets.count else pa.array([], pa.int64())
         self._times = np.unique(times.to_numpy())
         try:
@@ -125,7 +125,8 @@ class Evidence:
                 if not len(found):
                     continue
                 times, lengths, captured = (
-                    np.asarray(batch.column(IDENTITY.index(name)).cast(pa.int64())) for name in ("ts", "len", "caplen")
+                    np.asarray(batch.column(IDENTITY_COLUMNS.index(name)).cast(pa.int64()))
+                    for name in ("ts", "len", "caplen")
                 )
                 frames = frames_of(capture, block, found.tolist(), captured)
                 for record, frame in zip(found.tolist(), frames, strict=True):

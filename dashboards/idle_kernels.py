@@ -54,7 +54,7 @@ class IdleKernels:
         self.unused.add("lowlevel.table.flush_kernels")  # the inline engine flushes entries at once
         if not any(column.endswith("payload") for leaf in leaves for column in leaf.low.columns):
             self.unused.add("lowlevel.expressions.byte_functions")
-        if not any(leaf.low.remembers for leaf in leaves):
+        if not any(leaf.low.depends_on_earlier_rows for leaf in leaves):
             self.unused.add("lowlevel.node.filter_join")
         texts = (key for leaf in leaves for key in leaf.low.keys if key.expression.type is Type.TEXT)
         scans = [plan.scan for plan in run.plans]

@@ -16,7 +16,7 @@ from highlevel.results.user_types import readable
 from lowlevel.expressions.types import Type
 from queries.gsql import compile_tree
 from queries.pipeline.inputs import check_streams, is_live
-from queries.plans.subquery_values import Compute, Values, is_enough, start_of
+from queries.plans.subquery_values import SubqueryRunner, Values, is_enough, start_of
 from queries.text import tree
 from queries.text.errors import QueryError
 
@@ -30,7 +30,7 @@ def make_inline_compute(
     sampling: FixedRates | None,
     make_run_context: MakeRunContext | None = None,
     threads: int | None = None,
-) -> Compute:
+) -> SubqueryRunner:
     """Return a function that computes a query over `inputs` with the inline engine, in `threads` threads.
 
     The function raises QueryError for live inputs, and for a query with several columns after IN or as a value.
@@ -57,7 +57,7 @@ def make_inline_compute(
 def make_subquery_runner(
     compile_query: Callable[[tree.Query, tree.Expression], Plan],
     run: Callable[[Plan], Generator[pa.RecordBatch, None, None]],
-) -> Compute:
+) -> SubqueryRunner:
     """Return a function that compiles a query for the expression that contains it, and runs the plan.
 
     The run ends as soon as the result is known: after the first row for EXISTS, after the second row for a value (which

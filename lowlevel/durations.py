@@ -32,7 +32,9 @@ _DURATION_PATTERN = r"(\d{1,18}(?:\.\d{1,9})?)\s*([a-z]+)"
 
 
 def parse_duration(text: str) -> int:
-    """Return a duration in ns. Only 0 needs no unit. Raises ValueError, with the expected form, for other texts.
+    """Return a duration in ns. Every number except 0 needs a unit.
+
+    Raises ValueError, with the expected form, for other texts.
 
     >>> parse_duration("10s"), parse_duration("1.5 minutes"), parse_duration("0")
     (10000000000, 90000000000, 0)

@@ -62,8 +62,8 @@ class Recording:
         """Return the last definition in earlier files; None if there is none or if it was withdrawn."""
         for path in self._ordered[0]:
             announced = announcements_of(path)
-            if (key, template) in announced.last:
-                return announced.last[key, template]
+            if (key, template) in announced.last_definitions:
+                return announced.last_definitions[key, template]
         return None
 
     def rates(self, key: SessionKey) -> tuple[Sampling | None, int | None]:
@@ -90,13 +90,13 @@ def announcements_of(path: Path) -> Announcements:
     with _scanning:
         try:
             status = path.stat()
-            return _scanned(path, (status.st_ino, status.st_size, status.st_mtime_ns))
+            return _scan_file(path, (status.st_ino, status.st_size, status.st_mtime_ns))
         except (InputError, OSError):
             return Announcements()
 
 
 @functools.lru_cache(maxsize=CACHED_SCANS)
-def _scanned(path: Path, _version: tuple[int, int, int]) -> Announcements:
+def _scan_file(path: Path, _version: tuple[int, int, int]) -> Announcements:
     """Scan a file. Its inode, size and time (ns) are part of the cache key, because the file can be replaced."""
     announcements = Announcements()
     capture = open_finite(path, "a recording")

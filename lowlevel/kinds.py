@@ -40,7 +40,7 @@ class RowKind:
     * `unlisted_names`: other names, of the inner layer and of hundreds of information elements. Messages contain them
       only if they are similar to a wrong name.
     * `find`: returns a column by its name.
-    * `layered`: whether the columns exist for the outer and for the inner IP header.
+    * `is_layered`: whether the columns exist for the outer and for the inner IP header.
     """
 
     name: str
@@ -48,7 +48,7 @@ class RowKind:
     listed_names: tuple[str, ...]
     unlisted_names: Callable[[], Iterable[str]]
     find: Callable[[str], ColumnSpec | None]
-    layered: bool
+    is_layered: bool
 
     def column(self, name: str, layer: str = Layer.OUTER) -> Column | None:
         """Return a column by its case-insensitive name. A name without a prefix means the column of `layer`, if any.
@@ -57,9 +57,9 @@ class RowKind:
         ('inner.srcIP', 'len')
         """
         key = name.lower()
-        spec = self.find(INNER_PREFIX + key) if self.layered and layer == Layer.INNER else None
+        spec = self.find(INNER_PREFIX + key) if self.is_layered and layer == Layer.INNER else None
         if spec is None:
-            spec = self.find(key.removeprefix(OUTER) if self.layered else key)
+            spec = self.find(key.removeprefix(OUTER) if self.is_layered else key)
         return None if spec is None else Column(spec.name, Type(spec.type), spec.nullable, spec.bits or 64)
 
 
@@ -78,18 +78,18 @@ def row_kind_of(kind: str) -> RowKind:
     match kind:
         case "packets":
             find = _by_key(PACKET_COLUMNS)
-            return RowKind(kind, "an IP packet", tuple(COLUMNS), _inner_names, find, layered=True)
+            return RowKind(kind, "an IP packet", tuple(COLUMNS), _inner_names, find, is_layered=True)
         case "frames":
             find = _by_key(FRAME_COLUMNS)
-            return RowKind(kind, "a record of a capture", tuple(COLUMNS), _inner_names, find, layered=True)
+            return RowKind(kind, "a record of a capture", tuple(COLUMNS), _inner_names, find, is_layered=True)
         case "flows":
             from capture.flows.columns import FLOW_COLUMNS, flow_column, flow_columns
 
-            return RowKind(kind, "a flow record", tuple(FLOW_COLUMNS), flow_columns, flow_column, layered=False)
+            return RowKind(kind, "a flow record", tuple(FLOW_COLUMNS), flow_columns, flow_column, is_layered=False)
         case "samples":
             from capture.sflow.columns import SAMPLE_COLUMNS, SAMPLING_COLUMNS
 
             find = _by_key(SAMPLE_COLUMNS)
             listed_names = (*COLUMNS, *SAMPLING_COLUMNS)
-            return RowKind(kind, "a flow sample of sFlow", listed_names, _inner_names, find, layered=True)
+            return RowKind(kind, "a flow sample of sFlow", listed_names, _inner_names, find, is_layered=True)
     raise ValueError(f"no rows are of the kind {kind}; the kinds are {', '.join(KINDS)}")

@@ -25,7 +25,7 @@ SAMPLING_RATE = Metric(
     ("link",),
     "The node processes one block of records out of this number; 1 without load shedding.",
 )
-SAMPLING_ASKED = Metric(
+SAMPLING_REQUIRED = Metric(
     "wiretide_node_sampling_asked",
     "gauge",
     ("link", "cause"),
@@ -56,7 +56,7 @@ LINK_STATE = Metric(
 NODE_METRICS = (
     RECORDS_SHED,
     SAMPLING_RATE,
-    SAMPLING_ASKED,
+    SAMPLING_REQUIRED,
     PARTIALS_WRITTEN,
     ITEMS_WAITING,
     NODE_WATERMARK,

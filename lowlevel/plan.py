@@ -30,11 +30,11 @@ ARROW_TYPES: dict[Type, pa.DataType] = {
 """Arrow types of values that the low level passes to the high level. An address has 4 or 16 bytes in network order, a
 MAC 6 bytes. A time is in ns since the epoch."""
 
-ORDERED = {b"wiretide.ordered": b"1"}
+ORDERED_METADATA = {b"wiretide.ordered": b"1"}
 """Metadata of the schema of partials that are single rows. The order of such rows must not change."""
 
 
-NEWEST = ".newest"
+NEWEST_COLUMN = ".newest"
 """The sub-aggregate of provisional plans with the newest time of the rows of a partial. No column has this name.
 
 The node limits it to the newest accepted time of the link, so that one row with a wrong clock does not advance it.
@@ -84,26 +84,26 @@ class LowLevelPlan:
     @property
     def has_record_watermarks(self) -> bool:
         """True if a watermark of records is also a watermark of rows."""
-        return self.kind in RECORD_KINDS and not self.by_arrival
+        return self.kind in RECORD_KINDS and not self.has_arrival_watermarks
 
     @property
     def is_divisible(self) -> bool:
         """True if several readers may read different blocks of a capture."""
-        separable = self.kind in SEPARABLE_KINDS and not self.by_arrival
-        return separable and not self.in_arrival_order and not self.remembers
+        separable = self.kind in SEPARABLE_KINDS and not self.has_arrival_watermarks
+        return separable and not self.in_arrival_order and not self.depends_on_earlier_rows
 
     @property
-    def by_arrival(self) -> bool:
+    def has_arrival_watermarks(self) -> bool:
         """True if watermarks are computed from the rows that have arrived, and not from a scan of the whole file."""
         return self.provisional or self.slack is not None
 
     @cached_property
-    def remembers(self) -> bool:
+    def depends_on_earlier_rows(self) -> bool:
         """True if the predicate of a row depends on earlier rows."""
         return self.where is not None and any(isinstance(part, SeenWithin) for part in parts_of(self.where))
 
     @cached_property
-    def calls_user(self) -> bool:
+    def calls_user_functions(self) -> bool:
         """True if a key or an argument calls a user's function, which must not receive rows that WHERE removes."""
         arguments = [sub.argument for sub in self.subaggregates if sub.argument is not None]
         return any(map(calls_user, [*(key.expression for key in self.keys), *arguments]))
@@ -130,4 +130,4 @@ class LowLevelPlan:
         fields = [pa.field("link", pa.string()), pa.field("pane", pa.int64())]
         fields += [pa.field(key.name, ARROW_TYPES[key.expression.type]) for key in self.keys]
         fields += [pa.field(sub.name, ARROW_TYPES[sub.type]) for sub in self.subaggregates]
-        return pa.schema(fields, None if self.reduced else ORDERED)
+        return pa.schema(fields, None if self.reduced else ORDERED_METADATA)

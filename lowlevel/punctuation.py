@@ -55,15 +55,15 @@ class WatermarkRounder:
         """Set the length of panes in ns (at least 1) and the origin."""
         self.pane = pane
         self.origin = origin
-        self.due = BEGINNING + 1
+        self.next_watermark = BEGINNING + 1
         """The smallest watermark with a new boundary."""
 
     def next_boundary(self, watermark: int) -> int | None:
         """Round a watermark down to a boundary; return the boundary if it is new, otherwise None."""
-        if watermark < self.due:
+        if watermark < self.next_watermark:
             return None
         panes = (watermark - self.origin) // self.pane
         boundary = watermark if watermark == END else max(self.origin + panes * self.pane, BEGINNING + 1)
         following = self.origin + ((boundary - self.origin) // self.pane + 1) * self.pane
-        self.due = min(following, END) if boundary < END else END + 1
+        self.next_watermark = min(following, END) if boundary < END else END + 1
         return boundary

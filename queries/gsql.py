@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from capture.flows.sampling import FixedRates
 from highlevel.plan.plan import Plan
 from lowlevel.layers import Layer, check_layer
-from queries.binding.filter_joins import refuse_above
+from queries.binding.filter_joins import check_inputs
 from queries.plans.compiler import Compiler
 from queries.plans.subqueries import ReadableQuery
 from queries.plans.table_lookup import KnownQueries, NamedQuery
@@ -73,5 +73,5 @@ def compile_tree(
     plan = Compiler(query.sql, name, layer, sampling, known).compile_query(query).plan
     if query.consistency is not None:
         plan = with_consistency(query, plan)
-    refuse_above(query.sql, plan)
+    check_inputs(query.sql, plan)
     return plan

@@ -14,7 +14,7 @@ from queries.text.errors import QueryError
 
 SUFFIX, EQL_SUFFIX, SIGMA_SUFFIXES = ".gsql", ".eql", (".yml", ".yaml")
 SUFFIXES = (SUFFIX, EQL_SUFFIX, *SIGMA_SUFFIXES)
-"""Suffixes of files with queries, and with rules of EQL and Sigma, which become queries over packets."""
+"""Suffixes of files with queries, or with rules of EQL or Sigma. Rules become queries over packets."""
 
 
 def query_text(sql: str, values: Mapping[str, object] | None = None) -> str:
@@ -57,9 +57,9 @@ def parameter_names(sql: str) -> list[str]:
 
         return [parameter.name for parameter in ready_query(text.strip()).parameters]
     if _is_script(text):
-        from queries.text.script import declared
+        from queries.text.script import declared_parameters
 
-        return declared(text)
+        return declared_parameters(text)
     return []
 
 
@@ -91,7 +91,7 @@ def _text(sql: str) -> str:
 
 
 def query_names(texts: Sequence[str]) -> list[str]:
-    """Return a name for each query: that of a ready query (`@NAME`) or of its file, otherwise its position from 1 on.
+    """Return a name for each query: the name of the ready query (`@NAME`) or of the file, or `query-N` at position N.
 
     >>> query_names(["@floods", "SELECT count(*) FROM packets", "@floods", "sql/talkers.gsql"])
     ['floods', 'query-2', 'floods-2', 'talkers']

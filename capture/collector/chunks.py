@@ -61,27 +61,27 @@ CHUNK_COUNT = 64
 
 @dataclass
 class Chunk:
-    """Whole records: the first `used` bytes of `data`, with `datagrams` datagrams.
+    """Whole records: the first `used_bytes` bytes of `data`, with `datagram_count` datagrams.
 
     `file_time`: time in ns of the file that begins with this chunk, or None if the chunk continues the current file.
-    `end`: True for the last chunk of a run.
+    `is_last`: True for the last chunk of a run.
     """
 
     data: npt.NDArray[np.uint8] = field(default_factory=lambda: np.empty(CHUNK_BYTES, np.uint8))
-    used: int = 0
-    datagrams: int = 0
+    used_bytes: int = 0
+    datagram_count: int = 0
     file_time: int | None = None
-    end: bool = False
+    is_last: bool = False
 
 
 class ChunkQueue:
     """A fixed number of chunks that circulate: free, being filled, waiting to be written, free again."""
 
-    def __init__(self, chunks: int = CHUNK_COUNT) -> None:
+    def __init__(self, chunk_count: int = CHUNK_COUNT) -> None:
         """Reserve the address space. The system allocates memory only for chunks that are filled."""
         self._free: SimpleQueue[Chunk] = SimpleQueue()
         self._full: SimpleQueue[Chunk] = SimpleQueue()
-        for _ in range(chunks):
+        for _ in range(chunk_count):
             self._free.put(Chunk())
 
     @property
@@ -92,12 +92,12 @@ class ChunkQueue:
     def take_free(self, file_time: int | None = None) -> Chunk:
         """Return an empty chunk; wait until there is one. The writer frees chunks even if it cannot write any more."""
         chunk = self._free.get()
-        chunk.used, chunk.datagrams, chunk.file_time, chunk.end = 0, 0, file_time, False
+        chunk.used_bytes, chunk.datagram_count, chunk.file_time, chunk.is_last = 0, 0, file_time, False
         return chunk
 
     def put(self, chunk: Chunk) -> None:
         """Pass a chunk to the writer. An empty chunk that does not end the run becomes free again."""
-        if chunk.used or chunk.end:
+        if chunk.used_bytes or chunk.is_last:
             self._full.put(chunk)
         else:
             self._free.put(chunk)

@@ -106,13 +106,13 @@ class Collector:
         self._queue = ChunkQueue()
         self._to_inspect: SimpleQueue[Chunk | None] = SimpleQueue()
         self._chunk: Chunk | None = None
-        self._chunk_began = 0.0
-        self._stop_at: int | None = None
+        self._chunk_start_time = 0.0
+        self._stop_time: int | None = None
         self._failure: BaseException | None = None
         self._stop = stop or threading.Event()
         self._unwritten = self._uninspected = 0
         self._lock = threading.Lock()
-        self._closed = False
+        self._is_closed = False
         self.sockets = open_sockets(settings.listen, settings.receive_buffer)
         try:
             self.files = RecordFiles(settings.folder, settings.rotate_size, settings.keep)
@@ -131,15 +131,15 @@ class Collector:
 
     def close(self) -> None:
         """Write all datagrams that have arrived, then stop. Raises a thread's failure. Repeated calls do nothing."""
-        if self._closed:
+        if self._is_closed:
             return
-        self._stop_at = self._stop_at or time.time_ns()
+        self._stop_time = self._stop_time or time.time_ns()
         self.files.wait_until = time.monotonic() + MAX_STOP_SECONDS
         for thread in self._threads:
             thread.join()
         self.samples()  # reads the last counters of the sockets
         with self._lock:  # later calls of samples() must not use the closed sockets
-            self._closed = True
+            self._is_closed = True
         for udp in self.sockets:
             udp.close()
         if self._failure is not None:
@@ -163,8 +163,8 @@ class Collector:
             samples.add(UNWRITTEN, self._unwritten)
             samples.add(UNINSPECTED, self._uninspected)
             for udp in self.sockets:
-                samples.set(BUFFER, udp.granted, udp.name)
-                if not self._closed and (used := udp.read_memory()) is not None:
+                samples.set(BUFFER, udp.granted_bytes, udp.name)
+                if not self._is_closed and (used := udp.read_memory()) is not None:
                     samples.set(BUFFER_USED, used, udp.name)
                 if udp.dropped is not None:
                     samples.add(DROPPED, udp.dropped, udp.name)
@@ -175,7 +175,7 @@ class Collector:
         samples.set(WAITING, self._queue.waiting)
         samples.add(WRITTEN, self.files.bytes)
         samples.add(FILES, self.files.file_count)
-        samples.add(FILES_DELETED, self.files.deleted)
+        samples.add(FILES_DELETED, self.files.deleted_count)
         samples.add(FILES_RETRIED, self.files.retries)
         if self.inspector is not None:
             samples.update(self.inspector.samples())
@@ -187,25 +187,25 @@ class Collector:
         for descriptor in self._socket_by_descriptor:
             poll.register(descriptor, select.POLLIN)
         try:
-            while self._stop_at is None:
+            while self._stop_time is None:
                 for descriptor, _ in poll.poll(self._seconds_until_due() * 1000):
                     self._receive(self._socket_by_descriptor[descriptor])
                 if self._chunk is not None and self._seconds_until_due() <= 0:
                     self._put_chunk()
             for udp in self.sockets:
                 # Read the datagrams that arrived before the stop request. Later datagrams must not delay the stop.
-                while (count := self._receive(udp)) and self._batch.rows[count - 1, TIME] <= self._stop_at:
+                while (count := self._receive(udp)) and self._batch.rows[count - 1, TIME] <= self._stop_time:
                     pass
         except BaseException as error:  # close() raises it
             self._fail(error)
         finally:
-            self._put_chunk(end=True)
+            self._put_chunk(is_last=True)
 
     def _seconds_until_due(self) -> float:
         """Return the seconds until the current chunk must be written, or until the next check for a stop request."""
         if self._chunk is None:
             return FLUSH_SECONDS
-        return max(0.0, self._chunk_began + FLUSH_SECONDS - time.monotonic())
+        return max(0.0, self._chunk_start_time + FLUSH_SECONDS - time.monotonic())
 
     def _receive(self, udp: UdpSocket) -> int:
         """Receive and record up to one batch from a socket. Return the number of datagrams received."""
@@ -214,24 +214,24 @@ class Collector:
         while next_datagram < count:
             if self._chunk is None:
                 self._chunk = self._queue.take_free()
-                self._chunk_began = time.monotonic()
+                self._chunk_start_time = time.monotonic()
             with self._lock:
                 next_datagram = self._recorder.record(udp, next_datagram, count, self._chunk)
             if next_datagram < count:
                 file_time = self._recorder.begin_file(next_datagram) if self._recorder.file_due else None
                 self._put_chunk()
                 self._chunk = self._queue.take_free(file_time)
-                self._chunk_began = time.monotonic()
-        if self._chunk is not None and not self._chunk.used:  # all datagrams were refused
+                self._chunk_start_time = time.monotonic()
+        if self._chunk is not None and not self._chunk.used_bytes:  # all datagrams were refused
             self._put_chunk()
         return count
 
-    def _put_chunk(self, *, end: bool = False) -> None:
+    def _put_chunk(self, *, is_last: bool = False) -> None:
         """Pass the current chunk to the writer, or free it if it is empty."""
         chunk, self._chunk = self._chunk, None
-        if end:
+        if is_last:
             chunk = chunk or self._queue.take_free()
-            chunk.end = True
+            chunk.is_last = True
         if chunk is not None:
             self._queue.put(chunk)
 
@@ -248,8 +248,8 @@ class Collector:
                     self._fail(error)
             if has_failed:
                 with self._lock:
-                    self._unwritten += chunk.datagrams
-            last = chunk.end
+                    self._unwritten += chunk.datagram_count
+            last = chunk.is_last
             self._inspect_or_free(chunk, inspect=not has_failed)
             if last:
                 break
@@ -263,8 +263,8 @@ class Collector:
         """Append a chunk to its file."""
         if chunk.file_time is not None:
             self.files.start(chunk.file_time)
-        if chunk.used:
-            self.files.append(chunk.data.data[: chunk.used])
+        if chunk.used_bytes:
+            self.files.append(chunk.data.data[: chunk.used_bytes])
 
     def _inspect_or_free(self, chunk: Chunk, *, inspect: bool) -> None:
         """Pass a written chunk to the inspector, or free it if too many chunks wait for inspection."""
@@ -273,7 +273,7 @@ class Collector:
                 self._to_inspect.put(chunk)
                 return
             with self._lock:
-                self._uninspected += chunk.datagrams
+                self._uninspected += chunk.datagram_count
         self._queue.put_free(chunk)
 
     def _inspect_all(self) -> None:
@@ -282,14 +282,14 @@ class Collector:
         while (chunk := self._to_inspect.get()) is not None:
             if is_decoding and self.inspector is not None:
                 try:
-                    self.inspector.inspect(chunk.data[: chunk.used])
+                    self.inspector.inspect(chunk.data[: chunk.used_bytes])
                 except Exception:  # recording must continue, whatever exporters send
                     is_decoding = False
                     print("wiretide: decoding for counters has failed; recording continues:", file=sys.stderr)
                     traceback.print_exc()
             if not is_decoding:
                 with self._lock:
-                    self._uninspected += chunk.datagrams
+                    self._uninspected += chunk.datagram_count
             self._queue.put_free(chunk)
         if self.inspector is not None:
             self.inspector.close()
@@ -297,5 +297,5 @@ class Collector:
     def _fail(self, error: BaseException) -> None:
         """Store the first failure, and stop."""
         self._failure = self._failure or error
-        self._stop_at = self._stop_at or time.time_ns()
+        self._stop_time = self._stop_time or time.time_ns()
         self._stop.set()

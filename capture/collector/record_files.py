@@ -90,7 +90,7 @@ class RecordFiles:
         Raises InputError if this fails, and UnsafeFolderError if another user can write to the folder.
         """
         self.folder = folder
-        self.file_count = self.deleted = self.bytes = self.retries = 0
+        self.file_count = self.deleted_count = self.bytes = self.retries = 0
         self.wait_until = math.inf
         """Time (`time.monotonic`) until which `start` waits for a free file descriptor."""
         self._max_file_bytes = max_file_bytes
@@ -206,7 +206,7 @@ class RecordFiles:
             except OSError as error:
                 raise RecordingError(f"{oldest}: cannot be deleted to keep the limit: {error.strerror}") from error
             del self._sizes[oldest]
-            self.deleted += 1
+            self.deleted_count += 1
 
     def _recording_error(self, error: OSError) -> RecordingError:
         """Return the error to raise if the current file cannot be written."""

@@ -139,15 +139,15 @@ class Recorder:
         slots, rows = self._batch_pointers
         keys, counts = self._table_pointers
         exporters, state = self.exporters, self._state
-        state[CHUNK_OFFSET] = chunk.used
+        state[CHUNK_OFFSET] = chunk.used_bytes
         recorded_before = int(state[RECORDED])
         next_datagram = record_datagrams(
             slots, rows, first, count, udp.port, keys, exporters.mask, counts, exporters.limit, self._prefixes,
             len(self._settings.allow), chunk.data, CHUNK_BYTES, self._settings.rotate_size, self._settings.rotate_every,
             state,
         )  # fmt: skip
-        chunk.used = int(state[CHUNK_OFFSET])
-        chunk.datagrams += int(state[RECORDED]) - recorded_before
+        chunk.used_bytes = int(state[CHUNK_OFFSET])
+        chunk.datagram_count += int(state[RECORDED]) - recorded_before
         return next_datagram
 
     @property

@@ -35,17 +35,17 @@ IS_LINUX = sys.platform == "linux"
 class UdpSocket:
     """A bound, non-blocking UDP socket.
 
-    `granted`: bytes of receive buffer granted by the system. Linux charges more than the payload for a datagram (about
-    800 bytes for a small datagram), and therefore grants twice the requested size. `dropped`: number of datagrams that
-    the system had dropped at the last call of `read_memory`; None if the system does not report it.
+    `granted_bytes`: bytes of receive buffer granted by the system. Linux charges more than the payload for a datagram
+    (about 800 bytes for a small datagram), and therefore grants twice the requested size. `dropped`: number of
+    datagrams that the system had dropped at the last call of `read_memory`; None if the system does not report it.
     """
 
     def __init__(self, bound: socket.socket, requested: int) -> None:
         """Set the options of a bound socket."""
         bound.setblocking(False)
         self.socket = bound
-        self.requested = requested
-        self.granted = _grow_buffer(bound, requested)
+        self.requested_bytes = requested
+        self.granted_bytes = _grow_buffer(bound, requested)
         host, self.port = bound.getsockname()[:2]
         self.address = ip_address(host.partition("%")[0])
         self.name = f"[{self.address}]:{self.port}" if self.address.version == 6 else f"{self.address}:{self.port}"
@@ -56,7 +56,7 @@ class UdpSocket:
     @property
     def is_smaller_than_requested(self) -> bool:
         """True if the system granted less than requested."""
-        return self.granted < self.requested * (2 if IS_LINUX else 1)
+        return self.granted_bytes < self.requested_bytes * (2 if IS_LINUX else 1)
 
     def read_memory(self) -> int | None:
         """Update `dropped`. Return the used bytes of the receive buffer, or None if the system does not report them."""

@@ -41,13 +41,13 @@ END_OF_FILE = 2**63 - 1
 NO_WATERMARK = -(2**63)
 """Watermark of a block of a stream, for which the times of later records are unknown."""
 
-END_OF_DATA, CONTINUE, CUT_HEADER, CUT_RECORD, BAD_LENGTH = 0, 1, 2, 3, 4
+END_OF_DATA, CONTINUE, TRUNCATED_HEADER, TRUNCATED_RECORD, BAD_LENGTH = 0, 1, 2, 3, 4
 BAD_SECTION, BAD_INTERFACE, UNKNOWN_INTERFACE, TOO_MANY_INTERFACES = 5, 6, 7, 8
 """Statuses of a walk: the reason why it stopped. `RecordFormat.walk` explains the first two."""
 
 DAMAGE = {
-    CUT_HEADER: "cut_in_record_header",
-    CUT_RECORD: "cut_in_record",
+    TRUNCATED_HEADER: "cut_in_record_header",
+    TRUNCATED_RECORD: "cut_in_record",
     BAD_LENGTH: "impossible_record_length",
     BAD_SECTION: "bad_section_header",
     BAD_INTERFACE: "bad_interface_description",
@@ -56,10 +56,10 @@ DAMAGE = {
 }
 """Names of damage by the status of the walk. A walk stops at damage, so the rest of the file is not read."""
 
-RETRY_WITH_MORE_BYTES = (END_OF_DATA, CUT_HEADER, CUT_RECORD)
+RETRY_WITH_MORE_BYTES = (END_OF_DATA, TRUNCATED_HEADER, TRUNCATED_RECORD)
 """Statuses of a walk that may change when more bytes arrive. All other statuses are final."""
 
-TRUNCATIONS = frozenset({DAMAGE[CUT_HEADER], DAMAGE[CUT_RECORD]})
+TRUNCATIONS = frozenset({DAMAGE[TRUNCATED_HEADER], DAMAGE[TRUNCATED_RECORD]})
 """Names of the kinds of damage that mean only a truncated last record."""
 
 
@@ -165,9 +165,9 @@ class RecordFormat(Protocol):
         ...
 
     def walk(
-        self, data: npt.NDArray[np.uint8], end: int, records: int, rows: npt.NDArray[np.int64], state: WalkState
+        self, data: npt.NDArray[np.uint8], end: int, block_records: int, rows: npt.NDArray[np.int64], state: WalkState
     ) -> int:
-        """Walk whole records of `data[state.offset:end]` and describe blocks of up to `records` records.
+        """Walk whole records of `data[state.offset:end]` and describe blocks of up to `block_records` records.
 
         Writes one row per block to `rows` (blocks x BLOCK_WORDS) and returns the number of blocks. Moves `state` to the
         next record. Its status is then:

@@ -24,7 +24,7 @@ from capture.native import kernel
 SEGMENT_BYTES = 64 << 20
 """Bytes of a segment. The digest depends on this number."""
 
-SUMS = 4
+SUM_COUNT = 4
 """Number of sums of a segment. They are independent, so a core computes them in parallel."""
 
 
@@ -69,10 +69,10 @@ def digest_content(
 
 def _add_segment(segment: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
     """Return the sums of a segment. It is padded with zeros to a multiple of SUMS words."""
-    sums = np.zeros(SUMS, np.uint64)
-    whole = len(segment) // (8 * SUMS) * SUMS
+    sums = np.zeros(SUM_COUNT, np.uint64)
+    whole = len(segment) // (8 * SUM_COUNT) * SUM_COUNT
     add_words(segment[: 8 * whole].view(np.uint64), whole, sums)
-    rest = np.zeros(SUMS, np.uint64)
+    rest = np.zeros(SUM_COUNT, np.uint64)
     rest.view(np.uint8)[: len(segment) - 8 * whole] = segment[8 * whole :]
-    add_words(rest, SUMS, sums)
+    add_words(rest, SUM_COUNT, sums)
     return sums

@@ -58,18 +58,20 @@ class Decompressor(Protocol):
 
 @dataclass(frozen=True)
 class Codec:
-    """A compression format. `make` returns a decompressor for one member, and the class of its errors for bad bytes.
+    """A compression format.
+
+    `make_decompressor` returns a decompressor for one member, and the class of its errors for bad bytes.
 
     `magic`: the first bytes of a member; only they identify the compression. `suffix`: usual suffix of file names.
-    `header` returns the length of a member's header if the decompressor needs the header in one piece, otherwise 0. It
-    returns None if the given bytes end within the header.
+    `header_length` returns the length of a member's header if the decompressor needs the header in one piece,
+    otherwise 0. It returns None if the given bytes end within the header.
     """
 
     name: str
     suffix: str
     magic: bytes
-    make: Callable[[], tuple[Decompressor, type[Exception]]]
-    header: Callable[[bytes], int | None] = lambda _: 0
+    make_decompressor: Callable[[], tuple[Decompressor, type[Exception]]]
+    header_length: Callable[[bytes], int | None] = lambda _: 0
 
 
 def gzip_header(data: bytes) -> int | None:
@@ -140,7 +142,7 @@ SUFFIXES = tuple(codec.suffix for codec in CODECS)
 MAGIC_BYTES = max(len(codec.magic) for codec in CODECS)
 """Number of first bytes that identify every compression."""
 
-SKIPPED_HEADER = 8
+SKIPPABLE_HEADER_BYTES = 8
 """Bytes of the header of a skippable frame (RFC 8878 §3.1.2): magic number and length of the content."""
 
 
@@ -170,7 +172,7 @@ Pieces = Iterator[bytes | None]
 """Pieces of bytes; None means that no bytes are available now."""
 
 
-class Decompressed:
+class DecompressedSource:
     """The bytes of another source, decompressed if they are compressed. Implements ByteSource.
 
     `codec`: the compression; None if the bytes are not compressed or have not been read yet. `problem`: the message of
@@ -277,8 +279,8 @@ class Decompressed:
 
     def _skip_frame(self) -> Iterator[None]:
         """Skip a skippable frame."""
-        yield from self._read_at_least(SKIPPED_HEADER)
-        remaining = SKIPPED_HEADER + int.from_bytes(self._raw[4:SKIPPED_HEADER], "little")
+        yield from self._read_at_least(SKIPPABLE_HEADER_BYTES)
+        remaining = SKIPPABLE_HEADER_BYTES + int.from_bytes(self._raw[4:SKIPPABLE_HEADER_BYTES], "little")
         while len(self._raw) < remaining:
             remaining -= len(self._raw)
             self._raw = yield from self._read_slice()
@@ -289,7 +291,7 @@ class Decompressed:
 
     def _decompress_member(self, codec: Codec) -> Pieces:
         """Decompress the member that begins with `_raw`."""
-        header = codec.header(self._raw)
+        header = codec.header_length(self._raw)
         while header is None:
             if len(self._raw) > INPUT_BYTES:
                 self.damage, self.problem = BAD_COMPRESSION, f"a {codec.name} header of more than {INPUT_BYTES} bytes"
@@ -299,9 +301,9 @@ class Decompressed:
                 self.damage = CUT_IN_COMPRESSION
                 return
             self._raw += new_bytes
-            header = codec.header(self._raw)
+            header = codec.header_length(self._raw)
         begin = self.source.consumed - len(self._raw)
-        decompressor, error_class = codec.make()
+        decompressor, error_class = codec.make_decompressor()
         data, self._raw = self._raw, b""
         input_offset = begin  # offset in the file of the last input of the decompressor
         yielded = 0
@@ -332,7 +334,7 @@ class Decompressed:
         decompressor gets single bytes. This is the offset at which the failed input begins or the member's header ends.
         The first `yielded` decompressed bytes have been yielded before and are not yielded again.
         """
-        decompressor, error_class = codec.make()
+        decompressor, error_class = codec.make_decompressor()
         for data in _read_in_single_bytes(file, begin, input_offset):
             is_fed = False
             while not (is_fed and decompressor.needs_input):

@@ -9,7 +9,7 @@ from pathlib import Path
 from capture.errors import InputError
 from capture.files.blocks import BLOCK_RECORDS, TRUNCATIONS, Block
 from capture.files.byte_source import WAIT_SECONDS
-from capture.files.decompressed import CUT_IN_COMPRESSION, Decompressed
+from capture.files.decompressed import CUT_IN_COMPRESSION, DecompressedSource
 from capture.files.formats import HEAD_BYTES
 from capture.files.rotation import NextFile, Rotation, StoredProgress
 from capture.files.stream import StreamedCapture
@@ -39,15 +39,15 @@ class FollowedCapture(StreamedCapture):
 
     * Each file has its own `format`: the files of a folder may differ in format, compression and link types.
     * Files with damage are counted in `samples`. Files that are not captures are counted and skipped. `damage` is
-      always None. InputError is raised only if a `single` file is followed and its first content is not a capture.
+      always None. InputError is raised only with `is_single_file`, if the first content of the file is not a capture.
     * A partial record at the end of a file is damage only if another file follows. Otherwise later bytes complete it.
     """
 
-    def __init__(self, path: Path, rotation: Rotation, *, single: bool) -> None:
+    def __init__(self, path: Path, rotation: Rotation, *, is_single_file: bool) -> None:
         """Follow the files of `rotation`. Error messages contain `path`."""
         super().__init__(path, NoBytes())
         self._rotation = rotation
-        self._single = single
+        self._single = is_single_file
         self._bytes_before = 0  # bytes of the previous files
         self.files_opened = 0
         """Number of files opened; incremented before the first block of each file."""
@@ -95,13 +95,13 @@ class FollowedCapture(StreamedCapture):
 
     def _follow(self, file: NextFile, block_records: int) -> Iterator[Block | None]:
         """Read one file until it is complete."""
-        self._source = Decompressed(file.source)
+        self._source = DecompressedSource(file.source)
         self.files_opened += 1
         self._files_replaced += file.is_replacement
-        self._files_followed += not file.skip
-        records_read, is_closed = file.skip, False
+        self._files_followed += not file.skip_records
+        records_read, is_closed = file.skip_records, False
         try:
-            for block in self._read(block_records, file.skip):
+            for block in self._read(block_records, file.skip_records):
                 records_read += block.records if block else 0
                 self._current = file, records_read
                 yield block
@@ -116,7 +116,7 @@ class FollowedCapture(StreamedCapture):
             is_closed = self.damage not in (*TRUNCATIONS, CUT_IN_COMPRESSION)  # a truncated file may still grow
             self.damage = None
         self._current = None
-        self._rotation.store_progress(file, records_read, closed=is_closed)
+        self._rotation.store_progress(file, records_read, is_closed=is_closed)
         self._bytes_before += file.source.consumed
         self._source.close()
-        self._source = Decompressed(NoBytes())
+        self._source = DecompressedSource(NoBytes())

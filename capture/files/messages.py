@@ -14,7 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.bytes import u16be
-from capture.files.blocks import BAD_LENGTH, CONTINUE, CUT_HEADER, CUT_RECORD, END_OF_DATA, WalkState, put_block_row
+from capture.files.blocks import (
+    BAD_LENGTH,
+    CONTINUE,
+    END_OF_DATA,
+    TRUNCATED_HEADER,
+    TRUNCATED_RECORD,
+    WalkState,
+    put_block_row,
+)
 from capture.flows.kernels.headers import header_clock, header_length, record_length
 from capture.lazy_dataclasses import dataclass
 from capture.native import helper, kernel
@@ -41,10 +49,10 @@ class ExportFormat:
         return ["0"]
 
     def walk(
-        self, data: npt.NDArray[np.uint8], end: int, records: int, rows: npt.NDArray[np.int64], state: WalkState
+        self, data: npt.NDArray[np.uint8], end: int, block_records: int, rows: npt.NDArray[np.int64], state: WalkState
     ) -> int:
         """Walk whole messages; `data` is the whole file. Implements RecordFormat.walk."""
-        return walk_messages(data, end, len(data), records, len(rows), rows.reshape(-1), state.words)
+        return walk_messages(data, end, len(data), block_records, len(rows), rows.reshape(-1), state.words)
 
 
 def is_export_file(head: bytes) -> bool:
@@ -99,14 +107,14 @@ def walk_messages(buf, end, size, block_records, max_blocks, rows, state):  # ty
             version = u16be(buf, offset) if offset + 2 <= end else np.int64(0)
             header = header_length(version)
             if offset + max(header, 2) > end:
-                status = np.int64(END_OF_DATA if offset == end else CUT_HEADER)
+                status = np.int64(END_OF_DATA if offset == end else TRUNCATED_HEADER)
                 break
             next_offset = message_end(buf, offset, size, version) if header else np.int64(-1)
             if next_offset < 0:
                 status = np.int64(BAD_LENGTH)
                 break
             if next_offset > end:
-                status = np.int64(CUT_RECORD)
+                status = np.int64(TRUNCATED_RECORD)
                 break
             ts = header_clock(buf, offset, version)[1]
             min_ts = min(min_ts, ts)

@@ -17,7 +17,15 @@ import numpy.typing as npt
 
 from capture.bytes import u32
 from capture.errors import InputError
-from capture.files.blocks import BAD_LENGTH, CONTINUE, CUT_HEADER, CUT_RECORD, END_OF_DATA, WalkState, put_block_row
+from capture.files.blocks import (
+    BAD_LENGTH,
+    CONTINUE,
+    END_OF_DATA,
+    TRUNCATED_HEADER,
+    TRUNCATED_RECORD,
+    WalkState,
+    put_block_row,
+)
 from capture.lazy_dataclasses import dataclass
 from capture.native import helper, kernel
 
@@ -81,14 +89,14 @@ def scan_blocks(buf, end, big_endian, unit, header, length_order, max_captured, 
         max_ts = np.int64(-1)
         while records < block_records:
             if offset + header > end:
-                status = np.int64(END_OF_DATA if offset == end else CUT_HEADER)
+                status = np.int64(END_OF_DATA if offset == end else TRUNCATED_HEADER)
                 break
             captured = captured_length(buf, offset, big_endian, length_order)
             if captured > max_captured:
                 status = np.int64(BAD_LENGTH)
                 break
             if offset + header + captured > end:
-                status = np.int64(CUT_RECORD)
+                status = np.int64(TRUNCATED_RECORD)
                 break
             ts = record_time(buf, offset, big_endian, unit)
             min_ts = min(min_ts, ts)
@@ -133,12 +141,12 @@ class PcapFormat:
         return ["0"]
 
     def walk(
-        self, data: npt.NDArray[np.uint8], end: int, records: int, rows: npt.NDArray[np.int64], state: WalkState
+        self, data: npt.NDArray[np.uint8], end: int, block_records: int, rows: npt.NDArray[np.int64], state: WalkState
     ) -> int:
         """Walk whole records. Implements RecordFormat.walk."""
         return scan_blocks(
-            data, end, self.big_endian, self.unit, self.record_header, self.length_order, MAX_CAPTURED_BYTES, records,
-            len(rows), rows.reshape(-1), state.words,
+            data, end, self.big_endian, self.unit, self.record_header, self.length_order, MAX_CAPTURED_BYTES,
+            block_records, len(rows), rows.reshape(-1), state.words,
         )  # fmt: skip
 
 
@@ -146,7 +154,7 @@ def parse_header(head: bytes, name: str) -> PcapFormat:
     """Parse the first bytes of a file that begins with one of MAGICS. Raises InputError for an invalid file header."""
     if len(head) < FILE_HEADER_BYTES:
         raise InputError(
-            f"{name}: cut inside the pcap file header: got {len(head)} bytes, expected {FILE_HEADER_BYTES}"
+            f"{name}: truncated in the pcap file header: got {len(head)} bytes, expected {FILE_HEADER_BYTES}"
         )
     big_endian, nanoseconds, record_header = MAGICS[head[:4]]
     major, minor, snaplen, link = struct.unpack((">" if big_endian else "<") + "4x2H8x2I", head[:FILE_HEADER_BYTES])

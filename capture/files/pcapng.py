@@ -30,11 +30,11 @@ from capture.files.blocks import (
     BAD_LENGTH,
     BAD_SECTION,
     CONTINUE,
-    CUT_HEADER,
-    CUT_RECORD,
     END_OF_DATA,
     NO_SECTION,
     TOO_MANY_INTERFACES,
+    TRUNCATED_HEADER,
+    TRUNCATED_RECORD,
     UNKNOWN_INTERFACE,
     WalkState,
     put_block_row,
@@ -121,7 +121,7 @@ def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  
         max_ts = np.int64(-1)
         while records < block_records:
             if offset + 8 > end:
-                status = np.int64(END_OF_DATA if offset == end else CUT_HEADER)
+                status = np.int64(END_OF_DATA if offset == end else TRUNCATED_HEADER)
                 break
             kind = u32le(buf, offset)
             big_endian = section & 1
@@ -129,7 +129,7 @@ def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  
                 if records:
                     break  # a block ends with its section
                 if offset + 12 > end:
-                    status = np.int64(CUT_RECORD)
+                    status = np.int64(TRUNCATED_RECORD)
                     break
                 magic = u32le(buf, offset + 8)
                 if magic not in (LITTLE_ENDIAN, BIG_ENDIAN):
@@ -146,7 +146,7 @@ def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  
                 status = np.int64(BAD_LENGTH)
                 break
             if offset + length > end:
-                status = np.int64(CUT_RECORD)
+                status = np.int64(TRUNCATED_RECORD)
                 break
             if u32(buf, offset + length - 4, big_endian) != length:
                 status = np.int64(BAD_LENGTH)
@@ -219,13 +219,13 @@ class PcapngFormat:
         return self.table.names
 
     def walk(
-        self, data: npt.NDArray[np.uint8], end: int, records: int, rows: npt.NDArray[np.int64], state: WalkState
+        self, data: npt.NDArray[np.uint8], end: int, block_records: int, rows: npt.NDArray[np.int64], state: WalkState
     ) -> int:
         """Walk whole records. Implements RecordFormat.walk."""
         count = 0
         while count < len(rows):
             free = rows[count:]
-            count += scan_pcapng(data, end, records, len(free), self.interfaces, free.reshape(-1), state.words)
+            count += scan_pcapng(data, end, block_records, len(free), self.interfaces, free.reshape(-1), state.words)
             if state.status == INTERFACE_FOLLOWS:
                 state.status = self._add_interface(data, state)
             if state.status != CONTINUE:
@@ -254,7 +254,7 @@ def parse_section_header(head: bytes, name: str) -> PcapngFormat:
     """Parse the first bytes of a file that begins with MAGIC. Raises InputError for an invalid section header."""
     if len(head) < SECTION_HEADER:
         raise InputError(
-            f"{name}: cut inside the pcapng section header: got {len(head)} bytes, expected {SECTION_HEADER}"
+            f"{name}: truncated in the pcapng section header: got {len(head)} bytes, expected {SECTION_HEADER}"
         )
     orders = {LITTLE_ENDIAN: "<", BIG_ENDIAN: ">"}
     (magic,) = struct.unpack_from("<I", head, 8)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.files.byte_source import WAIT_SECONDS
-from capture.files.decompressed import Decompressed
+from capture.files.decompressed import DecompressedSource
 
 CHUNK_BYTES = 4 << 20
 """Bytes of a chunk. With chunks of 1 MiB, both threads together need a fifth more CPU time."""
@@ -43,11 +43,11 @@ class ReadAhead:
     BUFFER_COUNT chunks are stored too.
     """
 
-    def __init__(self, source: Decompressed, chunk_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(self, source: DecompressedSource, chunk_bytes: int = CHUNK_BYTES) -> None:
         """Start the thread."""
         self.source = source
         self.stopping = Event()
-        self.silent = False
+        self.is_idle = False
         self._polls = self._last_empty_poll = 0  # polls begun so far; number of the last poll without bytes
         self._polls_before_wait: int | None = None  # `_polls` when the consumer began to wait
         self._free: Queue[npt.NDArray[np.uint8] | None] = Queue()
@@ -61,7 +61,7 @@ class ReadAhead:
     def next_chunk(self) -> tuple[npt.NDArray[np.uint8], int] | None:
         """Return the next chunk: its buffer, and the end of the chunk in it. The chunk begins at HEADROOM_BYTES.
 
-        The caller must release the buffer. Returns None if no bytes arrived for WAIT_SECONDS. Then `silent` is True if
+        The caller must release the buffer. Returns None if no bytes arrived for WAIT_SECONDS. Then `is_idle` is True if
         the source is idle: the thread polled it during this wait, and got no bytes. It is False if the thread was busy.
         Raises EOFError at the end, and any exception of the thread.
         """
@@ -70,8 +70,8 @@ class ReadAhead:
         try:
             item = self._filled.get(timeout=WAIT_SECONDS)
         except Empty:
-            self.silent = self._last_empty_poll > self._polls_before_wait
-            if self.silent:
+            self.is_idle = self._last_empty_poll > self._polls_before_wait
+            if self.is_idle:
                 self._polls_before_wait = None
             return None
         self._polls_before_wait = None

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from capture.bytes import put16le, put32le, u16le, u32le
-from capture.files.blocks import BAD_LENGTH, CONTINUE, CUT_HEADER, END_OF_DATA, WalkState, put_block_row
+from capture.files.blocks import BAD_LENGTH, CONTINUE, END_OF_DATA, TRUNCATED_HEADER, WalkState, put_block_row
 from capture.live.hardware import COOKED, ETHERNET
 from capture.native import helper, kernel
 
@@ -118,7 +118,7 @@ def scan_ring(buf, end, link, block_records, max_blocks, rows, state, counts):  
         max_ts = np.int64(-1)
         while records < block_records:
             if offset + FRAME_HEADER > end:
-                status = np.int64(END_OF_DATA if offset == end else CUT_HEADER)
+                status = np.int64(END_OF_DATA if offset == end else TRUNCATED_HEADER)
                 break
             next_distance = u32le(buf, offset + NEXT)
             next_offset = offset + next_distance if next_distance else end
@@ -159,9 +159,9 @@ class RingFormat:
         return int(self.counts[TRUNCATED])
 
     def walk(
-        self, data: npt.NDArray[np.uint8], end: int, records: int, rows: npt.NDArray[np.int64], state: WalkState
+        self, data: npt.NDArray[np.uint8], end: int, block_records: int, rows: npt.NDArray[np.int64], state: WalkState
     ) -> int:
         """Walk the frames of one ring block, which ends at `end`. Implements RecordFormat.walk."""
         return scan_ring(
-            data, end, self.link_type, records, len(rows), rows.reshape(-1), state.words, self.counts
+            data, end, self.link_type, block_records, len(rows), rows.reshape(-1), state.words, self.counts
         )  # fmt: skip

@@ -67,12 +67,12 @@ class GrowingBytes:
         self.head = b""
         self.tail = b""
         """The last bytes before the position, up to IDENTITY_BYTES."""
-        self.changed = -1
+        self.change_time = -1
         """Modification time in ns of the content read; -1 if the content has been replaced."""
         self.close = weakref.finalize(self, os.close, descriptor)
         self._is_complete = is_complete
         self._complete = False
-        self._grew = time.monotonic()
+        self._last_growth = time.monotonic()
 
     def read_into(self, buffer: memoryview, wait: float) -> int | None:
         """Read available bytes. At the end of the file, poll it for up to `wait` seconds. Implements ByteSource."""
@@ -84,7 +84,7 @@ class GrowingBytes:
             if count:
                 self.consumed += count
                 self.tail = (self.tail + buffer[max(0, count - IDENTITY_BYTES) : count].tobytes())[-IDENTITY_BYTES:]
-                self._grew = time.monotonic()
+                self._last_growth = time.monotonic()
                 return count
             if self._complete:
                 return 0
@@ -109,15 +109,17 @@ class GrowingBytes:
         tail = os.pread(self.descriptor, len(self.tail), self.consumed - len(self.tail))
         is_same = head.startswith(self.head) and tail == self.tail
         if not is_same or status.st_size < min_size or len(head) < min(IDENTITY_BYTES, min_size):
-            self.changed = -1
+            self.change_time = -1
             return False
-        self.head, self.changed = head, status.st_mtime_ns
+        self.head, self.change_time = head, status.st_mtime_ns
         return True
 
     def _has_ended(self) -> bool:
         """Return the result of `is_complete` for the current state of the file."""
         status = os.fstat(self.descriptor)
-        is_quiet = time.monotonic() - self._grew >= QUIET_SECONDS or time.time() - status.st_mtime >= QUIET_SECONDS
+        is_quiet = (
+            time.monotonic() - self._last_growth >= QUIET_SECONDS or time.time() - status.st_mtime >= QUIET_SECONDS
+        )
         return self._is_complete(status, is_quiet)
 
 
@@ -149,19 +151,19 @@ def digest(head: bytes) -> bytes:
 
 @dataclass
 class FileProgress:
-    """Progress in a file: `size` bytes and `records` records were read. A `closed` file is complete.
+    """Progress in a file: `size` bytes and `records` records were read. `is_closed`: the file is complete.
 
-    `name`: its name when it was opened. `changed`: its modification time in ns. `head_digest`: `digest` of its first
-    bytes, up to IDENTITY_BYTES. `tail_digest`: `digest` of the bytes before `position`, up to IDENTITY_BYTES. It is
-    EMPTY_DIGEST if another process read the file.
+    `name`: its name when it was opened. `change_time`: its modification time in ns. `head_digest`: `digest` of its
+    first bytes, up to IDENTITY_BYTES. `tail_digest`: `digest` of the bytes before `position`, up to IDENTITY_BYTES.
+    It is EMPTY_DIGEST if another process read the file.
     """
 
     name: str
     size: int
-    changed: int
+    change_time: int
     head_digest: bytes
     records: int
-    closed: bool
+    is_closed: bool
     tail_digest: bytes = EMPTY_DIGEST
     position: int = 0
 
@@ -173,12 +175,15 @@ spool contains the progress in all files. So it omits values that can be read fr
 
 @dataclass(frozen=True)
 class NextFile:
-    """The next file to read, without its first `skip` records. `is_replacement`: it replaces content already read."""
+    """The next file to read, without its first `skip_records` records.
+
+    `is_replacement`: it replaces content already read.
+    """
 
     path: Path
     identity: Identity
     source: GrowingBytes
-    skip: int
+    skip_records: int
     is_replacement: bool
 
 
@@ -196,8 +201,8 @@ class Rotation:
             int, list[Identity]
         ] = {}  # progress that another process stored, until the first listing has identified its files
         self._current: Identity | None = None
-        self._listed: list[tuple[Path, os.stat_result]] = []
-        self._list_again_at = 0.0
+        self._listing: list[tuple[Path, os.stat_result]] = []
+        self._next_listing = 0.0
         self._folder_changed = -1
         self.retries = 0
         """Number of failed attempts to open a file or the folder, because no file descriptor was free."""
@@ -228,7 +233,7 @@ class Rotation:
                 if is_shortage(error):
                     raise
                 self._progress[identity] = FileProgress(
-                    path.name, status.st_size, status.st_mtime_ns, EMPTY_DIGEST, 0, closed=True
+                    path.name, status.st_size, status.st_mtime_ns, EMPTY_DIGEST, 0, is_closed=True
                 )
                 raise
             if _identity(os.fstat(descriptor)) != identity:  # the file was replaced after the listing
@@ -245,16 +250,26 @@ class Rotation:
             return NextFile(path, identity, source, skip, is_replaced and not skip)
         return None
 
-    def store_progress(self, file: NextFile, records: int, *, closed: bool) -> None:
-        """Store that `records` records of `file` were read. A `closed` file is not read again unless it is replaced."""
+    def store_progress(self, file: NextFile, records: int, *, is_closed: bool) -> None:
+        """Store that `records` records of `file` were read.
+
+        If `is_closed`, it is read again only if it is replaced.
+        """
         source = file.source
         head_digest, tail_digest = digest(source.head), digest(source.tail)
         known = FileProgress(
-            file.path.name, source.consumed, source.changed, head_digest, records, closed, tail_digest, source.consumed
+            file.path.name,
+            source.consumed,
+            source.change_time,
+            head_digest,
+            records,
+            is_closed,
+            tail_digest,
+            source.consumed,
         )
         self._progress[file.identity] = known
         self._current = None
-        self._list_again_at = 0.0  # the last listing may be older than the last read
+        self._next_listing = 0.0  # the last listing may be older than the last read
 
     def stored_progress(self, file: NextFile | None = None, records: int = 0) -> list[StoredProgress]:
         """Return the stored progress in all files. `file` is the current file, `records` its records read so far."""
@@ -262,12 +277,12 @@ class Rotation:
         if file is not None:
             # Size 0 means unknown. After a restart, reading continues after these records if the first bytes are equal.
             head_digest = digest(file.source.head)
-            files[file.identity] = FileProgress(file.path.name, 0, -1, head_digest, records, closed=False)
+            files[file.identity] = FileProgress(file.path.name, 0, -1, head_digest, records, is_closed=False)
         return [
-            (known.name, device, inode, known.size, known.head_digest.hex(), known.records, known.closed)
+            (known.name, device, inode, known.size, known.head_digest.hex(), known.records, known.is_closed)
             for (device, inode), known in files.items()
             # Files that could not be opened are omitted, because another process may be able to open them.
-            if known.head_digest != EMPTY_DIGEST or not known.closed
+            if known.head_digest != EMPTY_DIGEST or not known.is_closed
         ]
 
     def restore(self, stored_progress: Iterable[StoredProgress]) -> None:
@@ -305,18 +320,18 @@ class Rotation:
             if identity == self._current:
                 continue
             known = self._progress.get(identity)
-            is_same = known is not None and (status.st_size, status.st_mtime_ns) == (known.size, known.changed)
+            is_same = known is not None and (status.st_size, status.st_mtime_ns) == (known.size, known.change_time)
             if known is None or (not is_same and self._was_replaced(path, status, known)):
                 # A compressed copy may have reused the inode of the original file.
                 if path.suffix in SUFFIXES and path.stem in self._names:
                     self._mark_as_read(path, status)
                 else:
                     yield path, status
-            elif status.st_size > known.size and not known.closed:
+            elif status.st_size > known.size and not known.is_closed:
                 yield path, status
             else:
-                known.changed = status.st_mtime_ns
-                if known.closed:
+                known.change_time = status.st_mtime_ns
+                if known.is_closed:
                     known.size = status.st_size
 
     def _mark_as_read(self, path: Path, status: os.stat_result) -> None:
@@ -327,7 +342,7 @@ class Rotation:
             if len(head) == IDENTITY_BYTES:
                 head_digest = digest(head)
                 self._progress[_identity(status)] = FileProgress(
-                    path.name, status.st_size, status.st_mtime_ns, head_digest, 0, closed=True
+                    path.name, status.st_size, status.st_mtime_ns, head_digest, 0, is_closed=True
                 )
                 self._add_name(path.name)
 
@@ -354,16 +369,16 @@ class Rotation:
         try:
             changed = self.folder.stat().st_mtime_ns
             begin = time.monotonic()
-            if changed == self._folder_changed and begin < self._list_again_at:
-                return self._listed
+            if changed == self._folder_changed and begin < self._next_listing:
+                return self._listing
             self._folder_changed = changed
             files = self._list_matching()
-            self._listed = sorted(files, key=lambda file: (file[1].st_mtime_ns, natural_order(file[0].name)))
+            self._listing = sorted(files, key=lambda file: (file[1].st_mtime_ns, natural_order(file[0].name)))
             end = time.monotonic()
-            self._list_again_at = end + max(POLL_SECONDS, (end - begin) / MAX_LISTING_SHARE)
-            present = {_identity(status) for _, status in self._listed}
+            self._next_listing = end + max(POLL_SECONDS, (end - begin) / MAX_LISTING_SHARE)
+            present = {_identity(status) for _, status in self._listing}
             self._identify_by_inode(present)
-            new = {path.name for path, status in self._listed if _identity(status) not in self._progress}
+            new = {path.name for path, status in self._listing if _identity(status) not in self._progress}
             # Forget deleted files, except those whose compressed version has not been read yet.
             self._progress = {
                 identity: known
@@ -371,15 +386,15 @@ class Rotation:
                 if identity in present or any(known.name + suffix in new for suffix in SUFFIXES)
             }
         except OSError as error:
-            self._list_again_at = 0.0
+            self._next_listing = 0.0
             if is_shortage(error):
                 raise
-        return self._listed
+        return self._listing
 
     def _identify_by_inode(self, present: set[Identity]) -> None:
         """Identify files in the restored progress whose device number has changed. Runs once, at the first listing."""
         inodes = self._restored_inodes
-        for path, status in self._listed if inodes else ():
+        for path, status in self._listing if inodes else ():
             identity = _identity(status)
             for former in inodes.get(status.st_ino, ()) if identity not in self._progress else ():
                 known = self._progress.get(former)

@@ -22,7 +22,7 @@ from capture.files.blocks import (
     WalkState,
 )
 from capture.files.byte_source import WAIT_SECONDS, ByteSource
-from capture.files.decompressed import Decompressed
+from capture.files.decompressed import DecompressedSource
 from capture.files.formats import HEAD_BYTES, FileFormat, record_format
 from capture.files.messages import ExportFormat
 from capture.files.read_ahead import CHUNK_BYTES, HEADROOM_BYTES, ReadAhead
@@ -38,7 +38,7 @@ class StreamedCapture:
     * `format` and `data` describe only the last yielded block, so read both attributes again for each block. The
       format of a live input is unknown before its first block.
     * `size` is the size of the file in bytes, 0 if unknown. `consumed` is the number of bytes read.
-    * `silent` is valid after `blocks` has yielded None. It is True if a read since the last block has returned no
+    * `is_idle` is valid after `blocks` has yielded None. It is True if a read since the last block has returned no
       bytes, and the bytes before it do not end inside a record.
     * `damage` is valid after the end of `blocks`: None, a name from DAMAGE, CUT_IN_COMPRESSION or BAD_COMPRESSION.
     * `skip` is the number of records at the beginning of a file that `blocks` does not yield.
@@ -58,7 +58,7 @@ class StreamedCapture:
         self.damage: str | None = None
         self.skip = 0
         self._ends_in_record = False  # the last byte read belongs to a partial record
-        self._source = Decompressed(source)
+        self._source = DecompressedSource(source)
         self._chunk = chunk
         self._format: FileFormat | None = None
         self._read_ahead: ReadAhead | None = None
@@ -94,9 +94,9 @@ class StreamedCapture:
         return self._source.live
 
     @property
-    def silent(self) -> bool:
-        """True if the input was silent when `blocks` last yielded None (see the docstring of the class)."""
-        return self._read_ahead is None or (self._read_ahead.silent and not self._ends_in_record)
+    def is_idle(self) -> bool:
+        """True if the input was idle when `blocks` last yielded None (see the docstring of the class)."""
+        return self._read_ahead is None or (self._read_ahead.is_idle and not self._ends_in_record)
 
     @property
     def occupancy(self) -> float:

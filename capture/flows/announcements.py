@@ -8,7 +8,7 @@ from typing import Protocol
 
 from capture.flows.sampling import Sampling
 from capture.flows.sessions import Session, SessionKey
-from capture.flows.templates import Announcement, Bounds, Definition
+from capture.flows.templates import Announcement, DecoderLimits, Definition
 from capture.lazy_dataclasses import dataclass
 
 TemplateKey = tuple[SessionKey, int]
@@ -17,25 +17,29 @@ TemplateKey = tuple[SessionKey, int]
 
 @dataclass(slots=True)
 class Announcements:
-    """The templates that one file announces: the `first` and the `last` definition of each template (None: withdrawn).
+    """The templates that one file announces: the first and the last definition of each (None: withdrawn).
 
     `sampling`, `exporter_starts`: the sampling and the exporter's start (ms) of each session at the end of the file.
     """
 
-    first: dict[TemplateKey, Definition] = field(default_factory=dict)
-    last: dict[TemplateKey, Definition | None] = field(default_factory=dict)
+    first_definitions: dict[TemplateKey, Definition] = field(default_factory=dict)
+    last_definitions: dict[TemplateKey, Definition | None] = field(default_factory=dict)
     sampling: dict[SessionKey, Sampling] = field(default_factory=dict)
     exporter_starts: dict[SessionKey, int] = field(default_factory=dict)
 
     def add(self, session: Session, announcement: Announcement) -> None:
         """Add a template record that a decoder has accepted, up to the number of templates that a decoder stores."""
         key = session.key, announcement.id
-        if announcement.definition is not None and key not in self.first:
-            if len(self.first) >= Bounds().templates:
+        if announcement.definition is not None and key not in self.first_definitions:
+            if len(self.first_definitions) >= DecoderLimits().templates:
                 return
-            self.first[key] = announcement.definition
-        if announcement.definition is not None or key in self.last or len(self.last) < Bounds().templates:
-            self.last[key] = announcement.definition
+            self.first_definitions[key] = announcement.definition
+        if (
+            announcement.definition is not None
+            or key in self.last_definitions
+            or len(self.last_definitions) < DecoderLimits().templates
+        ):
+            self.last_definitions[key] = announcement.definition
 
 
 class OtherFiles(Protocol):

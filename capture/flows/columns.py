@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 
-from capture.flows.elements import DataType, Element, element_named, registered
+from capture.flows.elements import DataType, Element, element_named, registered_elements
 from capture.lazy_dataclasses import dataclass
 from capture.packets.columns import ColumnSpec
 
@@ -36,7 +36,7 @@ class FlowColumn:
 
 
 def _core(name: str, kind: str, bits: int, nullable: bool, text: str, *sources: Source) -> FlowColumn:
-    return FlowColumn(ColumnSpec(name, kind, bits, nullable, text, layered=False), sources)
+    return FlowColumn(ColumnSpec(name, kind, bits, nullable, text, is_layered=False), sources)
 
 
 PACKETS = _sources(2, 86, 24, 172, 298, 402)
@@ -145,7 +145,7 @@ def element_column(element: Element) -> ColumnSpec:
     kind, bits = _TYPES.get(element.type, ("integer", 64))
     owner = f"of enterprise {element.enterprise}" if element.enterprise else ""
     text = f"information element {element.id} {owner}".rstrip() + _HELP_SUFFIXES.get(element.type, "")
-    return ColumnSpec(element.name, kind, bits, True, text, layered=False)
+    return ColumnSpec(element.name, kind, bits, True, text, is_layered=False)
 
 
 def flow_column(name: str) -> ColumnSpec | None:
@@ -163,5 +163,5 @@ def _core_names() -> dict[str, str]:
 
 def flow_columns() -> dict[str, ColumnSpec]:
     """Return the core columns and the columns of all registered elements."""
-    elements = {element_.name: element_column(element_) for element_ in registered().values()}
+    elements = {element_.name: element_column(element_) for element_ in registered_elements().values()}
     return FLOW_COLUMNS | elements

@@ -22,7 +22,7 @@ from capture.flows.sampling import Address
 from capture.flows.session_counters import MALFORMED_CAUSES, REFUSAL_CAUSES, SessionCounters
 from capture.flows.sessions import Session, SessionKey, Sessions, address_of
 from capture.flows.template_table import TemplateTable
-from capture.flows.templates import IPFIX, MAX_FIELDS, Announcement, Bounds, Definition
+from capture.flows.templates import IPFIX, MAX_FIELDS, Announcement, DecoderLimits, Definition
 from capture.flows.texts import Texts
 from capture.flows.waiting_sets import SYSTEM_INIT_TIME, WaitingSet, WaitingSets, option_values, split_records
 from capture.lazy_dataclasses import dataclass
@@ -53,7 +53,7 @@ class Datagrams:
 
 @dataclass(frozen=True)
 class Flows:
-    """Decoded flow records: the first `rows` columns of `matrix`.
+    """Decoded flow records: the first `row_count` columns of `matrix`.
 
     They are valid until the next item of the iterator is requested.
 
@@ -63,17 +63,17 @@ class Flows:
 
     matrix: Int64Array
     valid: Bytes
-    rows: int
+    row_count: int
     column_rows: ColumnRows
     texts: Texts
 
     def row(self, row: int) -> Int64Array:
         """Return one row of the matrix."""
-        return self.matrix[row, : self.rows]
+        return self.matrix[row, : self.row_count]
 
     def validity(self, row: int) -> npt.NDArray[np.bool_]:
         """Return a mask of the values of a row that are not NULL."""
-        return self.valid[row, : self.rows].view(np.bool_)
+        return self.valid[row, : self.row_count].view(np.bool_)
 
 
 class FlowDecoder:
@@ -88,14 +88,14 @@ class FlowDecoder:
         columns: Iterable[str],
         capacity: int = BLOCK_RECORDS,
         sampling: int | Mapping[Address, int] | None = None,
-        bounds: Bounds | None = None,
+        bounds: DecoderLimits | None = None,
     ) -> None:
         """Decode `columns` (column names of the stream `flows`), up to `capacity` records at once.
 
         `sampling`: a fixed rate for all exporters, or rates by address. Fixed rates override announced rates. Raises
         KeyError for an unknown column.
         """
-        self.bounds = bounds or Bounds()
+        self.bounds = bounds or DecoderLimits()
         self.capacity = capacity
         self.column_rows = ColumnRows(columns)
         self.templates = TemplateTable(self.bounds, Layouts(self.column_rows))
@@ -216,7 +216,7 @@ class FlowDecoder:
         """Remove a session with its templates and waiting sets."""
         self.removed_sessions += 1
         self.session_counters.keep_counters(session, self.sessions.rows[session.number])
-        self.sampling_refused += session.sampling.refused
+        self.sampling_refused += session.sampling.refused_keys
         self.templates.forget(session)
         self.waiting.remove_session(session.number)
         self.sessions.close(session)
@@ -239,7 +239,7 @@ class FlowDecoder:
         samples.set(metrics.FLOW_SETS_WAITING, len(self.waiting), link)
         samples.set(metrics.FLOW_SESSIONS, len(self.sessions), link)
         samples.add(metrics.FLOW_SESSIONS_FORGOTTEN, self.removed_sessions, link)
-        refused = self.sampling_refused + sum(session.sampling.refused for session in self.sessions)
+        refused = self.sampling_refused + sum(session.sampling.refused_keys for session in self.sessions)
         samples.add(metrics.FLOW_SAMPLING_REFUSED, refused, link)
         return samples
 

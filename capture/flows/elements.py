@@ -73,7 +73,7 @@ class Element:
 
 
 @functools.cache
-def registered() -> dict[int, Element]:
+def registered_elements() -> dict[int, Element]:
     """Return the registered elements by number. The file is read once."""
     with ELEMENTS_FILE.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -81,9 +81,13 @@ def registered() -> dict[int, Element]:
 
 
 @functools.cache
-def by_name() -> dict[str, Element]:
+def elements_by_name() -> dict[str, Element]:
     """Return the registered elements and their reverses by lower-case name."""
-    both = [element_ for number in registered() for element_ in (element(number), element(number, REVERSE_ENTERPRISE))]
+    both = [
+        element_
+        for number in registered_elements()
+        for element_ in (element(number), element(number, REVERSE_ENTERPRISE))
+    ]
     return {element_.name.lower(): element_ for element_ in both}
 
 
@@ -93,7 +97,7 @@ def element(number: int, enterprise: int = 0) -> Element:
     >>> element(8).name, element(8, REVERSE_ENTERPRISE).name, element(128, 5951).name, element(33002).name
     ('sourceIPv4Address', 'reverseSourceIPv4Address', 'e5951_128', 'ie_33002')
     """
-    if enterprise in (0, REVERSE_ENTERPRISE) and (known := registered().get(number)):
+    if enterprise in (0, REVERSE_ENTERPRISE) and (known := registered_elements().get(number)):
         name = "reverse" + known.name[:1].upper() + known.name[1:] if enterprise else known.name
         return Element(number, enterprise, name, known.type)
     return Element(number, enterprise, f"e{enterprise}_{number}" if enterprise else f"ie_{number}", DataType.UNKNOWN)
@@ -105,7 +109,7 @@ def element_named(name: str) -> Element | None:
     A name made of numbers denotes an unregistered element. The suffixes `_text` and `_hex` change its type to string or
     octet array. Registered elements cannot be named by their numbers.
     """
-    if registered_element := by_name().get(name.lower()):
+    if registered_element := elements_by_name().get(name.lower()):
         return registered_element
     match = NUMBERED_NAME.fullmatch(name.lower())
     if match is None:

@@ -36,7 +36,7 @@ MAX_ALL_KEYS = 8192
 MAX_RATE = (1 << 31) - 1
 """Largest valid rate. The numerator and the denominator of a rate have the same limit."""
 
-Values = Mapping[int, bytes]
+OptionValues = Mapping[int, bytes]
 """Values of one option record, by the number of the registered element. NetFlow v9 also has scope fields, which are not
 registered elements. Only its interface is included, with the number SCOPE_INTERFACE."""
 
@@ -48,14 +48,14 @@ SCOPE_INTERFACE = -10
 class Sampling:
     """Sampling rates announced by one session. `rates_by_key`: by kind of key and ID.
 
-    `refused`: number of rejected keys.
+    `refused_keys`: number of rejected keys.
     """
 
     default_rate: Fraction | None = None
     rates_by_key: dict[tuple[int, int], Fraction] = field(default_factory=dict)
-    refused: int = 0
+    refused_keys: int = 0
 
-    def read_options(self, values: Values, free_keys: int = MAX_ALL_KEYS) -> bool:
+    def read_options(self, values: OptionValues, free_keys: int = MAX_ALL_KEYS) -> bool:
         """Read an option record. Return whether a rate has changed. `free_keys`: number of keys that can be added."""
         rate = announced_rate(values)
         if rate is None:
@@ -66,7 +66,7 @@ class Sampling:
             self.default_rate = rate
             return has_changed
         if key not in self.rates_by_key and (len(self.rates_by_key) >= MAX_SESSION_KEYS or free_keys < 1):
-            self.refused += 1
+            self.refused_keys += 1
             return False
         has_changed = self.rates_by_key.get(key) != rate
         self.rates_by_key[key] = rate
@@ -79,7 +79,7 @@ class Sampling:
         return self.default_rate or (rates.pop() if len(rates) == 1 else None)
 
 
-def announced_rate(values: Values) -> Fraction | None:
+def announced_rate(values: OptionValues) -> Fraction | None:
     """Return the rate that an option record announces; None if it announces none.
 
     A sampling interval (305) is the number of packets sampled in a row. Without the number of skipped packets (306) it
@@ -110,7 +110,7 @@ def _valid_rate(rate: Fraction) -> Fraction | None:
     return rate if 1 <= rate <= MAX_RATE and rate.numerator <= MAX_RATE else None
 
 
-def _read_key(values: Values) -> tuple[int, int] | None:
+def _read_key(values: OptionValues) -> tuple[int, int] | None:
     for element, kind in ((302, SELECTOR), (48, SAMPLER), (SCOPE_INTERFACE, INTERFACE)):
         number = _read_integer(values, element)
         if number is not None:
@@ -118,7 +118,7 @@ def _read_key(values: Values) -> tuple[int, int] | None:
     return None
 
 
-def _read_integer(values: Values, element: int) -> int | None:
+def _read_integer(values: OptionValues, element: int) -> int | None:
     data = values.get(element, b"")
     return int.from_bytes(data, "big") if 0 < len(data) <= 8 else None
 

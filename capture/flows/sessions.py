@@ -20,7 +20,7 @@ from capture.flows.kernels import sessions as session_row
 from capture.flows.kernels.records import KEY_WORDS
 from capture.flows.kernels.values import MISSING_TIME
 from capture.flows.sampling import MAX_ALL_KEYS, Address, Sampling
-from capture.flows.templates import Bounds, Definition
+from capture.flows.templates import DecoderLimits, Definition
 from capture.lazy_dataclasses import dataclass
 
 TWO_64 = 1 << 64
@@ -82,7 +82,7 @@ class Sessions:
     `fixed_rates`: rates that override announced rates: one rate for all exporters, or rates by address.
     """
 
-    def __init__(self, bounds: Bounds, fixed_rates: int | Mapping[Address, int] | None = None) -> None:
+    def __init__(self, bounds: DecoderLimits, fixed_rates: int | Mapping[Address, int] | None = None) -> None:
         """Make tables for `bounds.sessions` sessions."""
         self.bounds = bounds
         self.fixed_rates = fixed_rates

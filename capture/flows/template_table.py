@@ -10,7 +10,7 @@ import numpy as np
 from capture.flows.kernels.sessions import TEMPLATE_WORDS, set_layouts
 from capture.flows.layouts import Layouts
 from capture.flows.sessions import Session
-from capture.flows.templates import REFUSAL_CAUSES, Announcement, Bounds, Definition, announcements
+from capture.flows.templates import REFUSAL_CAUSES, Announcement, DecoderLimits, Definition, read_announcements
 
 RECORD_EFFECTS = ("new", "same", "other", "withdrawn", "evicted")
 """Effects of a template record: a new ID, the same definition again, another definition, a withdrawal, an eviction. An
@@ -29,7 +29,7 @@ class TemplateTable:
     `changes` and `refused` count template records. The templates themselves are stored in the sessions.
     """
 
-    def __init__(self, bounds: Bounds, layouts: Layouts) -> None:
+    def __init__(self, bounds: DecoderLimits, layouts: Layouts) -> None:
         """Make a table for `bounds.templates` templates."""
         self.bounds = bounds
         self.layouts = layouts
@@ -63,7 +63,7 @@ class TemplateTable:
             self.changes["same"] += known
             return []
         before = self.changes["same"]
-        records = list(announcements(session.key.version, set_id in (1, 3), body))
+        records = list(read_announcements(session.key.version, set_id in (1, 3), body))
         changed_ids = [record.id for record in records if self.announce(session, record)]
         if self.changes["same"] - before == len(records) and len(session.repeated_sets) < MAX_REPEATED_SETS:
             session.repeated_sets[digest] = len(records)

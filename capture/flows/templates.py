@@ -15,7 +15,7 @@ from capture.lazy_dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class DecoderLimits:
     """Limits of a decoder, as numbers of objects or in bytes. Raises ValueError if a limit is below 1."""
 
     sessions: int = 4096
@@ -117,7 +117,7 @@ REFUSAL_CAUSES = ("cut", "id_below_256", "no_bytes", "too_many_fields")
 bytes; more than MAX_FIELDS fields."""
 
 
-def announcements(version: int, is_options: bool, body: bytes) -> Iterator[Announcement]:
+def read_announcements(version: int, is_options: bool, body: bytes) -> Iterator[Announcement]:
     """Read the template records of one set; `body` is the set without header. Stop after a truncated record."""
     offset = 0
     while offset + 4 <= len(body):

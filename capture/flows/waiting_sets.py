@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from capture.flows.sampling import SCOPE_INTERFACE
-from capture.flows.templates import V9, VARIABLE_LENGTH, Bounds, Definition
+from capture.flows.templates import V9, VARIABLE_LENGTH, DecoderLimits, Definition
 from capture.lazy_dataclasses import dataclass
 
 SCOPE_TYPES = 6
@@ -92,7 +92,7 @@ class WaitingSet:
 class WaitingSets:
     """Waiting sets by session and template. The oldest sets are dropped first. `dropped` counts sets by cause."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: DecoderLimits) -> None:
         """Begin without sets."""
         self.bounds = bounds
         self.sets: dict[int, WaitingSet] = {}  # in the order of arrival, like the sets of each session

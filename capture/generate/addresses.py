@@ -40,19 +40,19 @@ class ConversationEnds:
 class AddressPairs:
     """Address pairs with their probabilities and marks for the pairs that occurred. Memory: 9 bytes per pair."""
 
-    def __init__(self, groups: int, skew: float, ipv6_share: float, seed: int) -> None:
-        cumulative = np.arange(1, groups + 1, dtype=np.float64)
+    def __init__(self, pair_count: int, skew: float, ipv6_share: float, seed: int) -> None:
+        cumulative = np.arange(1, pair_count + 1, dtype=np.float64)
         np.power(cumulative, -skew, out=cumulative)
         np.cumsum(cumulative, out=cumulative)
         cumulative /= cumulative[-1]
         self._cumulative = cumulative
-        self._seen = np.zeros(groups, dtype=np.bool_)
+        self._seen = np.zeros(pair_count, dtype=np.bool_)
         self._ipv6_share = ipv6_share
-        self._bits = max(SERVER_BITS + 4, ((groups + 1) // 2).bit_length() + 2)
+        self._bits = max(SERVER_BITS + 4, ((pair_count + 1) // 2).bit_length() + 2)
         self._offset = np.uint64(seed * MIXING_FACTOR & (1 << self._bits) - 1)
 
     @property
-    def seen(self) -> int:
+    def seen_count(self) -> int:
         """Number of distinct pairs marked so far."""
         return int(np.count_nonzero(self._seen))
 

@@ -141,8 +141,7 @@ def _set_fields(
         return
     transport_length = (network - (stack.transport_offset - stack.network_offset)).astype(np.uint16)
     if kind in (PacketKind.UDP4_FIRST_FRAGMENT, PacketKind.UDP6_FIRST_FRAGMENT):
-        # The UDP length is that of the whole datagram, so it also includes the last fragment, which is not in this
-        # packet.
+        # The UDP length includes the whole datagram, also the last fragment, which is in another packet.
         transport_length += np.uint16(8) + (noise & np.uint64(0x3FF)).astype(np.uint16)
     _set_transport_fields(records, kind, traffic, rows, transport_length)
     total = _sum_words(records, stack.transport_offset, records.dtype.itemsize - stack.transport_offset)

@@ -224,7 +224,7 @@ class Profile:
                 if time % 1000:
                     raise ValueError(
                         f"precision: got us and a time of {time} ns, expected whole microseconds (or precision ns): "
-                        "cutting timestamps would move packets into lulls"
+                        "truncating timestamps would move packets into lulls"
                     )
 
     def _check_staged_attacks(self) -> None:

@@ -28,7 +28,7 @@ from capture.generate.timeline import Piece
 from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 
-MS = 1_000_000
+MILLISECOND = 1_000_000
 """Nanoseconds of a millisecond."""
 MSS = 1400
 """Data bytes of a TCP segment."""
@@ -54,7 +54,7 @@ class _Exchange:
         self.client = f"172.{self.chance.randint(16, 31)}.{self.chance.randint(0, 255)}.{self.chance.randint(1, 254)}"
         self.server = f"203.0.113.{self.chance.randint(1, 254)}"
         self.port = self.chance.randint(32768, 60998)
-        self.round_trip = self.chance.randint(2 * MS, 40 * MS)
+        self.round_trip = self.chance.randint(2 * MILLISECOND, 40 * MILLISECOND)
 
     def ip(self, from_client: bool) -> Packet:
         """Return an IP header for one direction."""
@@ -68,7 +68,7 @@ class _Exchange:
             macs = ("02:00:00:00:10:01", "02:00:00:00:10:02")
             packet = Ether(src=macs[not from_client], dst=macs[from_client]) / packet
         if self.packets:
-            self.time += pause or self.round_trip // 2 + self.chance.randint(0, MS)
+            self.time += pause or self.round_trip // 2 + self.chance.randint(0, MILLISECOND)
         self.packets.append((self.time, bytes(packet)))
 
 
@@ -90,7 +90,7 @@ class _Connection:
         for start in range(0, len(data), MSS):
             segment = data[start : start + MSS]
             flags = "PA" if start + MSS >= len(data) else "A"
-            self.exchange.add(from_client, self._tcp_header(from_client, flags) / Raw(segment), MS // 10)
+            self.exchange.add(from_client, self._tcp_header(from_client, flags) / Raw(segment), MILLISECOND // 10)
             self._advance(from_client, len(segment))
         self.exchange.add(not from_client, self._tcp_header(not from_client, "A"))
 
@@ -227,13 +227,17 @@ def _write_sip(exchange: _Exchange) -> None:
     exchange.add(True, message("REGISTER sip:example.com SIP/2.0", "REGISTER", ""))
     exchange.add(False, message("SIP/2.0 200 OK", "REGISTER", tag))
     sequence = 2
-    exchange.add(True, message(f"INVITE sip:{peer}@example.com SIP/2.0", "INVITE", "", media(exchange.client)), 50 * MS)
+    exchange.add(
+        True, message(f"INVITE sip:{peer}@example.com SIP/2.0", "INVITE", "", media(exchange.client)), 50 * MILLISECOND
+    )
     exchange.add(False, message("SIP/2.0 100 Trying", "INVITE", ""))
-    exchange.add(False, message("SIP/2.0 180 Ringing", "INVITE", tag), 80 * MS)
-    exchange.add(False, message("SIP/2.0 200 OK", "INVITE", tag, media(exchange.server)), 900 * MS)
+    exchange.add(False, message("SIP/2.0 180 Ringing", "INVITE", tag), 80 * MILLISECOND)
+    exchange.add(False, message("SIP/2.0 200 OK", "INVITE", tag, media(exchange.server)), 900 * MILLISECOND)
     exchange.add(True, message(f"ACK sip:{peer}@example.com SIP/2.0", "ACK", tag))
     sequence = 3
-    exchange.add(True, message(f"BYE sip:{peer}@example.com SIP/2.0", "BYE", tag), chance.randint(500, 1500) * MS)
+    exchange.add(
+        True, message(f"BYE sip:{peer}@example.com SIP/2.0", "BYE", tag), chance.randint(500, 1500) * MILLISECOND
+    )
     exchange.add(False, message("SIP/2.0 200 OK", "BYE", tag))
 
 

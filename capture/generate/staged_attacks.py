@@ -37,7 +37,7 @@ OUTSIDE = (198 << 24) | (51 << 16) | (100 << 8) | 66
 """Address of a server outside 198.19.0.0/24: 198.51.100.66 (RFC 5737)."""
 
 FIN_ACK, SYN, RST_ACK, PSH_ACK, ACK, SYN_ACK = 0x11, 0x02, 0x14, 0x18, 0x10, 0x12
-MS = 1_000_000
+MILLISECOND = 1_000_000
 """Nanoseconds of a millisecond."""
 
 WHOLE_FRAME = 65535
@@ -97,34 +97,34 @@ def _part(attack: Attack, share: float) -> int:
 
 def _handshake(time: int, client: tuple[int, int], server: tuple[int, int]) -> Stages:
     yield Packet(time, client, server, SYN)
-    yield Packet(time + MS, server, client, SYN_ACK)
-    yield Packet(time + 2 * MS, client, server, ACK)
+    yield Packet(time + MILLISECOND, server, client, SYN_ACK)
+    yield Packet(time + 2 * MILLISECOND, client, server, ACK)
 
 
 def _close(time: int, client: tuple[int, int], server: tuple[int, int]) -> Stages:
     yield Packet(time, client, server, FIN_ACK)
-    yield Packet(time + MS, server, client, FIN_ACK)
+    yield Packet(time + MILLISECOND, server, client, FIN_ACK)
 
 
 def _scan_and_call_back(attack: Attack, chance: Random) -> Stages:
     for time, _step in _steps(attack, 0, 1 / 2):
         probe = chance.randint(1, 1023)
         yield Packet(time, (SCANNER, 40_000), (HOST, probe), SYN)
-        yield Packet(time + MS, (HOST, probe), (SCANNER, 40_000), RST_ACK)
+        yield Packet(time + MILLISECOND, (HOST, probe), (SCANNER, 40_000), RST_ACK)
     exploit = _part(attack, 3 / 4)
     yield from _handshake(exploit, (SCANNER, 40_001), (HOST, 80))
-    yield Packet(exploit + 3 * MS, (SCANNER, 40_001), (HOST, 80), PSH_ACK, 1400)
-    yield Packet(exploit + 4 * MS, (HOST, 80), (SCANNER, 40_001), ACK)
+    yield Packet(exploit + 3 * MILLISECOND, (SCANNER, 40_001), (HOST, 80), PSH_ACK, 1400)
+    yield Packet(exploit + 4 * MILLISECOND, (HOST, 80), (SCANNER, 40_001), ACK)
     yield from _handshake(_part(attack, 7 / 8), (HOST, 50_123), (SCANNER, 4444))
 
 
 def _beacon(attack: Attack, chance: Random) -> Stages:
     for number, (time, step) in enumerate(_steps(attack, 0, 1)):
-        begin = max(attack.start, time + int(chance.uniform(-0.05, 0.05) * step) // MS * MS)
+        begin = max(attack.start, time + int(chance.uniform(-0.05, 0.05) * step) // MILLISECOND * MILLISECOND)
         client, server = (HOST, 50_000 + number % 10_000), (OUTSIDE, 443)
         yield from _handshake(begin, client, server)
-        yield Packet(begin + 3 * MS, client, server, PSH_ACK, 200)
-        yield from _close(begin + 4 * MS, client, server)
+        yield Packet(begin + 3 * MILLISECOND, client, server, PSH_ACK, 200)
+        yield from _close(begin + 4 * MILLISECOND, client, server)
 
 
 def _password_guessing(attack: Attack, chance: Random) -> Stages:
@@ -138,8 +138,8 @@ def _password_guessing(attack: Attack, chance: Random) -> Stages:
     client = (SCANNER, 40_999)
     yield from _handshake(_part(attack, 1 / 2), client, server)
     for time, step in _steps(attack, 1 / 2, 1):
-        yield Packet(time + 3 * MS, client, server, PSH_ACK, chance.randint(100, 300))
-        yield Packet(time + step // 2 + 3 * MS, server, client, PSH_ACK, chance.randint(100, 1400))
+        yield Packet(time + 3 * MILLISECOND, client, server, PSH_ACK, chance.randint(100, 300))
+        yield Packet(time + step // 2 + 3 * MILLISECOND, server, client, PSH_ACK, chance.randint(100, 1400))
 
 
 def _exfiltration(attack: Attack, _: Random) -> Stages:
@@ -165,8 +165,8 @@ def _silent_server(attack: Attack, _: Random) -> Stages:
         client = (HOST, 54_000 + number % 10_000)
         yield Packet(time, client, server, SYN)
         if time < silent:
-            yield Packet(time + MS, server, client, SYN_ACK)
-            yield Packet(time + 2 * MS, client, server, RST_ACK)
+            yield Packet(time + MILLISECOND, server, client, SYN_ACK)
+            yield Packet(time + 2 * MILLISECOND, client, server, RST_ACK)
 
 
 def _lost_contacts(attack: Attack, _: Random) -> Stages:
@@ -174,7 +174,7 @@ def _lost_contacts(attack: Attack, _: Random) -> Stages:
         if number % 5 != 4:
             client, server = (HOST, 55_000 + number % 10_000), (SERVER, 514)
             yield from _handshake(time, client, server)
-            yield from _close(time + 4 * MS, client, server)
+            yield from _close(time + 4 * MILLISECOND, client, server)
 
 
 _STAGES: dict[str, Callable[[Attack, Random], Stages]] = {

@@ -99,7 +99,7 @@ def generate(
         times.last_ts,
         times.min_ts,
         times.max_ts,
-        link.background.groups.seen,
+        link.background.groups.seen_count,
         link.attack_packets + insertions.attack_packets,
         insertions.packets - insertions.attack_packets,
         file_size,

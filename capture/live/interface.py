@@ -43,7 +43,7 @@ class InterfaceCapture(StreamedCapture):
     * `data` is the kernel's ring. A ring block returns to the kernel **when the next block is requested**. One ring
       block may yield several blocks. Their `watermark` is NO_WATERMARK.
     * `blocks` yields None if the kernel had no block for WAIT_SECONDS. A partly filled block may still contain packets,
-      for up to two times BLOCK_TIMEOUT; then the capture is not `silent`.
+      for up to two times BLOCK_TIMEOUT; then the capture is not `is_idle`.
     * If the interface goes down, this is counted, and the capture waits for it. If the interface disappears, the
       capture reads the remaining packets of the ring and ends with `damage` INTERFACE_GONE.
     * After `stop` no packet enters the ring, and the packets in it are read. At the end, every packet that the kernel
@@ -68,7 +68,7 @@ class InterfaceCapture(StreamedCapture):
         self._unreadable = 0
         self._waiting_blocks = 0
         self._waiting_share = 0.0
-        self._down_count = 0 if self.ring.up else 1
+        self._down_count = 0 if self.ring.is_up else 1
 
     @property
     def consumed(self) -> int:
@@ -76,7 +76,7 @@ class InterfaceCapture(StreamedCapture):
         return self._bytes
 
     @property
-    def silent(self) -> bool:
+    def is_idle(self) -> bool:
         """True if, after a None, the ring is empty: all packets that the kernel has counted have been read."""
         return self._unread <= 0
 

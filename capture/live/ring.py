@@ -43,7 +43,7 @@ REQUEST_STRUCT = struct.Struct("@7I")
 
 MEMBERSHIP_STRUCT = struct.Struct("@iHH8x")
 STATISTICS_STRUCT = struct.Struct("@3I")
-"""struct tpacket_stats_v3: packets, including dropped packets; drops; how often the ring became full."""
+"""struct tpacket_stats_v3: packets, including dropped packets; drops; number of times that the ring became full."""
 
 FRAME_BYTES = 2048
 """Frame size in the ring request. The kernel only checks that all frames together have the size of the ring."""
@@ -71,8 +71,9 @@ def compute_waiting_share(status: npt.NDArray[np.uint32], used: npt.NDArray[np.u
 class Ring:
     """The ring of one interface. `data`: all its blocks. The content of returned blocks may change at any time.
 
-    `received`: packets for the ring, including dropped packets. `dropped`: packets that did not fit. `freezes`: how
-    often the ring became full. `update_counters` updates these numbers. Only one thread may use the ring.
+    `received`: packets for the ring, including dropped packets. `dropped`: packets that did not fit. `freezes`:
+    number of times that the ring became full. `update_counters` updates these numbers. Only one thread may use the
+    ring.
     """
 
     def __init__(self, settings: InterfaceSettings) -> None:
@@ -84,7 +85,7 @@ class Ring:
         self._next = 0
         with contextlib.ExitStack() as undo:
             self._socket = undo.enter_context(contextlib.closing(open_socket(self.name)))
-            number, self.up = self._inspect()
+            number, self.is_up = self._inspect()
             self.hardware: Hardware = hardware_of(number, self.name)
             if self.hardware.cooked:
                 self._socket.close()

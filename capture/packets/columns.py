@@ -22,8 +22,8 @@ from capture.packets.fields import INNER_PREFIX
 class ColumnSpec:
     """One column. `type`: `integer` (range 0..2**bits-1), `time`, `address`, `text`, `mac` or `bytes`.
 
-    `layered` columns are fields of an IP layer, so there is a second column for the inner layer. The other columns are
-    fields of the record.
+    `is_layered` columns are fields of an IP layer, so there is a second column for the inner layer. The other columns
+    are fields of the record.
     """
 
     name: str
@@ -31,7 +31,7 @@ class ColumnSpec:
     bits: int
     nullable: bool
     help: str
-    layered: bool = True
+    is_layered: bool = True
 
 
 COLUMNS: dict[str, ColumnSpec] = {
@@ -96,7 +96,7 @@ INNER_COLUMNS: dict[str, ColumnSpec] = {
         else f"{spec.help} (of the innermost IP layer)",
     )
     for name, spec in COLUMNS.items()
-    if spec.layered
+    if spec.is_layered
 }
 """Columns of the innermost IP layer."""
 

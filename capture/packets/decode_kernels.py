@@ -29,15 +29,15 @@ not prefetch across the end of a page. A block of small packets takes 0.78 times
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64*, i64, i64*)")
 def decode_pcap(  # type: ignore[no-untyped-def]
-    buf, offset, records, big_endian, unit, header, length_order, link, mask, inner_mask, every_frame, out, capacity,
+    buf, offset, record_count, big_endian, unit, header, length_order, link, mask, inner_mask, every_frame, out, capacity,
     counts
 ):  # fmt: skip
-    """Decode `records` records of a classic pcap from `buf[offset:]`. Return the number of rows.
+    """Decode `record_count` records of a classic pcap from `buf[offset:]`. Return the number of rows.
 
     The caller has scanned the records, so they are inside `buf`. Other parameters are as in `decode_frame`.
     """
     row = np.int64(0)
-    for _ in range(records):
+    for _ in range(record_count):
         prefetch_read(buf, offset + PREFETCHED_BYTES)
         frame = offset + header
         end = frame + captured_length(buf, offset, big_endian, length_order)
@@ -52,14 +52,14 @@ def decode_pcap(  # type: ignore[no-untyped-def]
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64*, i64, i64*)")
 def decode_ring(  # type: ignore[no-untyped-def]
-    buf, offset, stop, records, link, mask, inner_mask, every_frame, out, capacity, counts
+    buf, offset, stop, record_count, link, mask, inner_mask, every_frame, out, capacity, counts
 ):
-    """Decode `records` frames of a ring block from `buf[offset:stop]`. Return the number of rows.
+    """Decode `record_count` frames of a ring block from `buf[offset:stop]`. Return the number of rows.
 
     The caller has walked the frames, so they are inside the block. Other parameters are as in `decode_frame`.
     """
     row = np.int64(0)
-    while records and offset + FRAME_HEADER <= stop:
+    while record_count and offset + FRAME_HEADER <= stop:
         frame = offset + u16le(buf, offset + MAC)
         end = frame + u32le(buf, offset + CAPTURED)
         wire = u32le(buf, offset + LEN)
@@ -69,24 +69,24 @@ def decode_ring(  # type: ignore[no-untyped-def]
         )
         following = u32le(buf, offset + NEXT)
         offset = offset + following if following else stop
-        records -= 1
+        record_count -= 1
     return row
 
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64*, i64, i64, i64, i64, i64*, i64, i64*, i64*)")
 def decode_pcapng(  # type: ignore[no-untyped-def]
-    buf, offset, stop, records, section, interfaces, known, mask, inner_mask, every_frame, out, capacity, counts,
-    retimed
+    buf, offset, stop, record_count, section, interfaces, interface_count, mask, inner_mask, every_frame, out, capacity, counts,
+    replaced_time_counts
 ):  # fmt: skip
-    """Decode the `records` packet blocks of `buf[offset:stop]`, all of one section. Return the number of rows.
+    """Decode the `record_count` packet blocks of `buf[offset:stop]`, all of one section. Return the number of rows.
 
     The caller has scanned the blocks. If the file has changed since then, no byte after `stop` is read. `interfaces`:
-    table of the `known` interfaces of the file. `retimed`: counters by cause as in REPLACED_TIME_CAUSES. Other
-    parameters are as in `decode_frame`.
+    table of the file's interfaces, with `interface_count` rows in use. `replaced_time_counts`: counters by cause as
+    in REPLACED_TIME_CAUSES. Other parameters are as in `decode_frame`.
     """
     row = np.int64(0)
     big_endian = section & 1
-    while records and offset + 16 <= stop:
+    while record_count and offset + 16 <= stop:
         prefetch_read(buf, offset + PREFETCHED_BYTES)
         kind = u32(buf, offset, big_endian)
         after = offset + u32(buf, offset + 4, big_endian)
@@ -95,23 +95,23 @@ def decode_pcapng(  # type: ignore[no-untyped-def]
         if kind in (ENHANCED_PACKET, SIMPLE_PACKET, PACKET):
             frame = offset + 12 if kind == SIMPLE_PACKET else offset + 28
             interface = (section >> 1) + packet_interface(buf, offset, kind, big_endian)
-            if interface >= known or after < frame + 4:
+            if interface >= interface_count or after < frame + 4:
                 break
             if kind == SIMPLE_PACKET:
                 wire = u32(buf, offset + 8, big_endian)
                 captured = simple_captured_length(wire, interfaces[interface * INTERFACE_WORDS + SNAPLEN])
                 time = np.int64(0)
-                retimed[0] += 1
+                replaced_time_counts[0] += 1
             else:
                 captured = u32(buf, offset + 20, big_endian)
                 wire = u32(buf, offset + 24, big_endian)
                 time, moved = interface_time(interfaces, interface, packet_timestamp(buf, offset, big_endian))
-                retimed[1] += moved
+                replaced_time_counts[1] += moved
             end = min(frame + captured, after - 4)
             link = interfaces[interface * INTERFACE_WORDS + LINK]
             row = decode_frame(
                 buf, frame, end, wire, time, link, interface, mask, inner_mask, every_frame, out, capacity, row, counts
             )
-            records -= 1
+            record_count -= 1
         offset = after
     return row

@@ -35,18 +35,18 @@ from capture.packets.fields import (
 
 @dataclass(frozen=True)
 class Packets:
-    """Decoded rows: the first `rows` columns of the matrix. They are valid until the next call of the decoder.
+    """Decoded rows: the first `row_count` columns of the matrix. They are valid until the next call of the decoder.
 
-    `only_ipv4`: True if all decoded addresses of all layers are IPv4.
+    `has_only_ipv4`: True if all decoded addresses of all layers are IPv4.
     """
 
     matrix: npt.NDArray[np.int64]
-    rows: int
-    only_ipv4: bool
+    row_count: int
+    has_only_ipv4: bool
 
     def field(self, name: str) -> npt.NDArray[np.int64]:
         """Return one physical column. NULL is -1. Addresses are bit patterns of unsigned integers."""
-        return self.matrix[ROWS[name], : self.rows]
+        return self.matrix[ROWS[name], : self.row_count]
 
 
 class Decoder:
@@ -83,15 +83,15 @@ class Decoder:
         self.fallback = fallback
         self.counts = counts_with_room(capacity if fallback else 0)
         self.skipped = self.counts[:OTHER_ROWS_INDEX]
-        self.retimed = np.zeros(len(REPLACED_TIME_CAUSES), np.int64)
-        self.only_ipv4 = True  # all addresses of the last block
+        self.replaced_time_counts = np.zeros(len(REPLACED_TIME_CAUSES), np.int64)
+        self.has_only_ipv4 = True  # all addresses of the last block
         self.out = pointer(self.matrix.reshape(-1), "i64")
         self.counts_address = pointer(self.counts, "i64")
 
     def decode(self, block: Block) -> Packets:
         """Decode one block. Records without readable IP packet are counted in `skipped`, or are rows if `every_frame`.
 
-        `retimed` counts the records whose ts was replaced, by cause as in REPLACED_TIME_CAUSES.
+        `replaced_time_counts` counts the records whose ts was replaced, by cause as in REPLACED_TIME_CAUSES.
 
         Raises ValueError if the block has more than `capacity` records: the kernel would write beyond the buffers.
         """
@@ -114,7 +114,7 @@ class Decoder:
         if not len(decoded.candidates):
             return packets
         positions = candidates[decoded.candidates, CANDIDATE_FIELDS.index("row")]
-        rows = packets.rows
+        rows = packets.row_count
         if not self.every_frame:
             first = int(positions[0])
             moved_rows = np.arange(first, rows)
@@ -124,19 +124,19 @@ class Decoder:
             positions = positions + np.arange(len(positions))
             rows += len(positions)
         self.matrix[:, positions] = decoded.matrix
-        self.only_ipv4 = self.only_ipv4 and decoded.only_ipv4
-        return Packets(self.matrix, rows, self.only_ipv4)
+        self.has_only_ipv4 = self.has_only_ipv4 and decoded.has_only_ipv4
+        return Packets(self.matrix, rows, self.has_only_ipv4)
 
     def _packets(self, decode: Callable[[], int]) -> Packets:
         """Reset the buffers, then call `decode`, which runs a kernel and returns the number of rows."""
-        if not self.only_ipv4:
+        if not self.has_only_ipv4:
             # The kernel writes these columns only for IPv6. This saves three stores for each IPv4 packet.
             self.matrix[VERSION] = 4
             self.matrix[SRC_HIGH] = self.matrix[DEST_HIGH] = 0
         other_rows_before = int(self.counts[OTHER_ROWS_INDEX])
         rows = decode()
-        self.only_ipv4 = int(self.counts[OTHER_ROWS_INDEX]) == other_rows_before
-        return Packets(self.matrix, rows, self.only_ipv4)
+        self.has_only_ipv4 = int(self.counts[OTHER_ROWS_INDEX]) == other_rows_before
+        return Packets(self.matrix, rows, self.has_only_ipv4)
 
     def _decode(self, block: Block, stride: int) -> int:
         """Call the kernel of the block's record format. Return the number of rows."""
@@ -148,7 +148,7 @@ class Decoder:
             return decode_pcapng(
                 self.file.data, block.start, block.end, block.records, block.section, form.interfaces,
                 len(form.interface_names), self.mask, self.inner_mask, self.every_frame, self.out, stride,
-                self.counts, self.retimed,
+                self.counts, self.replaced_time_counts,
             )  # fmt: skip
         if isinstance(form, RingFormat):
             return decode_ring(

@@ -66,14 +66,14 @@ class FallbackRows:
 
     `candidates`: the index in the candidate list of each row.
 
-    `skipped`: number of candidates that did not become rows, by cause as in SKIP_CAUSES. `only_ipv4`: as in
+    `skipped`: number of candidates that did not become rows, by cause as in SKIP_CAUSES. `has_only_ipv4`: as in
     `decoder.Packets`.
     """
 
     matrix: Int64Array
     candidates: Int64Array
     skipped: Int64Array
-    only_ipv4: bool
+    has_only_ipv4: bool
 
 
 class Fallback:
@@ -103,14 +103,14 @@ class Fallback:
         indices = np.array([index for index, _ in located_headers], np.int64)
         headers = [header for _, header in located_headers]
         chosen = candidates[indices]
-        matrix, only_ipv4 = _decode(data, chosen, headers, mask, inner_mask, rows)
+        matrix, has_only_ipv4 = _decode(data, chosen, headers, mask, inner_mask, rows)
         matrix = matrix[:, : len(located_headers)]
         version_matches = matrix[VERSION] == [header.version for header in headers]
         self.decoded.update(HEADERS[header] for header in chosen[version_matches, 6].tolist())
         bad_headers = len(located_headers) - int(version_matches.sum())
         self.refused[BAD_IP_HEADER] += bad_headers
         skipped[MALFORMED] += bad_headers
-        return FallbackRows(matrix[:, version_matches], indices[version_matches], skipped, only_ipv4)
+        return FallbackRows(matrix[:, version_matches], indices[version_matches], skipped, has_only_ipv4)
 
     def _find(self, frame: bytes, header: int) -> LocatedHeader | None:
         """Return the IP header of a frame. If there is none, count the cause and return None."""

@@ -33,7 +33,10 @@ PACKAGES = {
 
 @dataclass(frozen=True)
 class Check:
-    """One check: its name, its result, and one line of details. `missing` means that some features do not work."""
+    """One check: its name, its result, and one line of details.
+
+    `missing_kernels` means that some features do not work.
+    """
 
     name: str
     result: Literal["ok", "missing"]
@@ -56,10 +59,10 @@ def run_checks() -> Iterator[Check]:
 def _check_kernels() -> Check:
     from capture.kernel_cache import cache_folder
     from capture.kernel_compilation import declare_kernels
-    from capture.native import kernels, missing
+    from capture.native import kernels, missing_kernels
 
     declare_kernels()
-    lacking = len(missing())
+    lacking = len(missing_kernels())
     if not lacking:
         return Check("kernels", "ok", f"{len(kernels)} compiled, in {cache_folder()}")
     advice = "wiretide doctor --compile compiles them now; otherwise the first query compiles those that it needs"

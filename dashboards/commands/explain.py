@@ -73,11 +73,11 @@ def _explain_path(path: Path) -> str:
 
 
 def _explain_spool(folder: Path) -> str:
-    from lowlevel.spool.folder import LOCK, numbers
+    from lowlevel.spool.folder import LOCK_NAME, segment_numbers
     from lowlevel.spool.inspection import inspect
 
     names = {entry.name for entry in folder.iterdir()}
-    if names and LOCK not in names and not numbers(folder):
+    if names and LOCK_NAME not in names and not segment_numbers(folder):
         raise InputError(f"{folder}: the folder has no segments; expected the folder of a spool, or PIPELINE.toml")
     return "\n".join(inspect(folder).lines())
 

@@ -553,9 +553,9 @@ def _refuse_live(reason: str, inputs: Sequence[Input]) -> None:
 
 def _refuse_inline_options(on: str, inputs: list[Input], options: Mapping[str, object]) -> None:
     """Raise UsageError for live inputs or options of the inline engine, because Spark supports neither."""
-    from queries.pipeline.inputs import can_be_read_once
+    from queries.pipeline.inputs import can_be_read_only_once
 
     given = [name for name, value in options.items() if value]
-    given += [str(source.path) for source in inputs if can_be_read_once(source.path)]
+    given += [str(source.path) for source in inputs if can_be_read_only_once(source.path)]
     if given:
         raise UsageError(f"--on {on} reads complete files: {given[0]} needs the inline engine, so leave out --on")

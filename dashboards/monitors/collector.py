@@ -24,7 +24,7 @@ from capture.collector.metrics import (
     WRITTEN,
 )
 from capture.collector.settings import Settings
-from capture.flows.templates import Bounds
+from capture.flows.templates import DecoderLimits
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.metrics import Samples
 from capture.units import SECOND
@@ -89,7 +89,7 @@ def make_start_lines(collector: Collector) -> Iterator[str]:
     """Yield the lines of the start message: addresses, folder and bounds."""
     settings = collector.settings
     for udp in collector.sockets:
-        yield f"listening on {udp.name}, receive buffer {format_bytes(udp.granted)}"
+        yield f"listening on {udp.name}, receive buffer {format_bytes(udp.granted_bytes)}"
     if any(udp.is_smaller_than_requested for udp in collector.sockets):
         yield (
             f"the receive buffer is smaller than the requested {format_bytes(settings.receive_buffer)}: datagrams of "
@@ -100,7 +100,7 @@ def make_start_lines(collector: Collector) -> Iterator[str]:
     kept_text = f"the newest {format_bytes(settings.keep)} of them" if settings.keep is not None else "all of them"
     files_text = f"files of up to {format_bytes(settings.rotate_size)}{interval_text}"
     yield f"recording into {settings.folder}: {files_text}, keeping {kept_text}"
-    bounds = Bounds()
+    bounds = DecoderLimits()
     yield (
         f"decoding for counters: at most {bounds.sessions:,} sessions, {bounds.templates:,} templates, "
         f"{format_bytes(bounds.waiting_bytes)} of data that waits for its template"

@@ -23,7 +23,7 @@ from lowlevel.table.sharing import share
 from queries.explain.plan import explain
 from queries.pipeline.alert_settings import AlertRule, AlertSettings
 from queries.pipeline.file import PipelineFile
-from queries.pipeline.inputs import can_be_read_once, check_names
+from queries.pipeline.inputs import can_be_read_only_once, check_names
 from queries.pipeline.node_settings import NodeSettings, SpooledLink
 
 
@@ -94,7 +94,9 @@ def _spooled_link_lines(link: SpooledLink, node: NodeSettings, leaves: Sequence[
     if not leaves:
         return
     path = Path(link.capture)
-    yield _format_line("promise", link.watermark_rule_text(live=can_be_read_once(path) or is_followed(link.capture)))
+    yield _format_line(
+        "promise", link.watermark_rule_text(live=can_be_read_only_once(path) or is_followed(link.capture))
+    )
     yield _format_line("flush", node.flushing_text())
     yield from _table_lines(leaves, fit_table_slots(link, memory, leaves, node.flushing()), node.flushing())
     if any(leaf.low.reduced for leaf in leaves):

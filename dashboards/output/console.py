@@ -45,16 +45,16 @@ def compile_kernels(*packages: str, is_idle: Callable[[Kernel], bool] | None = N
         named = not packages or kernel.function.__module__.startswith(packages)
         return named and (is_idle is None or not is_idle(kernel))
 
-    _compile(native.missing(is_needed), "first run on this machine: ")
+    _compile(native.missing_kernels(is_needed), "first run on this machine: ")
 
 
 def compile_all_kernels() -> None:
     """Compile every kernel that is not in the cache, with a message."""
     from capture.kernel_compilation import declare_kernels
-    from capture.native import missing
+    from capture.native import missing_kernels
 
     declare_kernels()
-    _compile(missing(), "")
+    _compile(missing_kernels(), "")
 
 
 def _compile(kernels: Sequence[Kernel], reason: str) -> None:

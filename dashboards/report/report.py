@@ -183,7 +183,7 @@ def _times_section(data: ReportData) -> str:
         table = pa.table(
             {
                 "late records, %": [100 * share for share in SHARES],
-                "at most, s": [lateness.of_share(share) / SECOND for share in SHARES],
+                "at most, s": [lateness.quantile(share) / SECOND for share in SHARES],
             }
         )
         parts.append(document.table(table, "Lateness: times for WAIT", (), tuple(table.column_names)))

@@ -284,7 +284,7 @@ class InlineRun:
                 self.shards_of[leaf_number].append(shard)
         leaf_ports = [(leaf_number, shard) for leaf_number, shards in enumerate(self.shards_of) for shard in shards]
         self._ports = {leaf_port: port for port, leaf_port in enumerate(leaf_ports)}
-        self.watchlists = Watchlists(followed=True) if files and self.live else fixed
+        self.watchlists = Watchlists(is_followed=True) if files and self.live else fixed
         self.watchlists.read(files)
         links = [[shard.input.link for shard in shards] for shards in self.shards_of]
         for plan in self.plans:

@@ -167,7 +167,7 @@ class Shard:
         """Flush the tables, store the counters and release the memory. `damage`: the cause of damage, or None."""
         if self.node is not None:
             yield from self._number_leaves(self.node.finish())
-            yield from self._number_leaves(self.node.progress(END))
+            yield from self._number_leaves(self.node.declare_watermark(END))
         yield from self.raise_watermark(END)
         self.damage = damage
         self._final_samples = self.samples()
@@ -367,7 +367,7 @@ class LiveShard(Shard):
                 if consumer_stopped.is_set():
                     break
                 now = time.monotonic()
-                is_idle = block is None and self.stream.silent
+                is_idle = block is None and self.stream.is_idle
                 if block is not None:
                     last_data = now
                     yield from self._process_live(block)

@@ -57,7 +57,7 @@ from highlevel.plan.revision_nodes import (
 from highlevel.speculation.consistency import FINAL, WEIGHT, Consistency
 from lowlevel.expressions.tree import Column, Literal, computed_column
 from lowlevel.expressions.types import Type
-from lowlevel.plan import NEWEST
+from lowlevel.plan import NEWEST_COLUMN
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def without_changes(node: Node) -> Node:
         case Leaf():
             return replace(node, low=replace(node.low, provisional=False))
         case ChangingWindows(input=source, aggregation=aggregation):
-            subaggregates = tuple(sub for sub in aggregation.low.subaggregates if sub.name != NEWEST)
+            subaggregates = tuple(sub for sub in aggregation.low.subaggregates if sub.name != NEWEST_COLUMN)
             low = replace(aggregation.low, provisional=False, subaggregates=subaggregates)
             if isinstance(source, Leaf):
                 source = replace(source, low=low)

@@ -182,7 +182,7 @@ class Plan:
     @property
     def is_by_arrival(self) -> bool:
         """True if the query states its consistency. Then watermarks follow from the rows that have arrived."""
-        return any(leaf.low.by_arrival for leaf in self.leaves)
+        return any(leaf.low.has_arrival_watermarks for leaf in self.leaves)
 
     @property
     def waiting_reason(self) -> str | None:

@@ -17,7 +17,7 @@ from capture.metrics import Samples
 from highlevel.metrics import SPARK_BACKLOG, SPARK_BATCH_SECONDS, SPARK_BATCHES, SPARK_EXECUTORS
 from highlevel.spark.cluster.executors import count_executors, has_executors
 from highlevel.spark.inputs.assignment import InputAssignment
-from lowlevel.spool.folder import numbers
+from lowlevel.spool.folder import segment_numbers
 
 PHASES: Mapping[str, tuple[str, ...]] = {
     "offsets": ("latestOffset", "getBatch"),
@@ -88,7 +88,7 @@ class QueryFigures:
             position, size = progress.get(number, (0, 0))
             if input_.spool:
                 try:
-                    waiting = sum(segment >= position for segment in numbers(input_.path))
+                    waiting = sum(segment >= position for segment in segment_numbers(input_.path))
                 except FileNotFoundError:  # the node has not created its spool yet
                     waiting = 0
             else:

@@ -156,7 +156,9 @@ class StreamRun:
             ):
                 problem = f"query {plan.name}: {plan.low.kind} must be read in one pass"
                 raise InputError(f"{problem}: expected wiretide query, with --follow for live inputs")
-            if plan.low.remembers and any(input_.feeds(plan) and not input_.spool for input_ in used_inputs):
+            if plan.low.depends_on_earlier_rows and any(
+                input_.feeds(plan) and not input_.spool for input_ in used_inputs
+            ):
                 problem = f"query {plan.name}: seen_within depends on earlier rows, but tasks read parts of a file"
                 raise InputError(f"{problem}: expected a link with a spool, or wiretide query")
         self.assignment = InputAssignment.of(plans, used_inputs, partitions)

@@ -29,7 +29,7 @@ from highlevel.sliding.open_partials import WID
 from highlevel.speculation.consistency import Consistency
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.integer_ranges import Ranges, append_ids, unite
-from lowlevel.plan import NEWEST
+from lowlevel.plan import NEWEST_COLUMN
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.subaggregates import INT_MAX, SubAggregate, count_of_rows
 
@@ -48,7 +48,7 @@ def with_newest_time(partials: pa.RecordBatch, newest: int) -> pa.RecordBatch:
 def newest_time_of(partials: pa.RecordBatch) -> int:
     """Return the newest time in the metadata (ns); without it, the newest time of the partials."""
     stated = (partials.schema.metadata or {}).get(NEWEST_TIME)
-    return pc.max(partials.column(NEWEST)).as_py() if stated is None else int(stated)
+    return pc.max(partials.column(NEWEST_COLUMN)).as_py() if stated is None else int(stated)
 
 
 PUBLISHED, PENDING, WINDOWS, STATE = "published", "pending", "windows", "state"

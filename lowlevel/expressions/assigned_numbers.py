@@ -60,8 +60,8 @@ ALIASES = {
 }
 """Other names that queries may use in comparisons: common names, and less common IANA names."""
 
-NUMBERS = {Scalar.PROTOCOL_NAME: 256, Scalar.PORT_NAME: 65536}
-"""How many numbers there are: protocols have 8 bits, ports 16."""
+NUMBER_COUNTS = {Scalar.PROTOCOL_NAME: 256, Scalar.PORT_NAME: 65536}
+"""The count of numbers of each function: protocol numbers have 8 bits, port numbers 16."""
 
 
 @cache

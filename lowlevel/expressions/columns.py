@@ -183,13 +183,13 @@ class CachedColumns(Mapping[str, AnyVector]):
     """Columns of a batch that are made at their first access."""
 
     def __init__(self) -> None:
-        self._made: dict[str, AnyVector] = {}
+        self._cached: dict[str, AnyVector] = {}
 
     def __getitem__(self, name: str) -> AnyVector:
         """Return a column by its name."""
-        if name not in self._made:
-            self._made[name] = self._make(name)
-        return self._made[name]
+        if name not in self._cached:
+            self._cached[name] = self._make(name)
+        return self._cached[name]
 
     @abstractmethod
     def _make(self, name: str) -> AnyVector: ...
@@ -255,7 +255,7 @@ class BufferColumns(Mapping[str, AnyVector]):
 
     @property
     @abstractmethod
-    def only_ipv4(self) -> bool:
+    def has_only_ipv4(self) -> bool:
         """True if all IP addresses are IPv4."""
 
     @abstractmethod

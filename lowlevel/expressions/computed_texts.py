@@ -19,7 +19,7 @@ from lowlevel.expressions.tree import (
     ScalarCall,
     TextOf,
 )
-from lowlevel.expressions.types import SPELLINGS, Scalar, Type
+from lowlevel.expressions.types import BYTE_TEXT_FUNCTIONS, Scalar, Type
 
 
 def find_computed_text(expression: Expression) -> Expression | None:
@@ -28,7 +28,7 @@ def find_computed_text(expression: Expression) -> Expression | None:
     Such texts have other IDs in each batch.
     """
     match expression:
-        case Call(function=function) if function in SPELLINGS:
+        case Call(function=function) if function in BYTE_TEXT_FUNCTIONS:
             return expression
         case TextOf() | JoinedText():
             return expression

@@ -77,8 +77,8 @@ class EqualityIndex:
         vector = self._vector
         assert isinstance(vector, AddressVector)
         high, low = divmod(constant.value, 2**64)
-        same = (_at(vector.low, rows) == np.uint64(low)) & (_at(vector.high, rows) == np.uint64(high))
-        same &= _at(vector.version, rows) == constant.version
+        same = (_values_at(vector.low, rows) == np.uint64(low)) & (_values_at(vector.high, rows) == np.uint64(high))
+        same &= _values_at(vector.version, rows) == constant.version
         return rows[np.broadcast_to(same, len(rows))]
 
     def _build(self, columns: Columns, count: int) -> None:
@@ -113,6 +113,6 @@ def _words(vector: Vector | AddressVector) -> Numbers:
     return np.asarray(words).view(np.int64)
 
 
-def _at(values: npt.NDArray[np.generic], rows: Numbers) -> npt.NDArray[np.generic]:
+def _values_at(values: npt.NDArray[np.generic], rows: Numbers) -> npt.NDArray[np.generic]:
     """Return the values of `rows`. A 0-dimensional array has one value for all rows."""
     return values[rows] if values.ndim else values

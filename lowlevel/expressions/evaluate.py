@@ -58,13 +58,13 @@ from lowlevel.expressions.tree import (
     Variance,
     WideSum,
 )
-from lowlevel.expressions.types import COMPARISON, PAYLOAD_NAMES, SPELLINGS, Function, Op, Type
+from lowlevel.expressions.types import BYTE_TEXT_FUNCTIONS, COMPARISON, PAYLOAD_NAMES, Function, Op, Type
 from lowlevel.watch.contents import Contents
 from lowlevel.watch.ranges import MAC_SHIFT, NONE, Numbers
 from lowlevel.watch.watched_file import Version, Watchlist
 
 
-def in_watchlist(vector: AnyVector, contents: Contents) -> Vector:
+def find_in_watchlist(vector: AnyVector, contents: Contents) -> Vector:
     """Return for each address or integer whether it is in a list. The result for NULL is NULL."""
     if isinstance(vector, AddressVector):
         return Vector(_range_indexes(vector, contents) != NONE, vector.valid)
@@ -72,7 +72,7 @@ def in_watchlist(vector: AnyVector, contents: Contents) -> Vector:
     return Vector(contents.contains(vector.data), vector.valid)
 
 
-def longest_prefix(vector: AnyVector, version: Version) -> TextVector:
+def find_longest_prefix(vector: AnyVector, version: Version) -> TextVector:
     """Return the label of the longest prefix of each address or MAC; NULL if no prefix contains it, or for a NULL."""
     if isinstance(vector, Vector):
         indexes = _vendor_indexes(vector, version.contents)
@@ -143,9 +143,9 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
         case InPrefix(operand, prefixes):
             return _in_prefixes(evaluate(operand, columns), prefixes)
         case InWatchlist(operand, Watchlist() as file, None):
-            return in_watchlist(evaluate(operand, columns), file.version.contents)
+            return find_in_watchlist(evaluate(operand, columns), file.version.contents)
         case LongestPrefix(operand, Watchlist() as file, None):
-            return longest_prefix(evaluate(operand, columns), file.version)
+            return find_longest_prefix(evaluate(operand, columns), file.version)
         case InWatchlist(operand, Watchlist() as file, time) if time is not None:
             labels = _find_labels_at(evaluate(operand, columns), _values(time, columns), file.version.contents)
             return Vector(labels.data != NONE, labels.valid)
@@ -178,10 +178,10 @@ def evaluate(expression: Expression, columns: Columns) -> AnyVector:
             subject = evaluate(operand, columns)
             others = [constant.value for constant in constants]
             if isinstance(subject, TextVector):
-                return scalar_functions.of_text(function, subject, others)
+                return scalar_functions.call_text_function(function, subject, others)
             assert isinstance(subject, Vector)
             exponent = None if argument is None else _values(argument, columns)
-            return scalar_functions.of_number(function, subject, exponent, others)
+            return scalar_functions.call_number_function(function, subject, exponent, others)
         case TextOf(operand):
             from lowlevel.expressions import text_casts
 
@@ -421,7 +421,7 @@ def _call(function: Function, operand: AnyVector, argument: Expression | None, c
     assert isinstance(operand, BytesVector)
     if function in PAYLOAD_NAMES:
         return names_of(function, operand)
-    if function in SPELLINGS:
+    if function in BYTE_TEXT_FUNCTIONS:
         return byte_functions.texts_of(operand, as_hex=function is Function.HEX)
     if function is Function.LENGTH:
         return Vector(operand.length, operand.valid)

@@ -20,7 +20,7 @@ from lowlevel.expressions.columns import AddressVector, AnyVector, Mask, TextVec
 Words = npt.NDArray[np.uint64]
 
 GAMMA = 0x9E3779B97F4A7C15
-MIX = (0xBF58476D1CE4E5B9, 30), (0x94D049BB133111EB, 27)
+MIX_STEPS = (0xBF58476D1CE4E5B9, 30), (0x94D049BB133111EB, 27)
 """The constants of SplitMix64: the increment, and pairs of a multiplier and the shift before the multiplication."""
 
 LAST_SHIFT = 31
@@ -49,7 +49,7 @@ def uniform(hashes: Vector) -> Vector:
 
 
 def _mix(words: Words) -> Words:
-    for multiplier, shift in MIX:
+    for multiplier, shift in MIX_STEPS:
         words = (words ^ (words >> np.uint64(shift))) * np.uint64(multiplier)
     return words ^ (words >> np.uint64(LAST_SHIFT))
 

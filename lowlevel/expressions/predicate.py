@@ -33,16 +33,16 @@ NULL_NUMBER = -1
 
 
 @kernel("i64(i64*, i64, i64, i64, i64, i64, i64, u8*)")
-def clear_failed_rows(values, rows, bits, least, most, is_outside, nullable, passed):  # type: ignore[no-untyped-def]
+def clear_failed_rows(values, rows, bits, minimum, maximum, is_outside, is_nullable, passed):  # type: ignore[no-untyped-def]
     """Set `passed` (0 or 1) to 0 for the rows that fail an interval test; return `rows`.
 
-    A row fails if `values & bits` is outside `[least, most]`. If `is_outside` is 1, a row fails if it is inside. If
-    `nullable` is 1, the value NULL_NUMBER means NULL, and such a row fails too.
+    A row fails if `values & bits` is outside `[minimum, maximum]`. If `is_outside` is 1, a row fails if `values &
+    bits` is inside. If `is_nullable` is 1, the value NULL_NUMBER means NULL, and such a row fails too.
     """
     for row in range(rows):
         value = values[row] & bits
-        inside = (value >= least) & (value <= most)
-        known = (values[row] != NULL_NUMBER) | (nullable == 0)
+        inside = (value >= minimum) & (value <= maximum)
+        known = (values[row] != NULL_NUMBER) | (is_nullable == 0)
         passed[row] &= np.uint8((inside != (is_outside != 0)) & known)
     return rows
 
@@ -57,8 +57,8 @@ class IntervalTest:
     expression: Expression
     column: str
     bits: int
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     is_outside: bool = False
 
     def narrow(self, columns: Columns, passed: Mask) -> bool:
@@ -70,7 +70,7 @@ class IntervalTest:
             return False
         values, nullable = integers
         clear_failed_rows.at(
-            pointer(values, "i64"), len(passed), self.bits, self.least, self.most, self.is_outside, nullable,
+            pointer(values, "i64"), len(passed), self.bits, self.minimum, self.maximum, self.is_outside, nullable,
             pointer(passed.view(np.uint8), "u8"),
         )  # fmt: skip
         return True

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lowlevel.expressions.assigned_numbers import NUMBERS, names_of
+from lowlevel.expressions.assigned_numbers import NUMBER_COUNTS, names_of
 from lowlevel.expressions.columns import Names, TextVector, Vector, and_masks
-from lowlevel.expressions.types import NAMES, Scalar
+from lowlevel.expressions.types import NAME_FUNCTIONS, Scalar
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,11 +41,11 @@ MIN_ARGUMENTS: dict[Scalar, float] = {
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # integers wrap, floats become infinite
-def of_number(
+def call_number_function(
     function: Scalar, operand: Vector, argument: Vector | None, constants: Sequence[Any]
 ) -> Vector | TextVector:
     """Return a function of numbers. `argument`: the exponent of power. `constants`: the digits of round."""
-    if function in NAMES:
+    if function in NAME_FUNCTIONS:
         return _names(function, operand)
     data, valid = operand.data, operand.valid
     whole = data.dtype.kind != "f"
@@ -78,7 +78,7 @@ def of_number(
     return Vector(np.asarray(FLOAT_FUNCTIONS[function](np.where(known, numbers, 1.0))), and_masks(valid, known))
 
 
-def of_text(function: Scalar, texts: TextVector, constants: Sequence[Any]) -> TextVector:
+def call_text_function(function: Scalar, texts: TextVector, constants: Sequence[Any]) -> TextVector:
     """Return a function of texts. `constants` are its other arguments."""
     change = _TEXT_FUNCTIONS[function]
     if not texts.names:  # all are NULL
@@ -99,7 +99,7 @@ def _round(numbers: Floats, digits: int) -> Floats:
 
 def _names(function: Scalar, numbers: Vector) -> TextVector:
     names, ids = _table(function)
-    inside = np.asarray((numbers.data >= 0) & (numbers.data < NUMBERS[function]))
+    inside = np.asarray((numbers.data >= 0) & (numbers.data < NUMBER_COUNTS[function]))
     name_ids = ids[np.where(inside, numbers.data, -1)]
     return TextVector(np.maximum(name_ids, 0), names, and_masks(numbers.valid, np.asarray(name_ids >= 0)))
 
@@ -111,7 +111,7 @@ def _table(function: Scalar) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
     The index is -1 for a number without a name. The last index is also -1.
     """
     by_number = names_of(function)
-    ids = np.full(NUMBERS[function] + 1, -1, np.int64)
+    ids = np.full(NUMBER_COUNTS[function] + 1, -1, np.int64)
     ids[list(by_number)] = np.arange(len(by_number))
     return tuple(by_number.values()), ids
 

@@ -15,12 +15,12 @@ from lowlevel.expressions.address_constants import Address, Prefix
 from lowlevel.expressions.types import (
     COMPARISON,
     FUNCTION_TYPES,
+    INTEGER_FUNCTIONS,
     LOGICAL,
-    PARTIAL,
+    NULLABLE_FUNCTIONS,
     PAYLOAD_NAMES,
-    SAME_TYPE,
-    TO_INTEGER,
-    TO_TEXT,
+    SAME_TYPE_FUNCTIONS,
+    TEXT_FUNCTIONS,
     Function,
     Op,
     Scalar,
@@ -395,16 +395,16 @@ class ScalarCall:
     @property
     def type(self) -> Type:
         """Type of the result."""
-        if self.function in TO_TEXT:
+        if self.function in TEXT_FUNCTIONS:
             return Type.TEXT
-        if self.function in SAME_TYPE:
+        if self.function in SAME_TYPE_FUNCTIONS:
             return self.operand.type
-        return Type.INT if self.function in TO_INTEGER else Type.FLOAT
+        return Type.INT if self.function in INTEGER_FUNCTIONS else Type.FLOAT
 
     @property
     def nullable(self) -> bool:
         """True if the value may be NULL: an argument is NULL, or the function has no value for it."""
-        return self.function in PARTIAL or any(
+        return self.function in NULLABLE_FUNCTIONS or any(
             part.nullable for part in (self.operand, self.argument) if part is not None
         )
 

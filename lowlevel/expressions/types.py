@@ -98,7 +98,7 @@ FUNCTION_TYPES: dict[Function, Type] = {
 PAYLOAD_NAMES = frozenset({Function.DNS_NAME, Function.TLS_SERVER_NAME, Function.HTTP_HOST})
 """Functions that find a name in bytes, NULL if there is none."""
 
-SPELLINGS = frozenset({Function.TEXT, Function.HEX, *PAYLOAD_NAMES})
+BYTE_TEXT_FUNCTIONS = frozenset({Function.TEXT, Function.HEX, *PAYLOAD_NAMES})
 """Functions that write bytes as text. Their texts have other IDs in each batch, so they cannot be keys of tables."""
 
 
@@ -129,21 +129,21 @@ class Scalar(StrEnum):
     PORT_NAME = "port_name"
 
 
-SAME_TYPE = frozenset({Scalar.ABS, Scalar.ROUND, Scalar.FLOOR, Scalar.CEIL})
+SAME_TYPE_FUNCTIONS = frozenset({Scalar.ABS, Scalar.ROUND, Scalar.FLOOR, Scalar.CEIL})
 """Functions whose result has the type of the argument."""
 
-TO_INTEGER = frozenset({Scalar.SIGN, Scalar.INTEGER})
+INTEGER_FUNCTIONS = frozenset({Scalar.SIGN, Scalar.INTEGER})
 """Functions whose result is an integer."""
 
-NAMES = frozenset({Scalar.PROTOCOL_NAME, Scalar.PORT_NAME})
+NAME_FUNCTIONS = frozenset({Scalar.PROTOCOL_NAME, Scalar.PORT_NAME})
 """Functions that return the name of a number."""
 
-TO_TEXT = NAMES | {
+TEXT_FUNCTIONS = NAME_FUNCTIONS | {
     Scalar.LOWER, Scalar.UPPER, Scalar.TRIM, Scalar.SUBSTRING, Scalar.REPLACE, Scalar.SPLIT_PART, Scalar.CONCAT,
 }  # fmt: skip
 """Functions whose result is a text."""
 
-PARTIAL = NAMES | {Scalar.SQRT, Scalar.LN, Scalar.LOG2, Scalar.LOG10, Scalar.POWER, Scalar.INTEGER}
+NULLABLE_FUNCTIONS = NAME_FUNCTIONS | {Scalar.SQRT, Scalar.LN, Scalar.LOG2, Scalar.LOG10, Scalar.POWER, Scalar.INTEGER}
 """Functions that are not defined for some arguments: then the result is NULL."""
 
 ARITHMETIC = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MOD})

@@ -1,8 +1,8 @@
 """User-defined functions in Python, over whole columns.
 
 There are three kinds of functions: called for each row; called once per batch with the columns as numpy arrays
-(`of_columns`); or compiled by numba and called for each row (`compiled`). A function is not called for rows in which an
-argument is NULL, except if the parameter is in `optional`. The result of these rows is NULL.
+(`of_columns`); or compiled by numba and called for each row (`compiled`). A function is not called for rows in which
+an argument is NULL, except if the parameter is in `optional`. The result of these rows is NULL.
 """
 
 from __future__ import annotations
@@ -156,10 +156,14 @@ class UserFunction:
             array = np.ma.asanyarray(result)
         except (TypeError, ValueError) as error:
             got = f"a value of type {type(result).__name__}, which is no array ({error})"
-            raise FunctionError(f"{self.shown} returned {got}, expected a numpy array of {rows} values") from None
+            raise FunctionError(
+                f"{self.name_in_messages} returned {got}, expected a numpy array of {rows} values"
+            ) from None
         if array.shape != (rows,):
             got = f"{type(result).__name__} of shape {array.shape}"
-            raise FunctionError(f"{self.shown} returned {got}, expected one value for each of {rows} rows: ({rows},)")
+            raise FunctionError(
+                f"{self.name_in_messages} returned {got}, expected one value for each of {rows} rows: ({rows},)"
+            )
         known = None if array.mask is np.ma.nomask else ~np.ma.getmaskarray(array)
         return self._checked_array(array.data, known)
 
@@ -173,7 +177,9 @@ class UserFunction:
             return self._checked_values(returned, None)
         if kind not in RETURN_KINDS[self.result]:
             got = f"an array of {values.dtype} such as {reprlib.repr(values[:1].tolist())}"
-            raise FunctionError(f"{self.shown} returned {got}, expected values of type {self.result} ({self._python})")
+            raise FunctionError(
+                f"{self.name_in_messages} returned {got}, expected values of type {self.result} ({self._python})"
+            )
         if kind == "u" and self.result is Type.INT:
             most = int(np.max(values if known is None else values[known], initial=0))
             if most >= 2**63:
@@ -190,7 +196,9 @@ class UserFunction:
             row = next(row for row, value in enumerate(returned) if type(value) in wrong)
             of = "" if columns is None else f" for the arguments {_shown_values([column[row] for column in columns])}"
             got = f"{_shown_values([returned[row]])}{of}"
-            raise FunctionError(f"{self.shown} returned {got}, expected values of type {self.result} ({self._python})")
+            raise FunctionError(
+                f"{self.name_in_messages} returned {got}, expected values of type {self.result} ({self._python})"
+            )
         known = None
         if type(None) in kinds:
             known = np.array([value is not None for value in returned], np.bool_)
@@ -210,7 +218,7 @@ class UserFunction:
 
     def _overflow(self, value: int) -> FunctionError:
         limits = "an integer from -2**63 to 2**63 - 1" if self.result is Type.INT else "a number below 2**1024"
-        return FunctionError(f"{self.shown} returned {reprlib.repr(value)}, expected {limits}")
+        return FunctionError(f"{self.name_in_messages} returned {reprlib.repr(value)}, expected {limits}")
 
     def _failure(self, error: BaseException, arguments: Sequence[Any]) -> FunctionError:
         """Return the error for an exception of the function, with the last line of the user's file in its traceback."""
@@ -226,7 +234,9 @@ class UserFunction:
                     text.encode()
                 except UnicodeEncodeError:
                     got = ascii(text[:40])
-                    raise FunctionError(f"{self.shown} returned {got}, expected a text of Unicode characters") from None
+                    raise FunctionError(
+                        f"{self.name_in_messages} returned {got}, expected a text of Unicode characters"
+                    ) from None
         with _names_lock:
             names = _names.setdefault(self, Names())
             of_text = {text: names.add(str.__str__(text)) for text in distinct}  # also for subclasses of str
@@ -240,7 +250,7 @@ class UserFunction:
         return f"{self.name}({', '.join(self.parameters)})"
 
     @property
-    def shown(self) -> str:
+    def name_in_messages(self) -> str:
         """The name and the location of the function, for messages."""
         return f"the function {self.name}" + (f" ({self.location})" if self.location else "")
 
@@ -359,9 +369,9 @@ def _compiled(function: UserFunction) -> Callable[..., Array]:
     try:
         compiled: Callable[..., Array] = vectorize([signature], nopython=True)(function.body)  # type: ignore[no-untyped-call]
     except NumbaError as error:
-        raise FunctionError(f"{function.shown} cannot be compiled by numba: {_reason(str(error))}") from None
+        raise FunctionError(f"{function.name_in_messages} cannot be compiled by numba: {_reason(str(error))}") from None
     except TypeError as error:  # a result without a numpy type, such as None
-        raise FunctionError(f"{function.shown} cannot be compiled by numba: its result: {error}") from None
+        raise FunctionError(f"{function.name_in_messages} cannot be compiled by numba: its result: {error}") from None
     return compiled
 
 

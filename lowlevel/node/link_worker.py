@@ -39,8 +39,8 @@ from lowlevel.metrics import (
     PARTIALS_WRITTEN,
     RECORDS_SHED,
     ROWS_BELOW_WATERMARK,
-    SAMPLING_ASKED,
     SAMPLING_RATE,
+    SAMPLING_REQUIRED,
 )
 from lowlevel.node.node import Node
 from lowlevel.node.shedding import RingPressure, Shedding, scale_partials
@@ -105,7 +105,8 @@ class LinkWorker:
 
         Raises InputError if the spool contains a part of another input.
         """
-        # This loads the kernel of late rows. Later the process may have no file descriptor to open its file.
+        # This loads the kernel of late rows. Later the process may have no file descriptor to open the file of the
+        # kernel.
         Lateness().add_rows(np.empty(0, np.int64), BEGINNING)
         self.capture = capture
         self.node = node
@@ -147,7 +148,7 @@ class LinkWorker:
             except InputError as error:
                 failure = error  # first write the rows before the failure
             # Flush the tables. The watermark becomes END only if no row can follow.
-            self._write_to_spool(self.node.progress(END) if self.has_ended else self.node.flush())
+            self._write_to_spool(self.node.declare_watermark(END) if self.has_ended else self.node.flush())
             self._update_counters()
             self._close(stopping)
         finally:
@@ -182,7 +183,7 @@ class LinkWorker:
     def _process_poll(self, block: Block | None, stopping: Callable[[], bool]) -> None:
         """Process a block, or an empty poll (None). A block is skipped if items wait or if it is not sampled."""
         last_poll_time, now = self._poll_time, self.clock()
-        is_empty_poll = block is None and isinstance(self.capture, StreamedCapture) and self.capture.silent
+        is_empty_poll = block is None and isinstance(self.capture, StreamedCapture) and self.capture.is_idle
         if is_empty_poll or block is not None:
             self._poll_time = now
         self._write_to_spool(())
@@ -210,7 +211,7 @@ class LinkWorker:
             self._last_release = now
             self._write_to_spool(self.node.release())
         self.spool.tick(now)
-        if self.position is not None and self.spool.due and not self._has_skipped:
+        if self.position is not None and self.spool.is_due and not self._has_skipped:
             self._end_segment()
         self._refresh_counters(now)
 
@@ -225,7 +226,7 @@ class LinkWorker:
         self._samples = samples = self._collect_samples()
         link = self.node.link
         counts = {field: samples.total(metric, link=link) for field, metric in LINK_COUNT_METRICS.items()}
-        late = [lateness.of_share(LATENESS_SHARE) for lateness in self.node.lateness.values() if lateness.late_rows]
+        late = [lateness.quantile(LATENESS_SHARE) for lateness in self.node.lateness.values() if lateness.late_rows]
         self.spool.link_counts = LinkCounts(
             **{field: round(count) for field, count in counts.items()}, lateness=max(late, default=0)
         )
@@ -322,7 +323,7 @@ class LinkWorker:
             self.has_ended = False
             self.spool.abandon()
             return
-        self.spool.close(ended=self.has_ended)
+        self.spool.close(has_ended=self.has_ended)
 
     @property
     def damage_text(self) -> str:
@@ -348,8 +349,8 @@ class LinkWorker:
         if self.lost_sets:
             samples.add(FLOW_SETS_DROPPED, self.lost_sets, link, NODE_RESTARTED)
         samples.set(SAMPLING_RATE, self.shedding.factor, link)
-        samples.set(SAMPLING_ASKED, 1 << self.shedding.spool_k, link, "spool")
-        samples.set(SAMPLING_ASKED, 1 << self.shedding.ring_k, link, "ring")
+        samples.set(SAMPLING_REQUIRED, 1 << self.shedding.spool_k, link, "spool")
+        samples.set(SAMPLING_REQUIRED, 1 << self.shedding.ring_k, link, "ring")
         samples.set(ITEMS_WAITING, len(self.waiting_items), link)
         for plan_index, name in enumerate(self.plan_names):
             samples.add(PARTIALS_WRITTEN, self.partials_written[plan_index], name, link)

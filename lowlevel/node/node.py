@@ -46,7 +46,7 @@ from lowlevel.metrics import (
 from lowlevel.node.filter_join import LinkFilterJoins
 from lowlevel.node.freed_memory import keep_freed_memory
 from lowlevel.node.node_watchlists import NodeWatchlists
-from lowlevel.plan import NEWEST, LowLevelPlan
+from lowlevel.plan import NEWEST_COLUMN, LowLevelPlan
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation, WatermarkRounder
 from lowlevel.rows.readers import RowReader, Rows, make_reader
 from lowlevel.table.budget import PROCESS_BUDGET, TableBudget
@@ -72,7 +72,7 @@ class TableGroup:
     Their plans allow the same disorder, and are all provisional or all not provisional.
 
     `has_block_watermarks`: the watermark of a block's records is also the watermark of the rows. `follows_rows`: the
-    generator needs the rows. `provisional`: partials leave after each block. `next_closing`: the smallest watermark
+    generator needs the rows. `is_provisional`: partials leave after each block. `next_closing`: the smallest watermark
     that closes another pane of a table.
     """
 
@@ -80,7 +80,7 @@ class TableGroup:
     generator: WatermarkGenerator
     has_block_watermarks: bool
     follows_rows: bool
-    provisional: bool
+    is_provisional: bool
     next_closing: int = BEGINNING + 1
     _partials: dict[int, list[pa.RecordBatch]] = field(
         default_factory=dict
@@ -107,7 +107,7 @@ class TableGroup:
 
     def _hold_provisional(self, items: Iterator[tuple[int, Item]]) -> Iterator[tuple[int, Item]]:
         """Keep provisional partials until the end of the block. Yield others."""
-        if not self.provisional:
+        if not self.is_provisional:
             yield from items
             return
         for index, item in items:
@@ -116,7 +116,7 @@ class TableGroup:
 
     def release(self) -> Iterator[tuple[int, Item]]:
         """Flush provisional tables. Yield all partials since the last release as one batch for each plan."""
-        if not self.provisional:
+        if not self.is_provisional:
             return
         for table in self.tables:
             for batch in table.reducer.flush_all():
@@ -124,7 +124,7 @@ class TableGroup:
         partials, self._partials = self._partials, {}
         for index, batches in partials.items():
             (batch,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-            position = batch.schema.get_field_index(NEWEST)
+            position = batch.schema.get_field_index(NEWEST_COLUMN)
             if position >= 0:  # single rows have no aggregates
                 newest = np.minimum(batch.column(position).to_numpy(), self.generator.newest)
                 batch = batch.set_column(position, batch.schema.field(position), array_of(newest))
@@ -181,7 +181,8 @@ class Node:
         * `watchlists`: the open watchlist files. By default the node opens them. Only nodes of finite inputs may share
           them.
         * `link_times`: the time of the link before the first block, by kind of rows, if earlier blocks exist.
-        * `budget`: the memory that tables share with other nodes of this process. Without it each has `slots` slots.
+        * `budget`: the memory that tables share with other nodes of this process. Without a budget each table has
+          `slots` slots.
         """
         keep_freed_memory()
         self.link = link
@@ -299,7 +300,7 @@ class Node:
             group.generator.end_block()
             yield from self._close_panes(stream, group)
 
-    def progress(self, watermark: int) -> Iterator[tuple[int, Item]]:
+    def declare_watermark(self, watermark: int) -> Iterator[tuple[int, Item]]:
         """Declare a watermark for all kinds of rows; yield its partials and punctuation."""
         for stream, group in self._groups:
             group.generator.declare(watermark)
@@ -319,7 +320,7 @@ class Node:
             return
         yield from group.release()
         for table in group.tables:
-            for batch in table.reducer.complete(watermark, is_idle):
+            for batch in table.reducer.advance_watermark(watermark, is_idle):
                 yield from table.divide(batch)
             for sharer in table.shared.sharers:
                 boundary = self.rounders[sharer.index].next_boundary(table.reducer.watermark)
@@ -335,7 +336,7 @@ class Node:
         """
         if shared.plan.spread:
             return BEGINNING + 1
-        return min(self.rounders[sharer.index].due for sharer in shared.sharers)
+        return min(self.rounders[sharer.index].next_watermark for sharer in shared.sharers)
 
     def flush(self) -> Iterator[tuple[int, Item]]:
         """Flush the tables without a new watermark. The caller uses it at the end of a byte range."""
@@ -404,7 +405,7 @@ class Node:
     def lateness(self) -> dict[str, Lateness]:
         """The late rows of the link by kind of rows, without kinds whose watermarks are exact.
 
-        If several watermarks follow the rows, that which counts the fewest rows as rows from the past is used.
+        If several watermarks follow the rows, the result is for the watermark with the fewest rows from the past.
         """
         guards: dict[str, JumpGuard] = {}
         for stream, group in self._groups:

@@ -83,12 +83,12 @@ def _bind_members(value: Any, change: Callable[[WatchedFile], object], bound_val
 class NodeWatchlists:
     """The watchlists of a node. Only a node of a live input reads a file again after a change."""
 
-    def __init__(self, live: bool, lists: Watchlists, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, is_live: bool, lists: Watchlists, clock: Callable[[], float] = time.monotonic) -> None:
         """Use the registry `lists`. `clock` returns seconds.
 
-        If `live`, the node needs a separate registry, because versions change between its blocks.
+        If `is_live`, the node needs a separate registry, because versions change between its blocks.
         """
-        self.is_live = live
+        self.is_live = is_live
         self.clock = clock
         self.lists = lists
         self.files: list[Watchlist] = []

@@ -8,8 +8,9 @@ used.
     free bytes of the spool    more than 1/8    to 1/16    to 1/32    …    to 1/8192 or less    none
     k                                      0          1          2                        10    no block is processed
 
-So the fuller a spool is, the slower it fills. Its k rises at once. It falls only when a spool with 1/8 more bytes
-would also require the smaller k. The tables are flushed when k changes, so that each partial has one sampling rate.
+So the fuller a spool is, the slower it fills. The k of a spool rises at once. It falls only if a spool with 1/8 more
+used bytes would also require the smaller k. The tables are flushed when k changes, so that each partial has one
+sampling rate.
 
 A hash selects one block out of each group of 2**k blocks, so that periodic traffic is sampled at different phases. The
 node reads only the record headers of skipped blocks, and counts their records by cause.
@@ -171,18 +172,18 @@ class Shedding:
             else min(self.spool_k, compute_k(used_bytes + used_bytes // 8, max_bytes))
         )
 
-    def select_block(self, records: int) -> bool:
-        """Return whether the next block is processed. Otherwise its `records` are counted as skipped."""
+    def select_block(self, record_count: int) -> bool:
+        """Return whether the next block is processed. Otherwise its `record_count` are counted as skipped."""
         group, index = divmod(self._block_count, self.factor)
         self._block_count += 1
         is_selected = index == _hash(group) & (self.factor - 1)
         if not is_selected:
-            self.skipped_records[RING_FILLING if self.ring_k > self.spool_k else SPOOL_FILLING] += records
+            self.skipped_records[RING_FILLING if self.ring_k > self.spool_k else SPOOL_FILLING] += record_count
         return is_selected
 
-    def count_skipped(self, records: int) -> None:
+    def count_skipped(self, record_count: int) -> None:
         """Count the records of a block that is skipped because the spool is full."""
-        self.skipped_records[SPOOL_FULL] += records
+        self.skipped_records[SPOOL_FULL] += record_count
 
 
 def _hash(number: int) -> int:

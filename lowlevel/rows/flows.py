@@ -190,7 +190,9 @@ class FlowReader:
                 self._learn_rates(
                     session, announced.sampling.get(session.key), announced.exporter_starts.get(session.key)
                 )
-            templates = ((key, template, definition) for (key, template), definition in announced.first.items())
+            templates = (
+                (key, template, definition) for (key, template), definition in announced.first_definitions.items()
+            )
             for flows in self.decoder.read_waiting(templates):
                 yield self._rows(flows)
             if not len(self.decoder.waiting):
@@ -199,7 +201,7 @@ class FlowReader:
     def _rows(self, flows: Flows) -> FlowRows:
         arrivals = flows.row(flows.column_rows.rows[ARRIVAL_COLUMN]) if self.has_arrivals else None
         columns = FlowColumns(self.link, flows)
-        return FlowRows(flows.rows, int(flows.row(END_ROW).min()), columns, arrivals, self.decoder.sessions)
+        return FlowRows(flows.row_count, int(flows.row(END_ROW).min()), columns, arrivals, self.decoder.sessions)
 
     def _waiting_sessions(self) -> list[Session]:
         """Return the sender sessions of waiting records."""
@@ -238,7 +240,7 @@ class FlowReader:
         count = choose_exports(
             self.capture.data,
             *columns,
-            packets.rows,
+            packets.row_count,
             self.datagram_table.reshape(-1),
             self.datagram_table.shape[1],
             self.refused_count,

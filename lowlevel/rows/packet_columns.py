@@ -89,7 +89,7 @@ class PacketColumns(BufferColumns):
         return Vector(data, data != NULL, NULL)
 
     def _address(self, parts: Sequence[str], nullable: bool) -> AddressVector:
-        if self._packets.only_ipv4:
+        if self._packets.has_only_ipv4:
             return AddressVector.of_ipv4(self._packets.field(parts[2]))
         version = self._versions.setdefault(parts[0], self._packets.field(parts[0]))
         high, low = (self._packets.field(field_name).view(np.uint64) for field_name in parts[1:])
@@ -101,9 +101,9 @@ class PacketColumns(BufferColumns):
         return self._packets.matrix
 
     @property
-    def only_ipv4(self) -> bool:
+    def has_only_ipv4(self) -> bool:
         """True if all IP addresses are IPv4."""
-        return self._packets.only_ipv4
+        return self._packets.has_only_ipv4
 
     def integers(self, name: str) -> tuple[Numbers, bool] | None:
         """Return a column of integers or MACs, and whether -1 means NULL. Return None for columns of other types."""

@@ -65,9 +65,9 @@ class FrameReader:
     def read(self, block: Block) -> Iterator[PacketRows]:
         """Decode one block."""
         packets = self.decoder.decode(block)
-        self.rows += packets.rows
+        self.row_count += packets.row_count
         columns = PacketColumns(self.link, packets, self.capture, self.specs, self.interfaces)
-        yield PacketRows(packets.rows, block.min_ts, columns)
+        yield PacketRows(packets.row_count, block.min_ts, columns)
 
     waits = False
     sets_waiting = 0
@@ -87,7 +87,7 @@ class FrameReader:
         for cause, count in self.fallback.refused.items():
             if count:
                 samples.add(REFUSED_BY_FALLBACK, count, self.link, cause)
-        for cause, count in zip(REPLACED_TIME_CAUSES, self.decoder.retimed.tolist(), strict=True):
+        for cause, count in zip(REPLACED_TIME_CAUSES, self.decoder.replaced_time_counts.tolist(), strict=True):
             if count:
                 samples.add(TIMES_REPLACED, count, self.link, self.kind, cause)
         return samples

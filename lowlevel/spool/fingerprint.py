@@ -12,7 +12,7 @@ from fractions import Fraction
 from lowlevel.expressions.types import Type
 from lowlevel.plan import LowLevelPlan
 
-MEANING = 1
+MEANING_VERSION = 1
 """Version of the meaning of plans. It is increased when a change of the code makes an equal plan produce other
 partials."""
 
@@ -24,7 +24,7 @@ def fingerprint(plan: LowLevelPlan) -> str:
     trees: `a AND b` is not `b AND a`. Fields with their default value are omitted, so that a new field of plans
     changes only the fingerprints of plans that use it.
     """
-    return hashlib.blake2b(f"{MEANING} {tree_text(plan)}".encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(f"{MEANING_VERSION} {tree_text(plan)}".encode(), digest_size=16).hexdigest()
 
 
 def tree_text(value: object, translate: Callable[[object], object] = lambda value: value) -> str:

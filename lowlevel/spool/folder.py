@@ -18,10 +18,10 @@ from capture.errors import WiretideError
 from capture.lazy_dataclasses import dataclass
 from capture.private_files import open_private
 
-BLOCK = 4096
+BLOCK_BYTES = 4096
 """Bytes of a disk block on common file systems."""
 
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a full disk and of an exhausted quota."""
 
 
@@ -31,7 +31,7 @@ def disk_bytes(size: int) -> int:
     >>> disk_bytes(1), disk_bytes(4096), disk_bytes(4097)
     (4096, 4096, 8192)
     """
-    return -(-size // BLOCK) * BLOCK
+    return -(-size // BLOCK_BYTES) * BLOCK_BYTES
 
 
 def write_durably(part: Path, path: Path, content: Iterable[bytes | memoryview]) -> int:
@@ -90,8 +90,8 @@ class SegmentLostError(SpoolError):
 
 
 SEGMENT_NAME = re.compile(r"(\d{12}|[1-9]\d{12,17})\.segment", re.ASCII)
-PART = ".part"
-LOCK = ".writer.lock"
+PART_SUFFIX = ".part"
+LOCK_NAME = ".writer.lock"
 
 
 def segment_path(folder: Path, number: int) -> Path:
@@ -103,12 +103,12 @@ def segment_path(folder: Path, number: int) -> Path:
     return folder / f"{number:012d}.segment"
 
 
-def part_of(path: Path) -> Path:
+def part_path(path: Path) -> Path:
     """Return the path of a file that is not yet complete."""
-    return path.with_name(path.name + PART)
+    return path.with_name(path.name + PART_SUFFIX)
 
 
-def numbers(folder: Path) -> list[int]:
+def segment_numbers(folder: Path) -> list[int]:
     """Return the numbers of all segment files, including damaged files, in ascending order."""
     with os.scandir(folder) as entries:
         return sorted(
@@ -122,7 +122,7 @@ def numbers(folder: Path) -> list[int]:
 
 
 COMMITTED_NAME = "committed"
-RESERVE = ".reserve"
+RESERVE_NAME = ".reserve"
 
 COMMIT_ATTEMPTS, ATTEMPT_PAUSE = 20, 0.05
 """Attempts of a commit, and seconds between attempts. A writer that retries on a full disk may occupy the block for a
@@ -130,7 +130,7 @@ short time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class ReaderCommit:
     """The last commit of the reader. All bounds are inclusive.
 
     * `number`: segments up to this number may be deleted; -1 means none.
@@ -143,22 +143,22 @@ class Committed:
     planned: int = -1
 
 
-def read_committed(folder: Path) -> Committed:
-    """Read the last commit; Committed() if there is none. Raises SpoolError for a damaged file."""
+def read_committed(folder: Path) -> ReaderCommit:
+    """Read the last commit; ReaderCommit() if there is none. Raises SpoolError for a damaged file."""
     path = folder / COMMITTED_NAME
     try:
         text = path.read_bytes()
     except FileNotFoundError:
-        return Committed()
+        return ReaderCommit()
     fields, _, checksum = text.rpartition(b"\n")
     if checksum != b"%08x" % zlib.crc32(fields):
         raise SpoolError(
             f"{path}: damaged: the progress of the reader is unknown; delete the file to read all segments again"
         )
-    return Committed(**json.loads(fields))
+    return ReaderCommit(**json.loads(fields))
 
 
-def write_committed(folder: Path, committed: Committed) -> None:
+def write_committed(folder: Path, committed: ReaderCommit) -> None:
     """Replace the file of commits, and sync it to the disk.
 
     Raises SpoolFullError if the disk is full even without the reserve, or if no file descriptor becomes free.
@@ -168,14 +168,14 @@ def write_committed(folder: Path, committed: Committed) -> None:
     failure: OSError | None = None
     for attempt in range(COMMIT_ATTEMPTS):
         try:
-            write_durably(part_of(path), path, [fields, b"\n%08x" % zlib.crc32(fields)])
+            write_durably(part_path(path), path, [fields, b"\n%08x" % zlib.crc32(fields)])
             return
         except OSError as error:
             failure = error
-            if error.errno not in NO_SPACE and not is_shortage(error):
+            if error.errno not in NO_SPACE_ERRORS and not is_shortage(error):
                 raise SpoolError(f"{path}: cannot be written: {error.strerror}") from error
         if not is_shortage(failure):
-            (folder / RESERVE).unlink(missing_ok=True)
+            (folder / RESERVE_NAME).unlink(missing_ok=True)
         if attempt:
             time.sleep(ATTEMPT_PAUSE)
     if is_shortage(failure):
@@ -186,11 +186,11 @@ def write_committed(folder: Path, committed: Committed) -> None:
 
 def keep_reserve(folder: Path) -> None:
     """Reserve a disk block for the next commit if a block is free."""
-    path = folder / RESERVE
+    path = folder / RESERVE_NAME
     if not path.exists():
         try:
             with os.fdopen(open_private(path, os.O_WRONLY), "wb") as file:
-                file.write(bytes(BLOCK))
+                file.write(bytes(BLOCK_BYTES))
         except OSError:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 from lowlevel.punctuation import BEGINNING, END
 from lowlevel.spool import segment
-from lowlevel.spool.folder import SegmentLostError, SpoolError, disk_bytes, numbers, segment_path
+from lowlevel.spool.folder import SegmentLostError, SpoolError, disk_bytes, segment_numbers, segment_path
 from lowlevel.spool.reader import Gap, SpoolReader
 
 
@@ -26,7 +26,7 @@ class SpoolInspection:
     * `items`, `rows`, `bytes`: totals of the undamaged segments; `bytes` is their disk space.
     * `uncommitted`: rows that the reader has not committed.
     * `first`, `last`: when the first and the last item were written (ns); 0 if unknown.
-    * `lows`: the last watermark of each plan, by the plan's name.
+    * `watermarks`: the last watermark of each plan, by the plan's name.
     * `lateness`: a time in ns that the lateness of 99 % of the late rows does not exceed; 0 without late rows.
     """
 
@@ -44,7 +44,7 @@ class SpoolInspection:
     last: int
     epoch: int
     ended: bool
-    lows: dict[str, int]
+    watermarks: dict[str, int]
     shed: int
     lateness: int
 
@@ -61,7 +61,7 @@ class SpoolInspection:
         yield f"  committed  {'nothing' if committed == -1 else committed}"
         if self.first:
             yield f"  came       {_time_text(self.first)} to {_time_text(self.last)}"
-        for name, watermark in self.lows.items():
+        for name, watermark in self.watermarks.items():
             yield f"  promised   {name}: {_watermark_text(watermark)}"
         if self.segments:
             yield f"  writer     start {self.epoch + 1}, {self.shed:,} partials shed ever"
@@ -102,7 +102,7 @@ def inspect(folder: Path) -> SpoolInspection:
         folder=folder,
         link=newest.link if newest else "",
         segments=list(trailers),
-        damaged=sorted(set(numbers(folder)) - set(whole)),
+        damaged=sorted(set(segment_numbers(folder)) - set(whole)),
         gaps=gaps,
         committed=committed,
         items=sum(trailer.items for trailer in trailers.values()),
@@ -110,12 +110,12 @@ def inspect(folder: Path) -> SpoolInspection:
         uncommitted=sum(
             trailer.rows for number, trailer in trailers.items() if committed is None or number > committed
         ),
-        bytes=sum(disk_bytes(trailer.length + segment.TRAILER) for trailer in trailers.values()),
+        bytes=sum(disk_bytes(trailer.length + segment.TRAILER_BYTES) for trailer in trailers.values()),
         first=min(times, default=0),
         last=max(times, default=0),
         epoch=newest.header.epoch if newest else 0,
         ended=newest is not None and newest.ended,
-        lows={name: watermark for (name, _), watermark in zip(newest.plans, newest.watermarks, strict=True)}
+        watermarks={name: watermark for (name, _), watermark in zip(newest.plans, newest.watermarks, strict=True)}
         if newest
         else {},
         shed=newest.header.shed_before if newest else 0,

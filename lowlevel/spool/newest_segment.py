@@ -20,7 +20,7 @@ from pathlib import Path
 
 from capture.lazy_dataclasses import dataclass
 from capture.private_files import open_private
-from lowlevel.spool.folder import SpoolError, part_of, write_durably
+from lowlevel.spool.folder import SpoolError, part_path, write_durably
 
 RECORD_NAME = "written"
 MAGIC = b"WTWRIT\x01\n"
@@ -31,7 +31,7 @@ SLOT_COUNT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriterRecord:
     """The newest segment ever written: number (-1: none), epoch, total rows up to its end, and total shed rows."""
 
     number: int = -1
@@ -40,8 +40,8 @@ class Written:
     shed: int = 0
 
 
-def read_written(folder: Path, cautious: bool = False) -> Written:
-    """Read the record; Written() if there is none. Raises SpoolError if both slots are damaged.
+def read_record(folder: Path, cautious: bool = False) -> WriterRecord:
+    """Read the record; WriterRecord() if there is none. Raises SpoolError if both slots are damaged.
 
     `cautious`: if one slot is damaged, return the largest number that this slot can have contained.
     """
@@ -49,7 +49,7 @@ def read_written(folder: Path, cautious: bool = False) -> Written:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        return Written()
+        return WriterRecord()
     slots = [_decode(content[start : start + SLOT_BYTES]) for start in range(0, SLOT_COUNT * SLOT_BYTES, SLOT_BYTES)]
     undamaged = [record for record in slots if record is not None]
     if not undamaged or len(content) != SLOT_COUNT * SLOT_BYTES:
@@ -59,16 +59,16 @@ def read_written(folder: Path, cautious: bool = False) -> Written:
         )
     newest = max(undamaged, key=lambda record: record.number)
     if cautious and len(undamaged) < SLOT_COUNT:
-        return Written(newest.number + 1, newest.epoch, newest.rows, newest.shed)
+        return WriterRecord(newest.number + 1, newest.epoch, newest.rows, newest.shed)
     return newest
 
 
-def replace_written(folder: Path, written: Written) -> None:
+def replace_record(folder: Path, record: WriterRecord) -> None:
     """Replace the file by a new file with the record in both slots."""
-    write_durably(part_of(folder / RECORD_NAME), folder / RECORD_NAME, [_encode(written) * SLOT_COUNT])
+    write_durably(part_path(folder / RECORD_NAME), folder / RECORD_NAME, [_encode(record) * SLOT_COUNT])
 
 
-def update_written(folder: Path, written: Written) -> None:
+def update_record(folder: Path, record: WriterRecord) -> None:
     """Overwrite the slot of the segment's number and sync it to the disk. A missing file is created."""
     path = folder / RECORD_NAME
     try:
@@ -76,25 +76,25 @@ def update_written(folder: Path, written: Written) -> None:
     except FileNotFoundError:
         descriptor = -1
     if descriptor < 0:
-        replace_written(folder, written)
+        replace_record(folder, record)
         return
     try:
-        os.pwrite(descriptor, _encode(written), written.number % SLOT_COUNT * SLOT_BYTES)
+        os.pwrite(descriptor, _encode(record), record.number % SLOT_COUNT * SLOT_BYTES)
         os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _encode(written: Written) -> bytes:
-    fields = SLOT_FIELDS.pack(MAGIC, *astuple(written))
+def _encode(record: WriterRecord) -> bytes:
+    fields = SLOT_FIELDS.pack(MAGIC, *astuple(record))
     return fields + SLOT_CHECKSUM.pack(zlib.crc32(fields))
 
 
-def _decode(slot: bytes) -> Written | None:
+def _decode(slot: bytes) -> WriterRecord | None:
     """Return the record of a slot; None if its checksum is wrong."""
     if len(slot) != SLOT_BYTES or SLOT_CHECKSUM.unpack(slot[SLOT_FIELDS.size :])[0] != zlib.crc32(
         slot[: SLOT_FIELDS.size]
     ):
         return None
     magic, *fields = SLOT_FIELDS.unpack(slot[: SLOT_FIELDS.size])
-    return Written(*fields) if magic == MAGIC else None
+    return WriterRecord(*fields) if magic == MAGIC else None

@@ -14,7 +14,7 @@ from capture import arrow_compute as pc
 from capture.lazy_dataclasses import dataclass
 from lowlevel.expressions.arrow import ORIGINAL_SCHEMA, narrow
 from lowlevel.integer_ranges import Ranges, unite
-from lowlevel.plan import ORDERED
+from lowlevel.plan import ORDERED_METADATA
 from lowlevel.punctuation import Item, Punctuation
 
 # Partials are stored as an Arrow IPC stream, with the narrowest types that can store the values.
@@ -23,7 +23,7 @@ from lowlevel.punctuation import Item, Punctuation
 # partial with two IPv4 addresses as keys. The other bytes are compressed with the whole segment of many batches.
 
 
-LINK = b"wiretide.link"
+LINK_KEY = b"wiretide.link"
 """Key in the metadata. If all rows have the same text in the first column, the column is replaced by this value."""
 
 
@@ -33,7 +33,7 @@ def pack(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
     metadata = {ORIGINAL_SCHEMA: table.schema.serialize().to_pybytes()}
     link = _common_text(table)
     if link is not None:
-        metadata[LINK] = link.encode()
+        metadata[LINK_KEY] = link.encode()
         table = table.remove_column(0)
     columns = [narrow(column.combine_chunks()) for column in table.columns]
     fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
@@ -51,8 +51,8 @@ def unpack(payload: pa.Buffer) -> pa.RecordBatch:
     metadata = batch.schema.metadata
     schema = pa.ipc.read_schema(pa.py_buffer(metadata[ORIGINAL_SCHEMA]))
     columns = batch.columns
-    if LINK in metadata:
-        columns.insert(0, pa.repeat(pa.scalar(metadata[LINK].decode(), pa.string()), batch.num_rows))
+    if LINK_KEY in metadata:
+        columns.insert(0, pa.repeat(pa.scalar(metadata[LINK_KEY].decode(), pa.string()), batch.num_rows))
     cast = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(cast, schema=schema)
 
@@ -85,14 +85,14 @@ def _common_text(table: pa.Table) -> str | None:
 PUNCTUATION_BYTES = 64
 """Maximum bytes of a punctuation without the name of its plan: a row of the segment's batch, uncompressed."""
 
-ESTIMATED_BYTES = 1 << 16
+MAX_ESTIMATED_BYTES = 1 << 16
 """Maximum bytes of a batch whose size is only estimated, because a measurement is slow."""
 
 
-MAX_SKIPPED = 16
+MAX_SKIPPED_RANGES = 16
 """Maximum number of ranges of skipped times in a segment."""
 
-SKIPPED_BYTES = 48 * MAX_SKIPPED
+MAX_SKIPPED_BYTES = 48 * MAX_SKIPPED_RANGES
 """Maximum bytes of the skipped times in the header of a segment."""
 
 
@@ -105,14 +105,14 @@ def add_skipped_range(skipped: Ranges, start: int, end: int) -> Ranges:
     [(1, 5), (7, 8)]
     """
     united = unite([*skipped, (start, end)])
-    if len(united) > MAX_SKIPPED:
+    if len(united) > MAX_SKIPPED_RANGES:
         nearest = min(range(1, len(united)), key=lambda index: united[index][0] - united[index - 1][1])
         united[nearest - 1 : nearest + 1] = [(united[nearest - 1][0], united[nearest][1])]
     return united
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingItems:
     """The items of the next segment.
 
     * `lows`: the watermark of each plan before the first item.
@@ -162,7 +162,7 @@ class ItemSizes:
             self._fixed[plan_index] = pack([item.slice(0, 1)]).size + self._punctuation[plan_index]
         # The exact size of a slice takes ten times as long, so it is computed only for large batches.
         size = item.get_total_buffer_size()
-        if size > ESTIMATED_BYTES:
+        if size > MAX_ESTIMATED_BYTES:
             size = item.nbytes
         return self._fixed[plan_index] + size + size // 128
 
@@ -190,7 +190,7 @@ def merge_items(items: Iterable[tuple[int, Item]]) -> list[tuple[int, Item]]:
             if plan_index not in binary:
                 binary[plan_index] = binary_columns(item.schema)
             metadata = item.schema.metadata or {}
-            ordered = metadata.items() >= ORDERED.items()
+            ordered = metadata.items() >= ORDERED_METADATA.items()
             merge_key = () if ordered else widths(item, binary[plan_index]), tuple(sorted(metadata.items()))
             if ordered and merge_key not in open_batches.get(plan_index, {}):
                 close(plan_index)

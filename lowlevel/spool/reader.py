@@ -13,18 +13,18 @@ from capture.lazy_dataclasses import dataclass
 from capture.private_files import open_private
 from lowlevel.spool import segment
 from lowlevel.spool.folder import (
-    Committed,
+    ReaderCommit,
     SegmentLostError,
     SpoolError,
-    numbers,
     read_committed,
+    segment_numbers,
     segment_path,
     write_committed,
 )
-from lowlevel.spool.newest_segment import Written, read_written
+from lowlevel.spool.newest_segment import WriterRecord, read_record
 from lowlevel.spool.segment import Segment, Trailer
 
-LOCK = ".reader.lock"
+LOCK_NAME = ".reader.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class SpoolReader:
     @property
     def link(self) -> str:
         """The link of this spool. Raises SegmentLostError if there is no undamaged segment."""
-        for number in reversed(numbers(self.folder)):
+        for number in reversed(segment_numbers(self.folder)):
             if self._trailer(number) is not None:
                 return segment.read_header(segment_path(self.folder, number)).link
         raise SegmentLostError(f"{self.folder}: no undamaged segment yet, so the link of the spool is unknown")
@@ -67,9 +67,9 @@ class SpoolReader:
 
         Each file is read once to verify its checksum, and again only if it has changed.
         """
-        return self._undamaged(numbers(self.folder))
+        return self._undamaged_numbers(segment_numbers(self.folder))
 
-    def _undamaged(self, listed: list[int]) -> list[int]:
+    def _undamaged_numbers(self, listed: list[int]) -> list[int]:
         self._checked_trailers = {
             number: self._checked_trailers[number] for number in listed if number in self._checked_trailers
         }
@@ -103,11 +103,11 @@ class SpoolReader:
         )  # read before the listing, which then contains all segments up to the newest written one
         start = read_committed(self.folder)
         if after is not None and after != start.number:
-            start = Committed(after, self._rows_through(after))
+            start = ReaderCommit(after, self._rows_through(after))
         gaps = []
         last = start.number
-        listed = numbers(self.folder)
-        for number in self._undamaged(listed):
+        listed = segment_numbers(self.folder)
+        for number in self._undamaged_numbers(listed):
             if number > last + 1:
                 before = start.rows if last == start.number else self._rows_through(last)
                 gaps.append(self._gap(last + 1, number - 1, before, self._rows_before(number)))
@@ -135,7 +135,7 @@ class SpoolReader:
         and does not write the rows of these segments again.
         Raises SpoolError if the file of commits is damaged.
         """
-        with self._locked():
+        with self._commit_lock():
             known = read_committed(self.folder)
             if number > max(known.number, known.planned):
                 write_committed(self.folder, replace(known, planned=number))
@@ -149,30 +149,30 @@ class SpoolReader:
         newest = self.newest
         if number > newest:
             raise SpoolError(f"{self.folder}: got {number} to commit, expected at most {newest}, the newest segment")
-        with self._locked():
+        with self._commit_lock():
             try:
                 known = read_committed(self.folder)
             except SpoolError:
-                known = Committed()  # this commit repairs it
+                known = ReaderCommit()  # this commit repairs it
             if number > known.number:
-                write_committed(self.folder, Committed(number, self._rows_through(number), known.planned))
+                write_committed(self.folder, ReaderCommit(number, self._rows_through(number), known.planned))
 
     @property
     def newest(self) -> int:
         """The largest segment number ever written, even if the segment is missing; -1 if there is none."""
-        return max([self._written().number, *numbers(self.folder)[-1:]])
+        return max([self._written().number, *segment_numbers(self.folder)[-1:]])
 
-    def _written(self) -> Written:
+    def _written(self) -> WriterRecord:
         """Return the writer's record of its newest segment; an empty record if it is damaged."""
         try:
-            return read_written(self.folder)
+            return read_record(self.folder)
         except SpoolError:
-            return Written()
+            return WriterRecord()
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _commit_lock(self) -> Iterator[None]:
         """Lock the file of commits against other processes."""
-        lock = open_private(self.folder / LOCK, os.O_RDWR)
+        lock = open_private(self.folder / LOCK_NAME, os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

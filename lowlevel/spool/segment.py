@@ -29,15 +29,15 @@ from lowlevel.spool.pending import pack, unpack
 
 FORMAT = 1
 """Version of the format."""
-HEADER = b"wiretide.segment"
+HEADER_KEY = b"wiretide.segment"
 SCHEMA = pa.schema([("query", pa.string()), ("low", pa.int64()), ("partials", pa.binary())])
 OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 MAGIC = b"WTSPOOL\x01"
 TRAILER_FIELDS = struct.Struct("<8sQQQQqqI")
 TRAILER_CHECKSUM = struct.Struct("<I")
-TRAILER = TRAILER_FIELDS.size + TRAILER_CHECKSUM.size
-CHUNK = 1 << 20
+TRAILER_BYTES = TRAILER_FIELDS.size + TRAILER_CHECKSUM.size
+CHUNK_BYTES = 1 << 20
 
 PlanNames = tuple[tuple[str, str], ...]
 """Name and fingerprint of each plan."""
@@ -70,23 +70,23 @@ class Trailer:
     @staticmethod
     def decode(data: bytes, size: int) -> Trailer | None:
         """Decode the trailer of a file with `size` bytes. Returns None if the file is truncated or corrupt."""
-        if len(data) != TRAILER or TRAILER_CHECKSUM.unpack(data[TRAILER_FIELDS.size :])[0] != zlib.crc32(
+        if len(data) != TRAILER_BYTES or TRAILER_CHECKSUM.unpack(data[TRAILER_FIELDS.size :])[0] != zlib.crc32(
             data[: TRAILER_FIELDS.size]
         ):
             return None
         magic, *values = TRAILER_FIELDS.unpack(data[: TRAILER_FIELDS.size])
         trailer = Trailer(*values)
-        return trailer if magic == MAGIC and trailer.length + TRAILER == size else None
+        return trailer if magic == MAGIC and trailer.length + TRAILER_BYTES == size else None
 
 
 @dataclass(frozen=True, slots=True)
 class LinkCounts:
     """Counters of a link from the start of the node to the end of the segment.
 
-    `records`, `bytes`, `packets`: numbers that were read from the input. `late`: rows below the watermark. `lulls`: how
-    often the clock advanced the watermark. `dropped`: packets that were lost because the ring of the interface was
-    full. `shed`: records that an overloaded node did not process. `lateness`: a time in ns that the lateness of 99 % of
-    the late rows does not exceed; 0 without late rows.
+    `records`, `bytes`, `packets`: numbers that were read from the input. `late`: rows below the watermark. `lulls`:
+    number of times that the clock advanced the watermark. `dropped`: packets that were lost because the ring of the
+    interface was full. `shed`: records that an overloaded node did not process. `lateness`: a time in ns that the
+    lateness of 99 % of the late rows does not exceed; 0 without late rows.
     """
 
     records: int = 0
@@ -184,7 +184,7 @@ class Segment:
         return self.trailer.rows
 
     @cached_property
-    def repeated(self) -> list[tuple[str, str, Item]]:
+    def repeated_punctuations(self) -> list[tuple[str, str, Item]]:
         """The last punctuation of each plan before this segment, so that a reader can begin with this segment."""
         return [
             (name, fingerprint, Punctuation(self.link, low))
@@ -195,7 +195,7 @@ class Segment:
     @cached_property
     def items(self) -> list[tuple[str, str, Item]]:
         """The repeated punctuations, then the items of the segment."""
-        return self.repeated + self.new_items
+        return self.repeated_punctuations + self.new_items
 
     @property
     def watermarks(self) -> tuple[int, ...]:
@@ -212,7 +212,7 @@ def encode(header: Header, items: Sequence[tuple[int, Item]], first: int, last: 
     names = pa.array([header.plans[index][0] for index, _ in items], pa.string())
     lows = pa.array([item.watermark if isinstance(item, Punctuation) else None for _, item in items], pa.int64())
     packed = [None if isinstance(item, Punctuation) else pack([item]).to_pybytes() for _, item in items]
-    schema = SCHEMA.with_metadata({HEADER: header.encode()})
+    schema = SCHEMA.with_metadata({HEADER_KEY: header.encode()})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema, options=OPTIONS) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays([names, lows, pa.array(packed, pa.binary())], schema=schema))
@@ -229,12 +229,12 @@ def decode(path: Path) -> Segment:
     missing.
     """
     data = path.read_bytes()
-    trailer = Trailer.decode(data[-TRAILER:], len(data))
+    trailer = Trailer.decode(data[-TRAILER_BYTES:], len(data))
     if trailer is None or zlib.crc32(memoryview(data)[: trailer.length]) != trailer.checksum:
         raise SegmentLostError(f"{path}: not whole: the checksum of its {len(data)} bytes is wrong")
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         try:
-            header = Header.decode(reader.schema.metadata[HEADER])
+            header = Header.decode(reader.schema.metadata[HEADER_KEY])
         except SegmentFormatError as error:
             raise SegmentFormatError(f"{path}: {error}") from None
         batch = reader.read_next_batch()
@@ -251,14 +251,14 @@ def decode(path: Path) -> Segment:
 def read_header(path: Path) -> Header:
     """Read only the header of an undamaged segment."""
     with path.open("rb") as file, pa.ipc.open_stream(file) as reader:
-        return Header.decode(reader.schema.metadata[HEADER])
+        return Header.decode(reader.schema.metadata[HEADER_KEY])
 
 
 def read_trailer(path: Path) -> Trailer | None:
     """Read only the trailer of a file. Returns None if the trailer is missing or corrupt."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
-        file.seek(max(size - TRAILER, 0))
+        file.seek(max(size - TRAILER_BYTES, 0))
         return Trailer.decode(file.read(), size)
 
 
@@ -270,7 +270,7 @@ def check(path: Path) -> Trailer | None:
     checksum, remaining = 0, trailer.length
     with path.open("rb", buffering=0) as file:
         while remaining:
-            data = file.read(min(remaining, CHUNK))
+            data = file.read(min(remaining, CHUNK_BYTES))
             if not data:
                 return None
             checksum = zlib.crc32(data, checksum)

@@ -14,9 +14,9 @@ from pathlib import Path
 from capture.descriptors import is_shortage
 from capture.lazy_dataclasses import dataclass
 from lowlevel.spool import segment
-from lowlevel.spool.folder import NO_SPACE, SpoolError, part_of, segment_path, write_durably
-from lowlevel.spool.newest_segment import Written, update_written
-from lowlevel.spool.pending import Pending, merge_items
+from lowlevel.spool.folder import NO_SPACE_ERRORS, SpoolError, part_path, segment_path, write_durably
+from lowlevel.spool.newest_segment import WriterRecord, update_record
+from lowlevel.spool.pending import PendingItems, merge_items
 from lowlevel.spool.segment import Header, Trailer
 
 
@@ -28,7 +28,7 @@ class _Job:
     """
 
     header: Header
-    pending: Pending
+    pending: PendingItems
     size: int
     result_future: Future[tuple[Trailer, int]]
 
@@ -49,11 +49,11 @@ class SegmentThread:
         return len(self._jobs)
 
     @property
-    def blocked(self) -> OSError | None:
+    def blocking_error(self) -> OSError | None:
         """The error that blocks segments (full disk or no free file descriptor), until `retry` is called."""
         return self._failure if isinstance(self._failure, OSError) and is_transient(self._failure) else None
 
-    def submit(self, header: Header, pending: Pending, size: int) -> None:
+    def submit(self, header: Header, pending: PendingItems, size: int) -> None:
         """Queue a segment that needs up to `size` bytes of the disk."""
         self.bytes += pending.bytes
         self.disk += size
@@ -94,15 +94,15 @@ class SegmentThread:
         """End the thread."""
         self._thread.shutdown()
 
-    def _write(self, header: Header, pending: Pending) -> tuple[Trailer, int]:
+    def _write(self, header: Header, pending: PendingItems) -> tuple[Trailer, int]:
         if self._failure is not None:
             raise self._failure
         try:
             stream, trailer = segment.encode(header, merge_items(pending.items), pending.first or 0, pending.last or 0)
             path = segment_path(self.folder, header.number)
-            size = write_durably(part_of(path), path, [memoryview(stream), trailer.encode()])
+            size = write_durably(part_path(path), path, [memoryview(stream), trailer.encode()])
             rows = header.rows_before + trailer.rows
-            update_written(self.folder, Written(header.number, header.epoch, rows, header.shed_before))
+            update_record(self.folder, WriterRecord(header.number, header.epoch, rows, header.shed_before))
             return trailer, size
         except Exception as error:
             self._failure = error
@@ -111,7 +111,7 @@ class SegmentThread:
 
 def is_full(error: BaseException | None) -> bool:
     """Return whether an error means that the disk or a quota is full."""
-    return isinstance(error, OSError) and error.errno in NO_SPACE
+    return isinstance(error, OSError) and error.errno in NO_SPACE_ERRORS
 
 
 def is_transient(error: BaseException | None) -> bool:

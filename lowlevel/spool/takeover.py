@@ -18,19 +18,19 @@ from capture.lazy_dataclasses import dataclass
 from capture.private_files import make_private_folder, open_private
 from lowlevel.spool import segment
 from lowlevel.spool.folder import (
-    LOCK,
-    NO_SPACE,
-    PART,
-    Committed,
+    LOCK_NAME,
+    NO_SPACE_ERRORS,
+    PART_SUFFIX,
+    ReaderCommit,
     SegmentLostError,
     SpoolError,
     disk_bytes,
     keep_reserve,
-    numbers,
     read_committed,
+    segment_numbers,
     segment_path,
 )
-from lowlevel.spool.newest_segment import Written, read_written, replace_written
+from lowlevel.spool.newest_segment import WriterRecord, read_record, replace_record
 from lowlevel.spool.segment import Segment
 
 
@@ -42,7 +42,7 @@ class SegmentFiles:
         self.folder = folder
         self.bytes = 0
         self._bytes: dict[int, int] = {}
-        for number in numbers(folder):
+        for number in segment_numbers(folder):
             self.add(number, segment_path(folder, number).stat().st_size)
 
     def __len__(self) -> int:
@@ -93,33 +93,33 @@ class Takeover:
     lock: int
     files: SegmentFiles
     newest: Segment | None
-    written: Written
+    written: WriterRecord
 
 
-def take_over(folder: Path, link: str, again: bool = False) -> Takeover:
+def take_over(folder: Path, link: str, rereads_input: bool = False) -> Takeover:
     """Create a folder, or take over an existing folder; remove unfinished files.
 
-    `again`: the input is read again from the position of the newest undamaged segment.
+    `rereads_input`: the input is read again from the position of the newest undamaged segment.
 
     Raises UnsafeFolderError if another user can write to the folder. Raises SpoolError if
 
     * another writer is active, or the folder cannot be written;
     * the folder is the spool of another link, or a segment has another version;
     * the record of the newest segment is damaged;
-    * with `again`, rows that the reader has read would be repeated.
+    * with `rereads_input`, rows that the reader has read would be repeated.
     """
     with contextlib.ExitStack() as undo:
         try:
             make_private_folder(folder)
-            lock = open_private(folder / LOCK, os.O_RDWR)
+            lock = open_private(folder / LOCK_NAME, os.O_RDWR)
             undo.callback(os.close, lock)
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for path in folder.glob(f"*.segment{PART}"):
+            for path in folder.glob(f"*.segment{PART_SUFFIX}"):
                 path.unlink()
             keep_reserve(folder)
             files = SegmentFiles(folder)
             newest = _newest_whole(files)
-            record = read_written(folder, cautious=True)
+            record = read_record(folder, cautious=True)
         except BlockingIOError as error:
             raise SpoolError(
                 f"{folder}: another process is writing this spool; end it, or name another folder"
@@ -127,14 +127,14 @@ def take_over(folder: Path, link: str, again: bool = False) -> Takeover:
         except OSError as error:
             raise SpoolError(f"{folder}: cannot be a spool: {error.strerror}") from error
         if newest is not None and newest.link != link:
-            raise SpoolError(f"{folder}: got link {link}, expected {newest.link}, whose spool this is")
+            raise SpoolError(f"{folder}: got link {link}, expected {newest.link}, the link of this spool")
         committed = _committed(folder)
-        reached = Committed() if committed is None else committed
+        reached = ReaderCommit() if committed is None else committed
         number = max([record.number, reached.number, reached.planned, *files.newest_first()[:1]])
-        if again:
+        if rereads_input:
             _check_position(folder, newest, number, committed)
-        written = _account(newest, number, record, reached, again)
-        if written != read_written(folder):  # no record, a damaged record, or lost segments
+        written = _account(newest, number, record, reached, rereads_input)
+        if written != read_record(folder):  # no record, a damaged record, or lost segments
             _keep_record(folder, written)
         undo.pop_all()
     return Takeover(lock, files, newest, written)
@@ -146,7 +146,7 @@ def committed_number(folder: Path) -> int:
     return -1 if committed is None else committed.number
 
 
-def _committed(folder: Path) -> Committed | None:
+def _committed(folder: Path) -> ReaderCommit | None:
     """Return the progress of the reader; None if its file is damaged."""
     try:
         return read_committed(folder)
@@ -161,27 +161,29 @@ def _newest_whole(files: SegmentFiles) -> Segment | None:
     return None
 
 
-def _account(newest: Segment | None, number: int, record: Written, committed: Committed, again: bool) -> Written:
-    """Return the counters up to segment `number`, without the rows of lost segments if the input is read `again`."""
+def _account(
+    newest: Segment | None, number: int, record: WriterRecord, committed: ReaderCommit, rereads_input: bool
+) -> WriterRecord:
+    """Return the counters up to segment `number`, without the rows of lost segments if `rereads_input`."""
     epoch, rows, shed = record.epoch, 0, record.shed
     if newest is not None:
         epoch, shed = max(epoch, newest.header.epoch), max(shed, newest.header.shed_before)
         rows = newest.header.rows_before + newest.rows
-    if not again or newest is None:
+    if not rereads_input or newest is None:
         rows = max(rows, record.rows, committed.rows or 0)
-    return Written(number, epoch, rows, shed)
+    return WriterRecord(number, epoch, rows, shed)
 
 
-def _keep_record(folder: Path, written: Written) -> None:
+def _keep_record(folder: Path, written: WriterRecord) -> None:
     """Replace the record of the writer. On a full disk the old record stays until the next segment is written."""
     try:
-        replace_written(folder, written)
+        replace_record(folder, written)
     except OSError as error:
-        if error.errno not in NO_SPACE:
+        if error.errno not in NO_SPACE_ERRORS:
             raise SpoolError(f"{folder}: cannot be a spool: {error.strerror}") from error
 
 
-def _check_position(folder: Path, newest: Segment | None, number: int, committed: Committed | None) -> None:
+def _check_position(folder: Path, newest: Segment | None, number: int, committed: ReaderCommit | None) -> None:
     """Raise SpoolError if rows of lost segments cannot be computed again exactly once.
 
     The position before these rows must be known, and the reader must not have read the rows.

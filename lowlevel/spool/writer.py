@@ -18,17 +18,17 @@ from capture.descriptors import FIRST_PAUSE, is_shortage
 from capture.metrics import Samples
 from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.spool import segment
-from lowlevel.spool.folder import BLOCK, SpoolError, SpoolFullError, disk_bytes, keep_reserve, segment_path
+from lowlevel.spool.folder import BLOCK_BYTES, SpoolError, SpoolFullError, disk_bytes, keep_reserve, segment_path
 from lowlevel.spool.limits import DESCRIPTORS, DISK, OLDEST, SHED, SpoolCounts, SpoolLimits, WhenFull
-from lowlevel.spool.pending import SKIPPED_BYTES, ItemSizes, Pending, add_skipped_range
+from lowlevel.spool.pending import MAX_SKIPPED_BYTES, ItemSizes, PendingItems, add_skipped_range
 from lowlevel.spool.segment import COUNTS_BYTES, Header, LinkCounts, Segment
 from lowlevel.spool.segment_thread import SegmentThread, is_full
 from lowlevel.spool.takeover import committed_number, take_over
 
-SEGMENT_OVERHEAD = 2048 + SKIPPED_BYTES + COUNTS_BYTES
+SEGMENT_OVERHEAD = 2048 + MAX_SKIPPED_BYTES + COUNTS_BYTES
 """Maximum bytes of a segment in addition to its items: schema, trailer, skipped times and counters."""
 
-OTHER_FILES = 7 * BLOCK
+OTHER_FILES_BYTES = 7 * BLOCK_BYTES
 """Disk space of the other files of a spool: locks, commits, record of the writer, and the reserve."""
 
 MIN_WAITING_BYTES = 1 << 23
@@ -84,12 +84,12 @@ class SpoolWriter:
         self._now: int | None = None
         self._checked_at: int | None = None
         self._waiting_punctuations: set[int] = set()
-        takeover = take_over(self.folder, link, again=cuts)
+        takeover = take_over(self.folder, link, rereads_input=cuts)
         self._lock, self._segment_files, self._next_number = takeover.lock, takeover.files, takeover.written.number + 1
         self._epoch, self._rows, self._shed = takeover.written.epoch + 1, takeover.written.rows, takeover.written.shed
         watermarks = self._resume(takeover.newest)
         self._watermarks = tuple(watermarks.get(plan, BEGINNING) for plan in self.plans)
-        self._pending = Pending(self._watermarks)
+        self._pending = PendingItems(self._watermarks)
         self._segment_overhead = SEGMENT_OVERHEAD + len(self._header(self._pending).encode()) + self._sizes.punctuations
         self._thread = SegmentThread(self.folder)
 
@@ -104,8 +104,8 @@ class SpoolWriter:
     @property
     def used(self) -> int:
         """Upper bound of the disk space of the spool, with the waiting data; at most `limits.spool_bytes`."""
-        waiting = self._disk_of(self._pending.bytes) if self._pending.items else 0
-        return OTHER_FILES + self._segment_files.bytes + self._thread.disk + waiting
+        waiting = self._disk_bytes(self._pending.bytes) if self._pending.items else 0
+        return OTHER_FILES_BYTES + self._segment_files.bytes + self._thread.disk + waiting
 
     @property
     def waiting(self) -> int:
@@ -113,15 +113,15 @@ class SpoolWriter:
         return self._pending.rows + self._thread.rows
 
     @property
-    def due(self) -> bool:
-        """True if the size or the age of the waiting items requires that the segment ends, by `cut` or here."""
+    def is_due(self) -> bool:
+        """True if the size or the age of the waiting items requires that the segment ends."""
         first, now = self._pending.first, self._now
         # A clock that was set back must not delay a segment.
         too_old = first is not None and now is not None and not 0 <= now - first < self.limits.segment_time
         return bool(self._pending.items) and (too_old or self._pending.bytes >= self.limits.segment_bytes)
 
-    def append(self, number: int, item: Item) -> None:
-        """Append an item of plan `number`. Partials without rows and repeated watermarks are ignored.
+    def append(self, plan_index: int, item: Item) -> None:
+        """Append an item of plan `plan_index`. Partials without rows and repeated watermarks are ignored.
 
         Raises SpoolFullError, and stores nothing, if there is no room for partials: the disk is full (with the policy
         `stop`), or the memory is full because the disk is slow. Punctuation is always accepted. If the segment has no
@@ -129,15 +129,15 @@ class SpoolWriter:
         """
         self._check_open()
         self._count_written()
-        size = self._sizes.item_bytes(number, item)
+        size = self._sizes.item_bytes(plan_index, item)
         if isinstance(item, Punctuation):
-            if item.watermark <= self._watermarks[number]:
+            if item.watermark <= self._watermarks[plan_index]:
                 return
-            self._watermarks = (*self._watermarks[:number], item.watermark, *self._watermarks[number + 1 :])
-            self._waiting_punctuations.add(number)
+            self._watermarks = (*self._watermarks[:plan_index], item.watermark, *self._watermarks[plan_index + 1 :])
+            self._waiting_punctuations.add(plan_index)
             with contextlib.suppress(SpoolFullError):
                 self._make_room(size)
-                self._add_punctuation(number)
+                self._add_punctuation(plan_index)
         elif item.num_rows:
             if size > self.limits.spool_bytes // 4:
                 raise SpoolError(
@@ -145,14 +145,14 @@ class SpoolWriter:
                     f"{self.limits.spool_bytes}: make it larger, or the tables smaller"
                 )
             self._make_room(size)
-            self._pending.add(number, item, size, self._now)
+            self._pending.add(plan_index, item, size, self._now)
         if self._pending.bytes >= self.limits.segment_bytes:
             self._end_segment_unless_cuts()
 
-    def shed(self, number: int, item: Item) -> None:
+    def shed(self, plan_index: int, item: Item) -> None:
         """Count partials that the caller drops because they have no room; append punctuation."""
         if isinstance(item, Punctuation):
-            self.append(number, item)
+            self.append(plan_index, item)
         else:
             self.counts.items_dropped[SHED] += 1
             self.counts.rows_dropped[SHED] += item.num_rows
@@ -175,12 +175,12 @@ class SpoolWriter:
             self._checked_at = now
             self._segment_files.delete_committed(self._committed_number())
             keep_reserve(self.folder)
-            if self._thread.blocked:
+            if self._thread.blocking_error:
                 self._retry()
         self._add_punctuations_if_room()
         if self._pending.items and self._pending.first is None:
             self._pending.first = self._pending.last = now
-        if self.due:
+        if self.is_due:
             self._end_segment_unless_cuts()
 
     def cut(self, position: str) -> None:
@@ -209,8 +209,8 @@ class SpoolWriter:
             self._end_segment_unless_cuts()
         self._wait()
 
-    def close(self, ended: bool = False) -> None:
-        """Write the waiting items, and the end of the link if it has `ended`. Release the folder.
+    def close(self, has_ended: bool = False) -> None:
+        """Write the waiting items, and the end of the link if it has `has_ended`. Release the folder.
 
         With `cuts`, items after the last cut are dropped unless the link has ended: the next node computes them again.
         Raises SpoolFullError if the disk has no room; the folder is released even then. A second call has no effect.
@@ -219,7 +219,7 @@ class SpoolWriter:
             return
         try:
             self._wait()
-            if ended and not self.ended:
+            if has_ended and not self.ended:
                 self._ending = True
                 self._waiting_punctuations.update(number for number, low in enumerate(self._watermarks) if low != END)
                 self._watermarks = (END,) * len(self.plans)
@@ -294,10 +294,10 @@ class SpoolWriter:
 
     def _fits(self, size: int) -> bool:
         """Return whether `size` more bytes fit, and in addition a segment with only punctuation."""
-        others = OTHER_FILES + self._segment_files.bytes + self._thread.disk
-        return others + self._disk_of(self._pending.bytes + size) + self._disk_of(0) <= self.limits.spool_bytes
+        others = OTHER_FILES_BYTES + self._segment_files.bytes + self._thread.disk
+        return others + self._disk_bytes(self._pending.bytes + size) + self._disk_bytes(0) <= self.limits.spool_bytes
 
-    def _disk_of(self, items: int) -> int:
+    def _disk_bytes(self, items: int) -> int:
         """Return the maximum disk space of a segment with `items` bytes of items."""
         return disk_bytes(items + self._segment_overhead)
 
@@ -320,7 +320,7 @@ class SpoolWriter:
         self.counts.segments_dropped[OLDEST] += 1
         self._segment_files.delete(number)
 
-    def _header(self, pending: Pending) -> Header:
+    def _header(self, pending: PendingItems) -> Header:
         return Header(
             link=self.link,
             number=self._next_number,
@@ -335,11 +335,11 @@ class SpoolWriter:
             counts=self.link_counts,
         )
 
-    def _add_punctuation(self, number: int) -> None:
+    def _add_punctuation(self, plan_index: int) -> None:
         """Add the last punctuation of a plan to the segment."""
-        self._waiting_punctuations.discard(number)
-        item = Punctuation(self.link, self._watermarks[number])
-        self._pending.add(number, item, self._sizes.item_bytes(number, item), self._now)
+        self._waiting_punctuations.discard(plan_index)
+        item = Punctuation(self.link, self._watermarks[plan_index])
+        self._pending.add(plan_index, item, self._sizes.item_bytes(plan_index, item), self._now)
 
     def _add_all_punctuations(self) -> None:
         """Add the waiting punctuations to the segment."""
@@ -358,10 +358,10 @@ class SpoolWriter:
     def _end_segment(self) -> None:
         """Pass the pending segment to the thread and begin a new segment."""
         pending = self._pending
-        self._thread.submit(self._header(pending), pending, self._disk_of(pending.bytes))
+        self._thread.submit(self._header(pending), pending, self._disk_bytes(pending.bytes))
         self._next_number += 1
         self._rows += pending.rows
-        self._pending = Pending(self._watermarks)
+        self._pending = PendingItems(self._watermarks)
 
     def _count_written(self) -> None:
         """Count the segments that have been written since the last call."""
@@ -374,7 +374,7 @@ class SpoolWriter:
 
     def _retry(self) -> None:
         """Write blocked segments again. If the disk was full, first delete segments as the policy allows."""
-        full = is_full(self._thread.blocked)
+        full = is_full(self._thread.blocking_error)
         self.counts.retries[DISK if full else DESCRIPTORS] += 1
         self._segment_files.delete_committed(self._committed_number())
         if full and self.limits.when_full is WhenFull.OLDEST and len(self._segment_files) > 1:
@@ -389,16 +389,16 @@ class SpoolWriter:
         """
         self._thread.wait()
         self._count_written()
-        if self._thread.blocked:
+        if self._thread.blocking_error:
             self._try_again()
         until, pause = time.monotonic() + SHORTAGE_PATIENCE, FIRST_PAUSE
-        while is_shortage(self._thread.blocked) and time.monotonic() < until:
+        while is_shortage(self._thread.blocking_error) and time.monotonic() < until:
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
             self._try_again()
-        if is_full(self._thread.blocked):
+        if is_full(self._thread.blocking_error):
             raise SpoolFullError(f"{self.folder}: the disk is full; free some space")
-        if self._thread.blocked:
+        if self._thread.blocking_error:
             raise SpoolFullError(
                 f"{self.folder}: no free file descriptor for {SHORTAGE_PATIENCE:g} s; raise the limit (ulimit -n)"
             )

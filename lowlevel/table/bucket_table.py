@@ -127,7 +127,8 @@ def flush_table(table: TableMemory, end_pane, out_capacity, progress):  # type: 
 
     * `out_capacity`: number of entries that fit into `out`, at least BUCKET. If more entries must be flushed, the
       caller repeats the call.
-    * `progress[0]`: the bucket at which this call begins, and then the next call; at the end the number of buckets.
+    * `progress[0]`: before the call, its first bucket; after the call, the first bucket of the next call, or the
+      number of buckets.
     * `progress[1]`: a pane. If the smallest pane of the remaining entries is smaller, the kernel replaces it.
     """
     slots, tags = table.slots, table.tags

@@ -20,13 +20,13 @@ from lowlevel.table.table import Table
 TABLE_MEMORY = 1 << 30
 """Bytes of all tables of a process."""
 
-SHARE = 8
+NEW_TABLE_DIVISOR = 8
 """A new table receives at most 1/SHARE of the free memory."""
 
 INITIAL_SLOTS = 1 << 15
 """Maximum number of slots of a new table. With this number, a first batch of 16,384 new groups evicts few entries."""
 
-GROWTH = 4
+GROWTH_FACTOR = 4
 """If more than 1/GROWTH of a table is full, its number of slots is multiplied by GROWTH."""
 
 MIN_SLOTS = 1 << 10
@@ -61,7 +61,7 @@ class TableBudget:
 
     def fits_new(self, table: Table) -> bool:
         """Return whether a table, which is not counted yet, is at most its part of the free memory."""
-        return table.bytes * SHARE <= self.limit - self.used
+        return table.bytes * NEW_TABLE_DIVISOR <= self.limit - self.used
 
     def allows_growth(self, table: Table, factor: int) -> bool:
         """Return whether a larger table, with `factor` times the slots, and `table` fit into the memory together."""

@@ -75,7 +75,7 @@ def find_constant_tables(plans: Sequence[LowLevelPlan]) -> list[ConstantTable]:
 
 def _templates(plan: LowLevelPlan) -> Iterator[tuple[_Template, Literal]]:
     """Yield the template of each comparison with a constant, and the constant."""
-    if plan.where is None or not plan.reduced or plan.remembers or plan.calls_user:
+    if plan.where is None or not plan.reduced or plan.depends_on_earlier_rows or plan.calls_user_functions:
         return
     conditions = tuple(conjuncts(plan.where))
     for condition in conditions:

@@ -64,13 +64,13 @@ Piece = tuple[int, int, int]
 """A column packed into a word: its memory address, its first bit in the word, and the number added to its values."""
 
 
-def has_only_columns(plan: LowLevelPlan) -> bool:
+def reads_only_columns(plan: LowLevelPlan) -> bool:
     """Return whether all keys and arguments of a plan are columns, so that no expression must be evaluated."""
     keys = all(isinstance(key.expression, Column) and key.expression.type is not Type.TEXT for key in plan.keys)
     return keys and all(sub.argument is None or _is_column(sub) for sub in plan.subaggregates)
 
 
-class Inlet:
+class RowWriter:
     """Writer of key words and arguments of rows into the columns of one table. Not thread safe."""
 
     def __init__(self, plan: LowLevelPlan, layout: KeyLayout, table: Table) -> None:

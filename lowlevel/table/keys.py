@@ -200,7 +200,12 @@ class KeyLayout:
     def unpack(self, entries: npt.NDArray[np.int64], first: int = 0) -> list[pa.Array]:
         """Return the key columns of `entries`, which are contiguous rows of words with the keys from `first` on."""
         slices = [
-            (first + code.word, code.shift, -1 if code.bits == 64 else (1 << code.bits) - 1, self._added(key, of_key))
+            (
+                first + code.word,
+                code.shift,
+                -1 if code.bits == 64 else (1 << code.bits) - 1,
+                self._added_number(key, of_key),
+            )
             for key, of_key in zip(self.keys, self.slices, strict=True)
             for code in of_key
         ]
@@ -221,7 +226,7 @@ class KeyLayout:
         return columns
 
     @staticmethod
-    def _added(key: Key, slices: Sequence[Slice]) -> int:
+    def _added_number(key: Key, slices: Sequence[Slice]) -> int:
         """Return the number that was added to the values of a key: 1 if code 0 of the key means NULL, otherwise 0."""
         return int(len(slices) == 1 and key.expression.nullable and key.expression.type is not Type.ADDRESS)
 

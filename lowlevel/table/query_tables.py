@@ -19,11 +19,11 @@ from lowlevel.punctuation import BEGINNING, END
 from lowlevel.rows.readers import Rows
 from lowlevel.subaggregates import INT_MAX, INT_MIN
 from lowlevel.table.bucket_table import TaggedTable
-from lowlevel.table.budget import EVICTIONS_PER_ROW, GROWTH, INITIAL_SLOTS, MAX_SLOTS, MIN_SLOTS, TableBudget
+from lowlevel.table.budget import EVICTIONS_PER_ROW, GROWTH_FACTOR, INITIAL_SLOTS, MAX_SLOTS, MIN_SLOTS, TableBudget
 from lowlevel.table.feeding import Projection
 from lowlevel.table.flushing import AT_ONCE, Flushing, Policy
 from lowlevel.table.flushing_table import FlushingTable, make_table
-from lowlevel.table.inputs import Inlet, has_only_columns
+from lowlevel.table.inputs import RowWriter, reads_only_columns
 from lowlevel.table.keys import KeyLayout, codes_of, whole_words
 from lowlevel.table.spread import Spreader
 from lowlevel.table.table import Table, Tally, add_tallies
@@ -71,13 +71,13 @@ class QueryTables:
         self.flushing = flushing
         self._link_names_column = pa.array([], pa.string())
         self.tables: dict[Versions, tuple[KeyLayout, Table]] = {}
-        self.inlets: dict[Versions, Inlet] = {}
+        self.row_writers: dict[Versions, RowWriter] = {}
         self.where = None if plan.where is None else Condition(plan.where)
         self.spreader = Spreader(plan.pane, plan.origin, capacity) if plan.spread else None
         self.addresses = [key.expression for key in plan.keys if key.expression.type is Type.ADDRESS]
         self.address_keys_are_columns = all(isinstance(expression, Column) for expression in self.addresses)
-        self.has_only_columns = has_only_columns(plan)
-        self.calls_user = plan.calls_user
+        self.reads_plain_columns = reads_only_columns(plan)
+        self.calls_user_functions = plan.calls_user_functions
         self.oldest_pane = INT_MAX  # lower bound of the panes of all entries, with AT_ONCE
         self.max_open_pane = INT_MAX  # the latest pane that a row can open
         self.last_flushed_panes = INT_MIN, INT_MIN  # current pane and smallest remaining pane at the last gradual flush
@@ -143,8 +143,8 @@ class QueryTables:
         columns = rows.columns
         if (
             chosen is not None
-            and (accepted * COPY_DIVISOR <= count or (self.calls_user and accepted < count))
-            and not (self.has_only_columns and isinstance(columns, BufferColumns))
+            and (accepted * COPY_DIVISOR <= count or (self.calls_user_functions and accepted < count))
+            and not (self.reads_plain_columns and isinstance(columns, BufferColumns))
         ):
             columns, chosen = ChosenRows(columns, np.flatnonzero(chosen)), None
         times = columns["ts"]
@@ -165,7 +165,7 @@ class QueryTables:
             layout, table = self._table_for(versions)
             if table.evictions_due:
                 self.waiting_partials += self._to_partials(layout, table, table.take_evicted())
-            self.inlets[versions].write(columns, len(times))
+            self.row_writers[versions].write(columns, len(times))
             flags = None if rows_of_versions is None else rows_of_versions.view(np.uint8)
             table.update(times, flags, self.plan.pane, self.plan.origin, self.max_open_pane)
             if self.budget is not None:
@@ -173,7 +173,7 @@ class QueryTables:
 
     def _split_by_versions(self, columns: Columns, chosen: Mask | None) -> Iterator[tuple[Versions, Mask | None]]:
         """Yield each occurring tuple of IP versions of the address keys, and the chosen rows with these versions."""
-        if self.address_keys_are_columns and isinstance(columns, BufferColumns) and columns.only_ipv4:
+        if self.address_keys_are_columns and isinstance(columns, BufferColumns) and columns.has_only_ipv4:
             yield (4,) * len(self.addresses), chosen
             return
         version_columns = []
@@ -227,7 +227,7 @@ class QueryTables:
         if self.budget is not None:
             self.budget.add(table)
         self.tables[versions] = layout, table
-        self.inlets[versions] = Inlet(self.plan, layout, table)
+        self.row_writers[versions] = RowWriter(self.plan, layout, table)
 
     def _check_size(self, versions: Versions, row_count: int) -> None:
         """Replace a table by a larger one if it is rather full or evicts many entries, and the budget has the memory.
@@ -237,8 +237,8 @@ class QueryTables:
         layout, table = self.tables[versions]
         assert isinstance(table, TaggedTable), "tables with a budget are not flushed gradually"
         slots = len(table.slots)
-        if GROWTH * table.entry_count > slots and slots < self.slots:
-            self._grow(versions, layout, table, min(GROWTH, self.slots // slots))
+        if GROWTH_FACTOR * table.entry_count > slots and slots < self.slots:
+            self._grow(versions, layout, table, min(GROWTH_FACTOR, self.slots // slots))
             return
         rows, evicted_before = self._size_checks.get(versions, (0, 0))
         rows += row_count
@@ -265,7 +265,7 @@ class QueryTables:
     def add_entries(self, source_plan: LowLevelPlan, layout: KeyLayout, entries: npt.NDArray[np.int64]) -> None:
         """Add entries of a table with `source_plan`, whose groups are finer.
 
-        The partials of evicted entries wait until the next `add` or `complete`.
+        The partials of evicted entries wait until the next `add` or `advance_watermark`.
         """
         versions = tuple(layout.versions)
         if versions not in self.projections:
@@ -290,11 +290,11 @@ class QueryTables:
         partials, self.waiting_partials = self.waiting_partials, []
         return partials
 
-    def complete(self, watermark: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
+    def advance_watermark(self, watermark: int, is_idle: bool = False) -> Iterator[pa.RecordBatch]:
         """Accept a watermark, and yield the partials of closed panes. END flushes all entries.
 
         Afterwards `self.watermark` is the watermark of the partials. With gradual flushes, it is below the accepted
-        watermark if entries of closed panes stay. If the link is `idle`, all entries of closed panes are flushed,
+        watermark if entries of closed panes stay. If the link is `is_idle`, all entries of closed panes are flushed,
         because no packet waits.
         """
         yield from self._take_waiting()
@@ -305,7 +305,7 @@ class QueryTables:
             if self.flushing.policy is Policy.AT_ONCE:
                 yield from self._flush(pane)
             else:
-                yield from self._flush_gradually(pane, idle)
+                yield from self._flush_gradually(pane, is_idle)
                 watermark = min(watermark, self.plan.origin + min(pane, self._smallest_pane) * self.plan.pane)
         self.watermark = max(self.watermark, watermark)
 
@@ -331,15 +331,15 @@ class QueryTables:
             oldest = min(oldest, table.oldest_pane)
         self.oldest_pane = oldest
 
-    def _flush_gradually(self, pane: int, idle: bool) -> Iterator[pa.RecordBatch]:
+    def _flush_gradually(self, pane: int, is_idle: bool) -> Iterator[pa.RecordBatch]:
         """Advance tables with gradual flushes to `pane`. Yield their partials if panes have been closed."""
         current = pane if self.max_open_pane == INT_MAX else max(pane, self.max_open_pane)
         for layout, table in self._flushing_tables():
             if table.evictions_due:
                 yield from self._to_partials(layout, table, table.take_evicted())
-            table.advance(current, pane if idle else INT_MIN)
+            table.advance(current, pane if is_idle else INT_MIN)
         state = current, min(pane, self._smallest_pane)
-        if state == self.last_flushed_panes and not idle:
+        if state == self.last_flushed_panes and not is_idle:
             return
         self.last_flushed_panes = state
         for layout, table in self._flushing_tables():

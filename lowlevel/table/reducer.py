@@ -40,7 +40,7 @@ class QueryRows:
         self.link = link
         self.plan = plan
         self.where = None if plan.where is None else Condition(plan.where)
-        self.calls_user = plan.calls_user
+        self.calls_user_functions = plan.calls_user_functions
         self.spreader: Spreader | None = None  # rows are not spread over panes
         self.watermark = BEGINNING
         self.accepted = 0
@@ -68,7 +68,7 @@ class QueryRows:
             return ()
         if chosen is None or accepted == rows.count:
             return (self._partials(rows.columns, rows.count),)
-        if self.calls_user or accepted * COPY_DIVISOR <= rows.count:
+        if self.calls_user_functions or accepted * COPY_DIVISOR <= rows.count:
             return (self._partials(ChosenRows(rows.columns, np.flatnonzero(chosen)), accepted),)
         return (pc.filter(self._partials(rows.columns, rows.count), array_of(chosen)),)
 
@@ -83,7 +83,7 @@ class QueryRows:
             columns.append(array_of(values.view(np.float64) if sub.type is Type.FLOAT else values))
         return pa.RecordBatch.from_arrays(columns, schema=self.plan.schema)
 
-    def complete(self, watermark: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
+    def advance_watermark(self, watermark: int, is_idle: bool = False) -> Iterator[pa.RecordBatch]:
         """Accept a watermark. Yield no partials."""
         self.watermark = max(self.watermark, watermark)
         return iter(())
@@ -120,8 +120,8 @@ class QueryReducer(Protocol):
         """Add rows. Return the partials that are ready. `newest`: the newest accepted time of the link in ns."""
         ...
 
-    def complete(self, watermark: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
-        """Accept a watermark. Yield the partials of closed panes. `idle`: the link is idle."""
+    def advance_watermark(self, watermark: int, is_idle: bool = False) -> Iterator[pa.RecordBatch]:
+        """Accept a watermark. Yield the partials of closed panes. `is_idle`: the link is idle."""
         ...
 
     def flush_all(self) -> Iterator[pa.RecordBatch]:

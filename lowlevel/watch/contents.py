@@ -195,10 +195,10 @@ class Form(StrEnum):
     @property
     def expected(self) -> str:
         """The file that is expected, for messages."""
-        return COLUMNS if self in TIMED else f"a file with one {self} per line"
+        return COLUMNS if self in TIMED_FORMS else f"a file with one {self} per line"
 
 
-TIMED = (Form.LIFETIMES, Form.HISTORY)
+TIMED_FORMS = (Form.LIFETIMES, Form.HISTORY)
 """Forms whose rows are true for a time."""
 
 
@@ -272,7 +272,7 @@ def read_contents(data: bytes, form: Form | Setting | RuleForm) -> Contents:
     """Read the text of a watchlist, a setting or rules. Raises WatchlistError for the first invalid line."""
     if isinstance(form, Setting):
         return Contents(1, value=form.read(data))
-    if form in TIMED:
+    if form in TIMED_FORMS:
         return _read_history(data, form)
     try:
         text = data.decode()
@@ -312,14 +312,14 @@ def _read_history(data: bytes, form: Form) -> Contents:
     for row, text in enumerate(rows.prefixes):
         if not text.isascii() or any(character in text for character in " \t,#\n\r"):
             expected = "an address or a prefix like '10.0.0.0/8'"
-            raise WatchlistError(f"{rows.places.of(row)}: got '{text}' as prefix, expected {expected}")
+            raise WatchlistError(f"{rows.locations.text_of(row)}: got '{text}' as prefix, expected {expected}")
     words = "\n".join(rows.prefixes).encode()
     lines = lines_of(words)
     numbers = np.arange(len(lines))
-    lines[:, LINE] = rows.places.numbers
+    lines[:, LINE] = rows.locations.numbers
     is_ipv4 = lines[:, CODE] != OTHER
     ipv4 = _ipv4_prefixes(lines[is_ipv4], numbers[is_ipv4])
-    ipv6 = _ipv6_prefixes(words, lines[~is_ipv4], numbers[~is_ipv4], rows.places.unit)
+    ipv6 = _ipv6_prefixes(words, lines[~is_ipv4], numbers[~is_ipv4], rows.locations.unit)
     ids: dict[str, int] = {}
     labels = np.array([ids.setdefault(label, len(ids)) for label in rows.labels], np.int64)
     return Contents(len(lines), history=History(ipv4, ipv6, rows.starts, rows.ends, labels), labels=tuple(ids))

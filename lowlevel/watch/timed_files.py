@@ -40,13 +40,13 @@ ROW_OF_JSON = re.compile(r"\brow (\d+)")
 """The number of a row, from 0 on, in a message about JSON."""
 
 
-class Places(NamedTuple):
+class RowLocations(NamedTuple):
     """The places of the rows in a file: line numbers, or row numbers if the format has no lines."""
 
     numbers: Numbers
     unit: str = "line"
 
-    def of(self, row: int) -> str:
+    def text_of(self, row: int) -> str:
         """Return the place of a row, for messages."""
         return f"{self.unit} {self.numbers[row]}"
 
@@ -58,7 +58,7 @@ class TimedRows(NamedTuple):
     labels: list[str]
     starts: Numbers
     ends: Numbers
-    places: Places
+    locations: RowLocations
 
 
 def read_rows(data: bytes, *, has_labels: bool) -> TimedRows:
@@ -83,25 +83,25 @@ def read_rows(data: bytes, *, has_labels: bool) -> TimedRows:
     wrong = np.flatnonzero(ends < starts)
     if len(wrong):
         start, end = (np.datetime64(int(times[wrong[0]]), "ns") for times in (starts, ends))
-        raise WatchlistError(f"{places.of(wrong[0])}: got {end} as to before {start} as from, expected from <= to")
+        raise WatchlistError(f"{places.text_of(wrong[0])}: got {end} as to before {start} as from, expected from <= to")
     return TimedRows(prefixes, labels, starts, ends, places)
 
 
-def _read_table(data: bytes) -> tuple[pa.Table, Places]:
+def _read_table(data: bytes) -> tuple[pa.Table, RowLocations]:
     """Return the columns of a file as text or timestamps, and the places of its rows."""
     if not data.strip():
-        return pa.table({}), Places(np.zeros(0, np.int64))
+        return pa.table({}), RowLocations(np.zeros(0, np.int64))
     if data.startswith(PARQUET_START):
         from pyarrow import parquet
 
         table = _checked(lambda: parquet.read_table(pa.BufferReader(data)))
-        return table, Places(np.arange(1, table.num_rows + 1), "row")
+        return table, RowLocations(np.arange(1, table.num_rows + 1), "row")
     lines = np.flatnonzero([bool(line.strip()) for line in data.split(b"\n")]) + 1
     if data.lstrip().startswith(JSON_START):
-        return _json_table(data, lines), Places(lines)
+        return _json_table(data, lines), RowLocations(lines)
     if LEASE_FILE.search(data):
         return _lease_table(data)
-    return _csv_table(data), Places(lines[lines > 1])
+    return _csv_table(data), RowLocations(lines[lines > 1])
 
 
 def _json_table(data: bytes, lines: Numbers) -> pa.Table:
@@ -143,24 +143,26 @@ def _checked(read: Callable[[], pa.Table]) -> pa.Table:
         raise WatchlistError(f"{error}; expected {COLUMNS}") from None
 
 
-def _lease_table(data: bytes) -> tuple[pa.Table, Places]:
+def _lease_table(data: bytes) -> tuple[pa.Table, RowLocations]:
     leases = read_leases(data.decode(errors="replace"))
     types = (pa.string(), pa.string(), TIME_TYPE_OF_LEASE, TIME_TYPE_OF_LEASE)
     columns = [pa.array([lease[place] for lease in leases], kind) for place, kind in enumerate(types, 1)]
-    return pa.table(columns, [PREFIX, LABEL, FROM, TO]), Places(np.array([lease.line for lease in leases], np.int64))
+    return pa.table(columns, [PREFIX, LABEL, FROM, TO]), RowLocations(
+        np.array([lease.line for lease in leases], np.int64)
+    )
 
 
-def _texts(column: pa.Array, name: str, places: Places) -> list[str]:
+def _texts(column: pa.Array, name: str, places: RowLocations) -> list[str]:
     if pa.types.is_temporal(column.type):
         raise WatchlistError(f"got {name} of type {column.type}, expected texts")
     texts = [text.strip() if isinstance(text, str) else text for text in column.to_pylist()]
     for row, text in enumerate(texts):
         if not isinstance(text, str) or not text:
-            raise WatchlistError(f"{places.of(row)}: got {text!r} as {name}, expected a text")
+            raise WatchlistError(f"{places.text_of(row)}: got {text!r} as {name}, expected a text")
     return texts
 
 
-def _times(column: pa.Array, name: str, places: Places) -> Numbers:
+def _times(column: pa.Array, name: str, places: RowLocations) -> Numbers:
     """Return times in ns since the epoch, UTC if they have no zone. A missing time is BEGINNING or END.
 
     A `to` in a far year is END.
@@ -182,13 +184,13 @@ def _times(column: pa.Array, name: str, places: Places) -> Numbers:
     if len(outside):
         time = np.datetime64(numbers[outside[0]].as_py(), unit)
         expected = f"a time from {FIRST_YEAR} on and before {FAR_YEAR}"
-        raise WatchlistError(f"{places.of(outside[0])}: got {time} as {name}, expected {expected}")
+        raise WatchlistError(f"{places.text_of(outside[0])}: got {time} as {name}, expected {expected}")
     nanoseconds = numbers.cast(pa.timestamp(unit)).cast(pa.timestamp("ns")).cast(pa.int64())
     words: Numbers = pc.fill_null(nanoseconds, default).to_numpy(zero_copy_only=False)
     return words
 
 
-def _parse(texts: pa.Array, name: str, places: Places) -> pa.Array:
+def _parse(texts: pa.Array, name: str, places: RowLocations) -> pa.Array:
     """Return texts as times. A `to` in a far year is NULL."""
     near = pc.replace_substring_regex(texts, FAR_TEXT, LEAP_YEAR) if name == TO else texts
     for kind in (pa.timestamp("ns", "UTC"), pa.timestamp("ns")):
@@ -205,6 +207,6 @@ def _parse(texts: pa.Array, name: str, places: Places) -> pa.Array:
                 "with a zone in all rows or in none"
             )
             raise WatchlistError(
-                f"{places.of(row)}: got {texts[row].as_py()!r} as {name}, expected {expected}"
+                f"{places.text_of(row)}: got {texts[row].as_py()!r} as {name}, expected {expected}"
             ) from None
     raise WatchlistError(f"got {name} with a zone in some rows, expected a zone in all rows or in none")

@@ -119,11 +119,11 @@ class WatchedFile:
 class Watchlist:
     """An open watchlist file and its version in use. It replaces a `WatchedFile` in expressions. Thread safe."""
 
-    def __init__(self, file: WatchedFile, followed: bool) -> None:
-        """The file is read at the first use. If `followed`, each use of `version` checks for a new version."""
+    def __init__(self, file: WatchedFile, is_followed: bool) -> None:
+        """The file is read at the first use. If `is_followed`, each use of `version` checks for a new version."""
         self.path = file.path
         self.form = file.form
-        self.followed = followed
+        self.is_followed = is_followed
         self.checks = dict.fromkeys(CheckResult, 0)
         """Number of checks of the file, by result."""
         self._file = file
@@ -140,7 +140,7 @@ class Watchlist:
     @property
     def version(self) -> Version:
         """The version in use. The first use reads the file. Raises InputError if the file cannot be read."""
-        if self.followed and self._version is not None:
+        if self.is_followed and self._version is not None:
             self.refresh(time.monotonic())
         return self.used_version
 
@@ -152,7 +152,7 @@ class Watchlist:
     def read(self) -> Version:
         """Read the file unless it has been read. Raises InputError if the file cannot be read."""
         with self._lock:
-            return self._version or self._use(*self._load())
+            return self._version or self._set_version(*self._load())
 
     def refresh(self, now: float) -> CheckResult:
         """If the last check was at least CHECK_INTERVAL before `now` (s), check for a new version and read it.
@@ -181,7 +181,7 @@ class Watchlist:
             _printed_warnings.pop(self.path, None)
             return CheckResult.SAME  # the last version was wrong or missing, and this one is in use
         try:
-            self._use(*self._load())
+            self._set_version(*self._load())
         except InputError as error:
             if is_shortage(error.__cause__):
                 self._last_identity = old.identity if old else None  # the next check reads the file
@@ -208,7 +208,7 @@ class Watchlist:
         except WatchlistError as error:
             raise InputError(f"{self.path}: {error}") from None
 
-    def _use(self, identity: Identity, contents: Contents) -> Version:
+    def _set_version(self, identity: Identity, contents: Contents) -> Version:
         """Make a version from the contents. The new version replaces the version in use."""
         self._version = Version(identity, contents, self._labels.ids(contents.labels), self._labels.texts)
         self._last_identity = identity
@@ -233,9 +233,9 @@ def print_warnings(file: WatchedFile, contents: Contents) -> None:
 class Watchlists:
     """A registry of open files: one `Watchlist` per `WatchedFile`. Thread safe."""
 
-    def __init__(self, *, followed: bool = False) -> None:
-        """Create an empty registry. If `followed`, each use of a list checks for a new version of its file."""
-        self.followed = followed
+    def __init__(self, *, is_followed: bool = False) -> None:
+        """Create an empty registry. If `is_followed`, each use of a list checks for a new version of its file."""
+        self.is_followed = is_followed
         self._opened: dict[WatchedFile, Watchlist] = {}
         self._lock = threading.Lock()
 
@@ -243,7 +243,7 @@ class Watchlists:
         """Return the list of `file`. The first use of its version reads the file."""
         with self._lock:
             if file not in self._opened:
-                self._opened[file] = Watchlist(file, self.followed)
+                self._opened[file] = Watchlist(file, self.is_followed)
             return self._opened[file]
 
     @property

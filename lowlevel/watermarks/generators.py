@@ -109,7 +109,7 @@ class WatermarkGenerator:
         return BEGINNING
 
 
-class Blocks(WatermarkGenerator):
+class BlockWatermark(WatermarkGenerator):
     """Watermark of blocks: no row of a block is older than any row of an earlier block.
 
     Inside a block, rows may have any order.
@@ -147,7 +147,7 @@ class Blocks(WatermarkGenerator):
         return max(BEGINNING + 1, newest // self.length * self.length)
 
 
-class Exact(WatermarkGenerator):
+class ExactWatermark(WatermarkGenerator):
     """The watermark that the source declares. Rows do not change it.
 
     The scan of a file finds the smallest time after each block (`capture.files.scan`), which is the exact watermark.
@@ -220,7 +220,7 @@ class LateByTime(WatermarkGenerator):
         return newest if newest == BEGINNING else max(BEGINNING + 1, newest - self.slack)
 
 
-class Ordered(LateByTime):
+class OrderedWatermark(LateByTime):
     """Watermark of rows in order: the newest accepted time. Rows with an equal time may follow."""
 
     def __init__(self, agreeing_rows: int = AGREEING_ROWS, jump: int = JUMP) -> None:

@@ -26,7 +26,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.native import kernel
 from capture.units import SECOND
 from lowlevel.punctuation import BEGINNING
-from lowlevel.watermarks.lateness import LIMITS, STEPS, Lateness, count_lateness
+from lowlevel.watermarks.lateness import LIMITS, STEP_OF_CELL, Lateness, count_lateness
 
 Times = npt.NDArray[np.int64]
 
@@ -178,7 +178,7 @@ class JumpGuard:
         given = times if arrivals is None else arrivals
         return filter_times(
             times, given, arrivals is not None, len(times), self.state, self.jump, self.back, self.agreeing_rows,
-            watermark, self._accepted, write_accepted, LIMITS, STEPS, self.lateness.words,
+            watermark, self._accepted, write_accepted, LIMITS, STEP_OF_CELL, self.lateness.words,
         )  # fmt: skip
 
     def _process_fast(self, times: Times, watermark: int) -> bool:

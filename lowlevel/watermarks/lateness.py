@@ -23,7 +23,7 @@ PREFERRED = (100, 112, 125, 140, 160, 180, 200, 224, 250, 280, 315, 355, 400, 45
 BOUNDS: Times = np.array([10 * number * 10**power for power in range(11) for number in PREFERRED], np.int64)
 """Bounds of the steps in ns, from 1 µs to 25 hours. Step i contains lateness above bound i - 1, up to bound i."""
 
-LARGEST = len(BOUNDS) + 1
+LARGEST_INDEX = len(BOUNDS) + 1
 """Index of the largest lateness in ns, in the words after the steps. The last step has no upper bound."""
 
 BUCKETS = (*(digit * 10**power for power in range(6, 12) for digit in (1, 2, 5)), 1000 * SECOND)
@@ -36,7 +36,7 @@ CELL_BITS = 5
 _CELLS = np.arange(64 << CELL_BITS)
 _SMALLEST = np.floor(2.0 ** (_CELLS >> CELL_BITS) * (1 + (_CELLS % (1 << CELL_BITS)) / (1 << CELL_BITS)))
 
-STEPS: Times = np.searchsorted(BOUNDS, _SMALLEST)
+STEP_OF_CELL: Times = np.searchsorted(BOUNDS, _SMALLEST)
 """For each cell, the step of the smallest lateness in the cell."""
 
 LIMITS: Times = np.append(BOUNDS, np.iinfo(np.int64).max)
@@ -50,7 +50,7 @@ def count_lateness(amount, limits, steps, words):  # type: ignore[no-untyped-def
     step = steps[(bits >> (52 - CELL_BITS)) - (1023 << CELL_BITS)]
     step += limits[step] < amount
     words[step] += 1
-    words[LARGEST] = max(words[LARGEST], amount)
+    words[LARGEST_INDEX] = max(words[LARGEST_INDEX], amount)
 
 
 @kernel("i64(i64*, i64, i64, i64*, i64*, i64*)")
@@ -78,27 +78,27 @@ class Lateness:
 
     def add_rows(self, times: Times, newest: int) -> None:
         """Add rows in the order of arrival. `newest`: the newest time before them, ns."""
-        count_late_rows(times, len(times), newest, LIMITS, STEPS, self.words)
+        count_late_rows(times, len(times), newest, LIMITS, STEP_OF_CELL, self.words)
 
     def add(self, amounts: Times) -> None:
         """Add late rows by their lateness in ns."""
-        self.words[:LARGEST] += np.bincount(np.searchsorted(BOUNDS, amounts), minlength=LARGEST)
-        self.words[LARGEST] = max(self.largest, int(amounts.max(initial=0)))
+        self.words[:LARGEST_INDEX] += np.bincount(np.searchsorted(BOUNDS, amounts), minlength=LARGEST_INDEX)
+        self.words[LARGEST_INDEX] = max(self.largest, int(amounts.max(initial=0)))
 
     def merge(self, other: Lateness) -> None:
         """Add the late rows of another part of the link."""
-        self.words[:LARGEST] += other.words[:LARGEST]
-        self.words[LARGEST] = max(self.largest, other.largest)
+        self.words[:LARGEST_INDEX] += other.words[:LARGEST_INDEX]
+        self.words[LARGEST_INDEX] = max(self.largest, other.largest)
 
     @property
     def late_rows(self) -> int:
         """Number of late rows."""
-        return int(self.words[:LARGEST].sum())
+        return int(self.words[:LARGEST_INDEX].sum())
 
     @property
     def largest(self) -> int:
         """The largest lateness in ns; 0 without late rows."""
-        return int(self.words[LARGEST])
+        return int(self.words[LARGEST_INDEX])
 
     @property
     def round_bound(self) -> int:
@@ -117,23 +117,23 @@ class Lateness:
                     return factor * unit
         return (self.largest // (24 * 3600 * SECOND) + 1) * 24 * 3600 * SECOND
 
-    def of_share(self, share: float) -> int:
-        """Return a lateness in ns, at most 15 % or 1 µs too large, that this share of the late rows does not exceed.
+    def quantile(self, share: float) -> int:
+        """Return a lateness in ns that `share` of the late rows do not exceed, at most 15 % or 1 µs too large.
 
         Raises ValueError if no row is late.
 
         >>> lateness = Lateness(); lateness.add(np.array([1000, 100_000, 200_000, 999_999]))
-        >>> [lateness.of_share(share) for share in (0.3, 0.6, 0.75, 1)]
+        >>> [lateness.quantile(share) for share in (0.3, 0.6, 0.75, 1)]
         [100000, 200000, 200000, 999999]
         """
-        return min(self.round_of_share(share), self.largest)
+        return min(self.round_quantile(share), self.largest)
 
-    def round_of_share(self, share: float) -> int:
+    def round_quantile(self, share: float) -> int:
         """Return the smallest bound of a step in ns, or whole days, that this share of the late rows does not exceed.
 
         Raises ValueError if no row is late.
         """
-        totals = np.cumsum(self.words[:LARGEST])
+        totals = np.cumsum(self.words[:LARGEST_INDEX])
         if not totals[-1]:
             raise ValueError("got links without late records")
         step = int(np.searchsorted(totals, share * totals[-1]))
@@ -141,7 +141,7 @@ class Lateness:
 
     def add_samples(self, samples: Samples, metric: Metric, *labels: str) -> None:
         """Add the buckets of a histogram: the number of late rows with at most the lateness of each bound."""
-        totals = np.cumsum(self.words[:LARGEST])
+        totals = np.cumsum(self.words[:LARGEST_INDEX])
         for bucket, step in zip(BUCKETS, np.searchsorted(BOUNDS, BUCKETS), strict=True):
             samples.add(metric, int(totals[step]), *labels, f"{bucket / SECOND:g}")
         samples.add(metric, int(totals[-1]), *labels, "+Inf")

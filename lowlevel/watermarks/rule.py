@@ -18,12 +18,12 @@ from enum import StrEnum
 from capture.lazy_dataclasses import dataclass
 from lowlevel.durations import parse_duration
 from lowlevel.watermarks.generators import (
-    Blocks,
-    Exact,
+    BlockWatermark,
+    ExactWatermark,
     LateByExport,
     LateByRows,
     LateByTime,
-    Ordered,
+    OrderedWatermark,
     WatermarkGenerator,
 )
 from lowlevel.watermarks.idle import IdleWatermark
@@ -84,7 +84,7 @@ class WatermarkRule:
     def _generator(self) -> WatermarkGenerator:
         match self.kind:
             case Kind.ORDERED:
-                return Ordered(jump=self.jump)
+                return OrderedWatermark(jump=self.jump)
             case Kind.LATE_BY_TIME if self.export_delay is not None:
                 return LateByExport(min(self.export_delay, self.amount or 0), self.amount or 0, jump=self.jump)
             case Kind.LATE_BY_TIME:
@@ -92,8 +92,8 @@ class WatermarkRule:
             case Kind.LATE_BY_ROWS:
                 return LateByRows(self.amount or 0, jump=self.jump)
             case Kind.BLOCKS:
-                return Blocks(self.amount, jump=self.jump)
-        return Exact(JumpGuard(self.jump, self.jump))
+                return BlockWatermark(self.amount, jump=self.jump)
+        return ExactWatermark(JumpGuard(self.jump, self.jump))
 
 
 EXACT = WatermarkRule()

@@ -48,7 +48,7 @@ USAGES: dict[str, str] = {
 
 
 def address_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
-    """Return the call of a function of USAGES. Raises QueryError for wrong arguments."""
+    """Return the expression for a call of one of the functions in USAGES. Raises QueryError for wrong arguments."""
     function = name.text.lower()
     counts = {"mask": (2, 3), "network": (2, 3), "pair": (2,)}.get(function, (1,))
     if len(operands) not in counts:
@@ -62,12 +62,12 @@ def address_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expre
     if function in NETWORK_TESTS:
         return InPrefix(address.bound, tuple(parse_prefix(text) for text in NETWORK_TESTS[function]))
     if function == "family":
-        return _family(address.bound)
+        return _ip_version(address.bound)
     if len(operands) == 2:
-        bits = _bits(operands[1], WIDTH[6])
+        bits = _prefix_length(operands[1], WIDTH[6])
         masked = Masked(address.bound, min(bits, WIDTH[4]), bits)
     else:
-        masked = Masked(address.bound, _bits(operands[1], WIDTH[4]), _bits(operands[2], WIDTH[6]))
+        masked = Masked(address.bound, _prefix_length(operands[1], WIDTH[4]), _prefix_length(operands[2], WIDTH[6]))
     return masked if function == "mask" else _prefix_text(masked)
 
 
@@ -99,7 +99,7 @@ def _surround(before: str, text: Expression, after: str) -> Expression:
     return ScalarCall(Scalar.CONCAT, text, None, (Literal(before, Type.TEXT), Literal(after, Type.TEXT)))
 
 
-def _family(address: Expression) -> Expression:
+def _ip_version(address: Expression) -> Expression:
     """Return 4 or 6, or NULL for NULL."""
     ipv4, ipv6 = (InPrefix(address, (parse_prefix(text),)) for text in ("0.0.0.0/0", "::/0"))
     otherwise: Expression = Literal(6, Type.INT)
@@ -108,7 +108,7 @@ def _family(address: Expression) -> Expression:
     return Conditional(ipv4, Literal(4, Type.INT), otherwise)
 
 
-def _bits(operand: Operand, max_length: int) -> int:
+def _prefix_length(operand: Operand, max_length: int) -> int:
     """Return the length of a prefix."""
     bound = operand.bound
     if not isinstance(bound, Literal) or bound.type is not Type.INT or not isinstance(bound.value, int):

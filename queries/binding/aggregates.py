@@ -69,8 +69,8 @@ VARIANCES: dict[str, tuple[bool, bool]] = {
     "stddev_samp": (True, True),
     "stddev_pop": (False, True),
 }
-"""Variances and standard deviations by SQL name: (of a sample?, square root?). Names without a suffix are of a
-sample.
+"""Variances and standard deviations by SQL name. The pair states: computed over a sample, is a square root. Names
+without a suffix mean the sample.
 """
 
 LARGE_TIME = 10**17
@@ -88,12 +88,12 @@ VALUE_AGGREGATES = ("min", "max", "first", "last")
 VALUE_TYPES = (*NUMBERS, Type.BOOL, Type.ADDRESS, Type.MAC, Type.TEXT)
 """Types of the values that VALUE_AGGREGATES accept."""
 
-BOUNDED = ("count", "sum", "min", "max", "avg", *VARIANCES, *INTEGER_AGGREGATES, "first", "last")
+BOUNDED_AGGREGATES = ("count", "sum", "min", "max", "avg", *VARIANCES, *INTEGER_AGGREGATES, "first", "last")
 """Aggregates whose state has a fixed size."""
 
 MEDIAN = "median"
 
-HOLISTIC: dict[str, str] = {
+HOLISTIC_AGGREGATES: dict[str, str] = {
     DetailFunction.COUNT_DISTINCT: "count_distinct(x)",
     MEDIAN: "median(x)",
     DetailFunction.QUANTILE: "quantile(x, 0.99)",
@@ -140,18 +140,18 @@ class Aggregates:
         """Add an aggregate of BOUNDED and return its placeholder. `argument` is None for `count(*)`."""
         name = f"{function}({'*' if argument is None else expression_text(argument)})"
         if name not in self.high_level_expressions:
-            self.high_level_expressions[name] = self._finish(function, argument)
+            self.high_level_expressions[name] = self._high_level_expression(function, argument)
         expression = self.high_level_expressions[name]
         return Column(name, expression.type, expression.nullable)
 
-    def add_of_non_numbers(self, sql: str, name: Word, operand: Operand) -> Column:
+    def add_non_numeric(self, sql: str, name: Word, operand: Operand) -> Column:
         """Add min, max, first or last of values that are not numbers, and return its placeholder."""
         kind = Kind(name.text.lower())
         if kind not in TIME_OF:
             return self.holistic.add(sql, name, [operand])
         # first and last use two sub-aggregates, the time and then the value. Here the value is a key, so only the time
         # is needed. The other sub-aggregate contains the constant 1, which costs least.
-        row = self._at_end(Literal(1, Type.INT)) or Literal(1, Type.INT)
+        row = self._count_once_argument(Literal(1, Type.INT)) or Literal(1, Type.INT)
         time = self._subaggregate(TIME_OF[kind], row)
         self._subaggregate(kind, row)
         return self.holistic.add(sql, name, [operand], time.name)
@@ -162,7 +162,7 @@ class Aggregates:
 
     def count_of_rows(self) -> str:
         """Add the count of rows, and return the name of its column."""
-        return self._count(self._at_end(None)).name
+        return self._count(self._count_once_argument(None)).name
 
     @property
     def subaggregates(self) -> tuple[SubAggregate, ...]:
@@ -174,28 +174,34 @@ class Aggregates:
             self._subaggregate(Kind.COUNT, None)
         return tuple(self._subaggregates.values())
 
-    def _finish(self, function: str, argument: Expression | None) -> Expression:
+    def _high_level_expression(self, function: str, argument: Expression | None) -> Expression:
         if function == "count" or argument is None:
-            return self._count(self._at_end(argument))
+            return self._count(self._count_once_argument(argument))
         if function == "avg":
-            return Mean(self._sum(self._mean_argument(argument), Type.FLOAT), self._count(self._at_end(argument)))
+            return Mean(
+                self._sum(self._mean_argument(argument), Type.FLOAT), self._count(self._count_once_argument(argument))
+            )
         if function in VARIANCES:
-            return self._variance(function, self._at_end(argument) or argument)
-        argument = self._sum_argument(argument) if function == "sum" else self._at_end(argument) or argument
+            return self._variance(function, self._count_once_argument(argument) or argument)
+        argument = (
+            self._sum_argument(argument) if function == "sum" else self._count_once_argument(argument) or argument
+        )
         kind = Kind(function)
         if kind in TIME_OF:
             self._subaggregate(TIME_OF[kind], argument)
         value = self._sum(argument) if kind is Kind.SUM else self._subaggregate(kind, argument)
         return Present(value, self._count(argument)) if argument.nullable else value
 
-    def _sum(self, argument: Expression, kind: Type = Type.INT) -> Expression:
+    def _sum(self, argument: Expression, sum_type: Type = Type.INT) -> Expression:
         """Return the sum of an argument that is not NULL.
 
-        `kind`: the type of the sum of wide integers, INT or FLOAT.
+        `sum_type`: the type of the sum of wide integers, INT or FLOAT.
         """
         if argument.type not in INTEGERS or width_of(argument) <= NARROW_BITS:
             return self._subaggregate(Kind.SUM, argument)
-        return WideSum(self._subaggregate(Kind.UPPER_SUM, argument), self._subaggregate(Kind.LOWER_SUM, argument), kind)
+        return WideSum(
+            self._subaggregate(Kind.UPPER_SUM, argument), self._subaggregate(Kind.LOWER_SUM, argument), sum_type
+        )
 
     def _variance(self, function: str, argument: Expression) -> Expression:
         """Return a variance. It is computed from sums of floats, which do not overflow."""
@@ -214,12 +220,12 @@ class Aggregates:
         Times become floats, because integers would overflow after a few rows.
         """
         value = self._sum_argument(argument)
-        if argument.type in INTEGERS and holds_time(argument):
+        if argument.type in INTEGERS and contains_time(argument):
             return Binary(Op.MUL, value, Literal(1.0, Type.FLOAT))
         return value
 
-    def _at_end(self, argument: Expression | None) -> Expression | None:
-        """Return an argument with which a row that is divided among panes counts once, in the pane of its end."""
+    def _count_once_argument(self, argument: Expression | None) -> Expression | None:
+        """Return an argument that counts a row with SPREAD once, in the pane of its end."""
         return AtEnd(argument or Literal(True, Type.BOOL)) if self._spread else argument
 
     def _sum_argument(self, argument: Expression) -> Expression:
@@ -242,7 +248,7 @@ class Aggregates:
         return Column(subaggregate.name, subaggregate.result_type)
 
 
-def holds_time(expression: Expression) -> bool:
+def contains_time(expression: Expression) -> bool:
     """Return whether the expression contains a time column."""
     return any(column.type is Type.TIME for column in columns_of(expression))
 
@@ -269,7 +275,7 @@ def is_product_of_times(op: Op, left: Expression, right: Expression) -> bool:
     if op is not Op.MUL or left.type not in INTEGERS or right.type not in INTEGERS:
         return False
     large = is_as_large_as_a_time(left) or is_as_large_as_a_time(right)
-    return large and holds_time(left) and holds_time(right)
+    return large and contains_time(left) and contains_time(right)
 
 
 def _without_conditions(expression: Expression) -> Expression:
@@ -366,7 +372,7 @@ class HolisticAggregates:
     def plan_value_keys(
         self, keys: Sequence[Key], groups: Mapping[Expression, Column], count: str
     ) -> tuple[tuple[Key, ...], tuple[Detail, ...], tuple[Folding, ...]]:
-        """Return `keys` followed by keys for the values; the aggregates; and the sketches that they read.
+        """Return `keys` followed by keys for the values, the aggregates, and the sketches that the aggregates read.
 
         Equal arguments share a key. Columns of GROUP BY, and the link, are keys already. `groups` are the columns of
         GROUP BY. `count` is the name of the sub-aggregate that counts rows.
@@ -392,7 +398,7 @@ class HolisticAggregates:
 
 def _holistic_use(sql: str, name: Word, operands: Sequence[Operand]) -> _HolisticUse:
     called = name.text.lower()
-    usage = HOLISTIC.get(called, f"{called}(x)")
+    usage = HOLISTIC_AGGREGATES.get(called, f"{called}(x)")
     several = called == DetailFunction.COUNT_DISTINCT and len(operands) > 1
     if len(operands) != 1 + ("," in usage) and not several:
         raise QueryError(

@@ -16,8 +16,8 @@ from lowlevel.expressions.tree import Expression as Bound
 from lowlevel.expressions.types import ARITHMETIC, COMPARISON, INTEGERS, LOGICAL, NUMBERS, Op, Type
 from lowlevel.expressions.user_functions import DEFINED as USER_FUNCTIONS
 from queries.binding.aggregates import (
-    BOUNDED,
-    HOLISTIC,
+    BOUNDED_AGGREGATES,
+    HOLISTIC_AGGREGATES,
     INTEGER_AGGREGATES,
     SELECTIONS,
     VALUE_AGGREGATES,
@@ -30,7 +30,7 @@ from queries.binding.aggregates import (
 from queries.binding.comparisons import Operand, compare, member, time_literal
 from queries.binding.conditionals import as_number, case, filter_argument, null_operand
 from queries.binding.filter_joins import SEEN_WITHIN
-from queries.binding.running_aggregates import RUNNING, check_arguments
+from queries.binding.running_aggregates import RUNNING_AGGREGATES, check_arguments
 from queries.binding.user_aggregates import ARGUMENT, DEFINED
 from queries.binding.window_functions import OrderKey, WindowFunctions
 from queries.text import dialects, tree
@@ -47,7 +47,7 @@ CONDITION_AGGREGATES = ("sum", "avg", *VARIANCES, *VALUE_AGGREGATES)
 MAX_CHAIN = 32
 """Largest number of operands of a chain that is nested to the left. Longer chains become balanced trees."""
 
-Resolve = Callable[[Word, Word | None], Bound | None]
+NameResolver = Callable[[Word, Word | None], Bound | None]
 """A function that returns the meaning of a name, or None if the name is a string in double quotes.
 
 The second word is the stream before the dot.
@@ -66,9 +66,9 @@ class Binder:
         sql: str,
         clause: str,
         expression: Expression,
-        resolve: Resolve,
+        resolve: NameResolver,
         aggregates: Aggregates | None = None,
-        resolve_in_arguments: Resolve | None = None,
+        resolve_in_arguments: NameResolver | None = None,
         functions: WindowFunctions | None = None,
     ) -> None:
         """`clause` is the name of the clause in messages."""
@@ -159,7 +159,7 @@ class Binder:
     def _unary(self, node: tree.Unary, depth: int) -> Bound:
         operand = self._bind(node.operand, depth + 1)
         types = {Op.NOT: (Type.BOOL,), Op.NEG: NUMBERS}.get(node.op, INTEGERS)
-        self._need(types, operand, node.operand, "-" if node.op is Op.NEG else node.op)
+        self._check_type(types, operand, node.operand, "-" if node.op is Op.NEG else node.op)
         if node.op is not Op.NEG or not isinstance(operand, Literal) or not isinstance(operand.value, int | float):
             return Unary(node.op, operand)
         if operand.type is Type.INT and operand.value == INT64_MIN:
@@ -179,8 +179,8 @@ class Binder:
         bound = self._bind(operands[0], depth + len(operands) - 1)
         for number, operand in enumerate(operands[1:], 1):
             right = self._bind(operand, depth + len(operands) - number)
-            self._need(types, bound, node, op)
-            self._need(types, right, operand, op)
+            self._check_type(types, bound, node, op)
+            self._check_type(types, right, operand, op)
             if is_product_of_times(op, bound, right):
                 product = expression_text(Binary(op, bound, right))
                 problem = f"{product}, a product of times, which needs more than 64 bits"
@@ -203,7 +203,7 @@ class Binder:
             if value.type is Type.FLOAT and op in ARITHMETIC:
                 problem = f"a chain of {len(operands)} decimals with {op}"
                 self._fail(problem, operand, f"at most {MAX_CHAIN} of them, or parentheses around parts of the chain")
-            self._need(types, value, operand, op)
+            self._check_type(types, value, operand, op)
         while len(bound) > 1:
             pairs = [Binary(op, *bound[at : at + 2]) for at in range(0, len(bound) - 1, 2)]
             bound = [*pairs, *bound[len(pairs) * 2 :]]
@@ -231,7 +231,7 @@ class Binder:
         if operand is not None:
             return compare(Op.EQ, self._operand(operand, depth), self._operand(node, depth))
         bound = self._bind(node, depth + 1)
-        self._need((Type.BOOL,), bound, node, "WHEN")
+        self._check_type((Type.BOOL,), bound, node, "WHEN")
         return bound
 
     def _result(self, node: Expression, depth: int) -> Operand:
@@ -261,9 +261,9 @@ class Binder:
             expected = "aggregates in SELECT and HAVING only, not within each other"
             self._fail(f"the aggregate {name} in {self._clause}", node, expected)
         inner = self._argument_binder(name)
-        if name in RUNNING:
+        if name in RUNNING_AGGREGATES:
             return self._bind_running(node, inner, depth, self._aggregates)
-        if name in HOLISTIC:
+        if name in HOLISTIC_AGGREGATES:
             operands = [inner._operand(argument, depth) for argument in arguments]
             if node.where is not None:
                 condition = inner._filter(node.where, depth)
@@ -330,10 +330,10 @@ class Binder:
         if name in DEFINED:
             return self._user_aggregate(node.function, bound, aggregates)
         if name in VALUE_AGGREGATES and bound.type in (Type.ADDRESS, Type.TEXT, Type.MAC):
-            return aggregates.add_of_non_numbers(self._sql, node.function, Operand(self._sql, argument.start, bound))
+            return aggregates.add_non_numeric(self._sql, node.function, Operand(self._sql, argument.start, bound))
         accepted = INTEGERS if name in INTEGER_AGGREGATES else NUMBERS
         if name != "count" and bound.type not in accepted:
-            self._need(VALUE_TYPES if name in VALUE_AGGREGATES else accepted, bound, argument, name)
+            self._check_type(VALUE_TYPES if name in VALUE_AGGREGATES else accepted, bound, argument, name)
         if name in ("sum", *VARIANCES) and is_as_large_as_a_time(bound):
             problem = (
                 "which exceeds 64 bits after six rows"
@@ -346,19 +346,19 @@ class Binder:
 
     def _user_aggregate(self, word: Word, argument: Bound, aggregates: Aggregates) -> Column:
         definition, columns = DEFINED[word.text.lower()], aggregates.user_columns
-        stand_in = columns.column(definition.name, argument)
-        if stand_in.name in columns.uses:
-            return stand_in
+        placeholder = columns.column(definition.name, argument)
+        if placeholder.name in columns.uses:
+            return placeholder
         try:
             parts = tuple(
                 bind_part(f"the part {part} of {definition.name}", text, argument, aggregates)
                 for part, text in definition.parts
             )
         except QueryError as error:
-            problem = f"{stand_in.name}, of which a part is '{error.sql}': {error.message}"
+            problem = f"{placeholder.name}, of which a part is '{error.sql}': {error.message}"
             raise QueryError(problem, self._sql, word.start, error.expected) from None
-        columns.add(stand_in, definition, parts)
-        return stand_in
+        columns.add(placeholder, definition, parts)
+        return placeholder
 
     def _selection(self, node: tree.Call, depth: int) -> Bound:
         """Bind a condition on the groups of a window."""
@@ -371,7 +371,7 @@ class Binder:
     def _filter(self, node: Expression, depth: int) -> Bound:
         """Bind the condition of FILTER."""
         bound = self._bind(node, depth + 1)
-        self._need((Type.BOOL,), bound, node, "FILTER (WHERE …)")
+        self._check_type((Type.BOOL,), bound, node, "FILTER (WHERE …)")
         return bound
 
     def _argument_binder(self, function: str) -> Binder:
@@ -386,7 +386,7 @@ class Binder:
         inner.columns = {}
         return inner
 
-    def _need(self, types: Sequence[Type], operand: Bound, node: Expression, what: str) -> None:
+    def _check_type(self, types: Sequence[Type], operand: Bound, node: Expression, what: str) -> None:
         if operand.type not in types:
             self._fail(f"{what} over a value of type {operand.type}", node, " or ".join(types))
 
@@ -402,7 +402,7 @@ def _is_null(operand: Bound) -> Bound:
 
 def known_aggregates() -> tuple[str, ...]:
     """Return the names of all aggregates, including user-defined ones."""
-    return (*BOUNDED, *HOLISTIC, *SELECTIONS, *RUNNING, *DEFINED)
+    return (*BOUNDED_AGGREGATES, *HOLISTIC_AGGREGATES, *SELECTIONS, *RUNNING_AGGREGATES, *DEFINED)
 
 
 def has_groups(query: Query) -> bool:
@@ -421,17 +421,17 @@ def bind_part(clause: str, text: str, argument: Bound, aggregates: Aggregates) -
     Raises QueryError for a part that is not an aggregate of the argument. Positions of the error refer to `text`.
     """
 
-    def inside(word: Word, stream: Word | None) -> Bound:
+    def resolve_argument(word: Word, stream: Word | None) -> Bound:
         if stream is None and word.text.lower() == ARGUMENT:
             return argument
         raise QueryError(f"got {word.name_in_messages}", text, word.start, f"the argument, which is called {ARGUMENT}")
 
-    def outside(word: Word, _stream: Word | None) -> NoReturn:
+    def refuse_name(word: Word, _stream: Word | None) -> NoReturn:
         expected = f"aggregates of {ARGUMENT} only, for example sum({ARGUMENT})"
         raise QueryError(f"got {word.name_in_messages}", text, word.start, expected)
 
     expression = ExpressionParser(text, clause).whole_expression()
-    bound = Binder(text, clause, expression, outside, aggregates, inside).bind()
+    bound = Binder(text, clause, expression, refuse_name, aggregates, resolve_argument).bind()
     if not any(columns_of(bound)):
         raise QueryError("got a constant", text, 0, f"an aggregate, for example sum({ARGUMENT})")
     return bound
@@ -440,7 +440,7 @@ def bind_part(clause: str, text: str, argument: Bound, aggregates: Aggregates) -
 def compares_groups(call: tree.Call) -> bool:
     """Return whether a call is a condition on the groups of a window: heavy, or `top(3, x)`, but not `top(x, 3)`."""
     name = call.function.text.lower()
-    return name in SELECTIONS and (name not in HOLISTIC or _is_literal(call.arguments[0]))
+    return name in SELECTIONS and (name not in HOLISTIC_AGGREGATES or _is_literal(call.arguments[0]))
 
 
 def _is_literal(node: Expression) -> bool:

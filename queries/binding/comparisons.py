@@ -35,16 +35,16 @@ class Operand:
         """Type of the value."""
         return self.bound.type
 
-    def comparable_with(self, other: Type) -> Operand:
-        """Return the operand for a comparison with a value of type `other`.
+    def comparable_with(self, other_type: Type) -> Operand:
+        """Return the operand for a comparison with a value of type `other_type`.
 
-        If values of type `other` are compared with texts, a column name in double quotes is a string, because papers
-        write strings in this way.
+        If values of type `other_type` are compared with texts, a column name in double quotes is a string, because
+        papers write strings in this way.
         """
         if (
             self.quoted_name is not None
             and isinstance(self.bound, Column)
-            and other in _TEXTS
+            and other_type in _TEXTS
             and self.type not in _TEXTS
         ):
             return replace(self, bound=Literal(self.quoted_name, Type.TEXT))
@@ -182,19 +182,19 @@ def member(operand: Operand, values: Sequence[Operand]) -> InList | InPrefix:
     return InList(operand.bound, tuple(Literal(address, Type.ADDRESS) for address in addresses))
 
 
-def _constant(wanted: Type, value: Operand) -> Literal:
-    """Convert a value of an IN list to the type `wanted`. Addresses remain texts."""
+def _constant(value_type: Type, value: Operand) -> Literal:
+    """Convert a value of an IN list to the type `value_type`. Addresses remain texts."""
     bound = value.bound
     if not isinstance(bound, Literal):
         value.fail("IN takes constants", "numbers, addresses or texts; OR for other expressions")
-    if wanted is Type.FLOAT and bound.type in INTEGERS and isinstance(bound.value, int):
+    if value_type is Type.FLOAT and bound.type in INTEGERS and isinstance(bound.value, int):
         return Literal(float(bound.value), Type.FLOAT)
-    if wanted is Type.TIME and isinstance(bound.value, str):
+    if value_type is Type.TIME and isinstance(bound.value, str):
         return time_literal(value.sql, value.start, bound.value)
-    if wanted is Type.MAC and isinstance(bound.value, str):
+    if value_type is Type.MAC and isinstance(bound.value, str):
         mac = value.as_mac().bound
         assert isinstance(mac, Literal)
         return mac
-    if not same_values(bound.type, Type.TEXT if wanted is Type.ADDRESS else wanted):
-        value.fail(f"IN over {wanted} got a value of type {bound.type}", f"constants of type {wanted}")
+    if not same_values(bound.type, Type.TEXT if value_type is Type.ADDRESS else value_type):
+        value.fail(f"IN over {value_type} got a value of type {bound.type}", f"constants of type {value_type}")
     return bound

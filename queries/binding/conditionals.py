@@ -33,18 +33,18 @@ MAX_ARGUMENTS = 20
 """Maximum number of arguments of coalesce, greatest, least and bucket."""
 
 
-def case(what: str, conditions: Sequence[Expression], results: Sequence[Operand]) -> Expression:
+def case(function: str, conditions: Sequence[Expression], results: Sequence[Operand]) -> Expression:
     """Return a conditional that returns the first result whose condition is true.
 
-    The last result has no condition. `what` is the name of the function, for messages.
+    The last result has no condition. `function` is the name of the function, for messages.
     """
-    *values, otherwise = with_common_type(what, results)
+    *values, otherwise = with_common_type(function, results)
     pairs = zip(reversed(conditions), reversed(values), strict=True)
     return reduce(lambda rest, pair: Conditional(pair[0], pair[1], rest), pairs, otherwise)
 
 
 def conditional_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
-    """Return the call of a function of USAGES. Raises QueryError for wrong arguments."""
+    """Return the expression for a call of one of the functions in USAGES. Raises QueryError for wrong arguments."""
     function = name.text.lower()
     fewest, most = (2, 2) if function == "nullif" else (2, MAX_ARGUMENTS)
     if not fewest <= len(operands) <= most:
@@ -116,14 +116,14 @@ def filter_argument(condition: Expression, argument: Expression) -> Expression:
     return Conditional(condition, argument, Literal(None, argument.type))
 
 
-def with_common_type(what: str, operands: Sequence[Operand], *, same_row: bool = True) -> list[Expression]:
+def with_common_type(function: str, operands: Sequence[Operand], *, same_row: bool = True) -> list[Expression]:
     """Convert results to one type. Texts become addresses, MACs or times if another result has such a type.
 
     Raises QueryError at the first result of another type, and if `same_row` for texts of more than one column.
     """
     known = [operand for operand in operands if not is_null(operand)]
     if not known:
-        operands[0].fail(f"{what} over NULL only", "a value")
+        operands[0].fail(f"{function} over NULL only", "a value")
     conversions: dict[Type, Callable[[Operand], Operand]] = {
         Type.ADDRESS: Operand.as_address,
         Type.MAC: Operand.as_mac,
@@ -135,18 +135,18 @@ def with_common_type(what: str, operands: Sequence[Operand], *, same_row: bool =
     wanted = known[0].type
     for operand in known:
         if operand.type is Type.BYTES:
-            operand.fail(f"{what} over bytes", "length(…), byte(…, n), contains(…, 'text') of them")
+            operand.fail(f"{function} over bytes", "length(…), byte(…, n), contains(…, 'text') of them")
         if operand.type is not wanted and key_type(operand.type, wanted) is None:
-            operand.fail(f"{what} over {wanted} and {operand.type}", f"a value of type {wanted}")
+            operand.fail(f"{function} over {wanted} and {operand.type}", f"a value of type {wanted}")
     if same_row:
-        _check_texts(what, known)
+        _check_texts(function, known)
     types = {operand.type for operand in known}
     common = wanted if len(types) == 1 else Type.FLOAT if Type.FLOAT in types else Type.INT
     converted = iter(known)
     return [Literal(None, common) if is_null(operand) else next(converted).bound for operand in operands]
 
 
-def _check_texts(what: str, operands: Sequence[Operand]) -> None:
+def _check_texts(function: str, operands: Sequence[Operand]) -> None:
     """Raise QueryError for texts of several columns: the IDs that represent these texts could change between batches.
 
     Texts that are computed from values are allowed, because no code relies on their IDs.
@@ -156,7 +156,7 @@ def _check_texts(what: str, operands: Sequence[Operand]) -> None:
         if operand.type is Type.TEXT:
             sources.update(_text_sources(operand.bound))
         if len(sources) > 1 and not any(map(find_computed_text, sources)):
-            operand.fail(f"{what} over texts of two columns", "texts of one column, and constants")
+            operand.fail(f"{function} over texts of two columns", "texts of one column, and constants")
 
 
 def _text_sources(expression: Expression) -> Iterator[Expression]:

@@ -9,7 +9,7 @@ from highlevel.aggregation import AggregateError, Finish
 from highlevel.plan.answer_nodes import RowFunctionKind
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
-from queries.binding.aggregates import BOUNDED, HOLISTIC, SELECTIONS, Aggregates
+from queries.binding.aggregates import BOUNDED_AGGREGATES, HOLISTIC_AGGREGATES, SELECTIONS, Aggregates
 from queries.binding.binder import bind_part
 from queries.binding.functions import FUNCTIONS
 from queries.binding.user_aggregates import ARGUMENT, DEFINED, UserAggregate
@@ -17,7 +17,7 @@ from queries.text.errors import QueryError
 from queries.text.lexer import RESERVED_COLUMNS
 from queries.text.windows import CALLS
 
-_NUMBER = Column(ARGUMENT, Type.INT)
+_NUMERIC_ARGUMENT = Column(ARGUMENT, Type.INT)
 """The argument over which the parts of a definition are checked."""
 
 
@@ -44,7 +44,7 @@ def define(name: str, parts: Mapping[str, str], finish: Finish) -> None:
 
 def taken_names() -> set[str]:
     """Return the names, in lower case, that user-defined aggregates and functions must not have."""
-    functions = (*BOUNDED, *HOLISTIC, *SELECTIONS, *FUNCTIONS, *CALLS, *RowFunctionKind)
+    functions = (*BOUNDED_AGGREGATES, *HOLISTIC_AGGREGATES, *SELECTIONS, *FUNCTIONS, *CALLS, *RowFunctionKind)
     return {name.lower() for name in (*functions, *RESERVED_COLUMNS)}
 
 
@@ -54,9 +54,9 @@ def _try_part(name: str, part: str, text: str) -> None:
     Raises QueryError unless it is an aggregate with a state of fixed size.
     """
     aggregates = Aggregates(spread=False)
-    bind_part(f"the part {part} of {name}", text, _NUMBER, aggregates)
+    bind_part(f"the part {part} of {name}", text, _NUMERIC_ARGUMENT, aggregates)
     if aggregates.holistic or aggregates.user_columns:
-        raise QueryError("got an aggregate without parts of a fixed size", text, 0, ", ".join(BOUNDED))
+        raise QueryError("got an aggregate without parts of a fixed size", text, 0, ", ".join(BOUNDED_AGGREGATES))
 
 
 def _check_parameters(name: str, parts: Mapping[str, str], finish: Finish) -> None:

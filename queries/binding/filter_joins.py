@@ -47,7 +47,7 @@ def seen_within(sql: str, name: Word, operands: Sequence[Operand]) -> SeenWithin
     return SeenWithin(duration, operands[1].bound, condition)
 
 
-def refuse_above(sql: str, plan: Plan) -> None:
+def check_inputs(sql: str, plan: Plan) -> None:
     """Raise QueryError if a `seen_within` is not over rows of a link: only links store keys for it."""
     for node in plan.nodes:
         below = node.merges_partials if isinstance(node, Windowed) else isinstance(node, Leaf)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lowlevel.expressions.tree import Call, Expression, HashOf, Literal
-from lowlevel.expressions.types import SPELLINGS, Function, Type
+from lowlevel.expressions.types import BYTE_TEXT_FUNCTIONS, Function, Type
 from lowlevel.expressions.user_functions import DEFINED
 from queries.binding.address_functions import USAGES as ADDRESS_FUNCTIONS
 from queries.binding.address_functions import address_function
@@ -19,7 +19,7 @@ from queries.binding.scalar_functions import scalar_function
 from queries.binding.time_functions import USAGES as TIME_FUNCTIONS
 from queries.binding.time_functions import time_function
 from queries.binding.user_functions import user_call
-from queries.binding.watchlists import SETTING, SETTING_USAGE, USAGES, setting_value, watch
+from queries.binding.watchlists import SETTING, SETTING_USAGE, USAGES, bind_watchlist, setting_value
 from queries.text.errors import QueryError
 from queries.text.tree import Word
 
@@ -59,7 +59,7 @@ def call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
     if name.text.lower() in HASHES:
         return _hash(sql, name, operands)
     if name.text.lower() in USAGES:
-        return watch(sql, name, operands)
+        return bind_watchlist(sql, name, operands)
     if name.text.lower() == SETTING:
         return setting_value(sql, name, operands)
     if name.text.lower() in CONDITIONALS:
@@ -80,12 +80,12 @@ def call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
     subject = operands[0]
     if function is Function.MATCHES:
         return matches(subject, operands[1])
-    only_bytes = function is Function.BYTE or function in SPELLINGS
+    only_bytes = function is Function.BYTE or function in BYTE_TEXT_FUNCTIONS
     wanted = (Type.BYTES,) if only_bytes else (Type.BYTES, Type.TEXT)
     if subject.type not in wanted or isinstance(subject.bound, Literal):
         what = "a constant" if isinstance(subject.bound, Literal) else f"a value of type {subject.type}"
         subject.fail(f"{function} over {what}", f"a column of {' or '.join(wanted)}, for example payload")
-    if function is Function.LENGTH or function in SPELLINGS:
+    if function is Function.LENGTH or function in BYTE_TEXT_FUNCTIONS:
         return Call(function, subject.bound)
     if function is Function.BYTE:
         return Call(function, subject.bound, _offset(operands[1]))

@@ -20,13 +20,13 @@ from queries.text.tree import Stream
 PACKETS = "packets"
 """The kind of rows if FROM states only the name of a link."""
 
-SPREADABLE = "flows"
+SPREADABLE_KIND = "flows"
 """The kind whose rows have a start and an end, so that SPREAD can divide them."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkUnion:
-    """A union of links. `streams` are their names as written, or one kind of rows, which means all links."""
+    """A union of links. `streams`: the names of the links as written, or one kind of rows, which means all links."""
 
     streams: tuple[str, ...]
     kind: str

@@ -69,11 +69,11 @@ class Names(Protocol):
         """Return the column with a name, or None. Raises QueryError for a stream that the query does not read."""
         ...
 
-    def unknown(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
+    def unknown_column_error(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
         """Return the error for an unknown name. `others` are further valid names of the clause."""
         ...
 
-    def spell_column(self, name: str) -> str | None:
+    def result_name(self, name: str) -> str | None:
         """Return the name of a column in results; None if `name` is not a column."""
         ...
 
@@ -98,7 +98,7 @@ class LinkNames:
         """Return the column of the rows with a name, or None."""
         if stream is None:
             return self._kind.column(name.text, self._layer)
-        if self._kind.layered and stream.text.lower() in list(Layer):
+        if self._kind.is_layered and stream.text.lower() in list(Layer):
             return self._kind.column(f"{stream.text}.{name.text}")
         known = [name.lower() for name in self._source.streams]
         is_alias = self._alias is not None and stream.text.lower() == self._alias.lower()
@@ -106,14 +106,14 @@ class LinkNames:
             expected = (
                 f"the column without the stream: {' UNION '.join(self._source.stream_names)} have the same columns"
             )
-            layers = tuple(Layer) if self._kind.layered else ()
+            layers = tuple(Layer) if self._kind.is_layered else ()
             choices = (*(self._source.streams if self._alias is None else (self._alias,)), *layers)
             raise QueryError(
                 f"got a column of '{stream.text}'", self._sql, stream.start, expected, choices, stream.text
             )
         return self._kind.column(name.text, self._layer)
 
-    def unknown(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
+    def unknown_column_error(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
         """Return the error that lists the columns, including hidden columns with a similar name."""
         from difflib import get_close_matches
 
@@ -130,10 +130,10 @@ class LinkNames:
             expected = dialects.FUNCTIONS[key]
         return QueryError(problem, self._sql, name.start, expected, choices, dialects.COLUMNS.get(key, whole))
 
-    def spell_column(self, name: str) -> str | None:
+    def result_name(self, name: str) -> str | None:
         """Return the name of a column as queries with this layer write it. Return None if `name` is not a column."""
         column = self._kind.find(name)
-        if column is None or self._layer == Layer.OUTER or not self._kind.layered:
+        if column is None or self._layer == Layer.OUTER or not self._kind.is_layered:
             return None if column is None else column.name
         if column.name.startswith(INNER_PREFIX):
             return column.name.removeprefix(INNER_PREFIX)
@@ -146,57 +146,57 @@ class Scope:
     def __init__(self, names: Names) -> None:
         """`names` are the columns of the rows that the query reads."""
         self._names = names
-        self.given_in_select: dict[str, Callable[[], Expression]] = {}
+        self.select_aliases: dict[str, Callable[[], Expression]] = {}
         """Names given by AS in SELECT, each with a function that binds its item over the rows."""
-        self.given_in_group_by: dict[str, Expression] = {}
+        self.group_by_aliases: dict[str, Expression] = {}
         self.groups: dict[Expression, Column] = {}
         """Expressions of GROUP BY over rows, each with its column in partials."""
-        self.selected: dict[str, Expression] = {}
+        self.select_items: dict[str, Expression] = {}
         """The select list by the names of its columns, with placeholders for aggregates."""
-        self.bound_type: Type | None = None
+        self.window_bound_type: Type | None = None
         """Type of the bounds of windows; None if the query has no window."""
 
-    def in_row(self, name: Word, stream: Word | None) -> Expression | None:
+    def resolve_in_row(self, name: Word, stream: Word | None) -> Expression | None:
         """Resolve a name in WHERE and in the arguments of aggregates."""
         return self._meaning(self.column(name, stream), name, stream, ())
 
-    def in_group_by(self, name: Word, stream: Word | None) -> Expression | None:
+    def resolve_in_group_by(self, name: Word, stream: Word | None) -> Expression | None:
         """Resolve a name in GROUP BY."""
         column = self.column(name, stream)
-        if column is None and stream is None and name.text.lower() in self.given_in_select:
-            return self.given_in_select[name.text.lower()]()
-        return self._meaning(column, name, stream, tuple(self.given_in_select))
+        if column is None and stream is None and name.text.lower() in self.select_aliases:
+            return self.select_aliases[name.text.lower()]()
+        return self._meaning(column, name, stream, tuple(self.select_aliases))
 
-    def in_select(self, name: Word, stream: Word | None) -> Expression | None:
+    def resolve_in_select(self, name: Word, stream: Word | None) -> Expression | None:
         """Resolve a name in SELECT."""
         column = self.column(name, stream)
-        if column is None and stream is None and name.text.lower() in self.given_in_group_by:
-            return self.given_in_group_by[name.text.lower()]
-        return self._bound(name, stream) or self._meaning(column, name, stream, tuple(self.given_in_group_by))
+        if column is None and stream is None and name.text.lower() in self.group_by_aliases:
+            return self.group_by_aliases[name.text.lower()]
+        return self._window_bound(name, stream) or self._meaning(column, name, stream, tuple(self.group_by_aliases))
 
-    def in_having(self, name: Word, stream: Word | None) -> Expression | None:
+    def resolve_in_having(self, name: Word, stream: Word | None) -> Expression | None:
         """Resolve a name in HAVING.
 
         A column that is not in GROUP BY is tried last, and the caller raises an error for it.
         """
         column = self.column(name, stream)
         if stream is None and column not in self.groups:
-            for names in (self.given_in_group_by, self.selected):
+            for names in (self.group_by_aliases, self.select_items):
                 if name.text.lower() in names:
                     return names[name.text.lower()]
-        return self._bound(name, stream) or self._meaning(
-            column, name, stream, (*self.given_in_group_by, *self.selected)
+        return self._window_bound(name, stream) or self._meaning(
+            column, name, stream, (*self.group_by_aliases, *self.select_items)
         )
 
     def column(self, name: Word, stream: Word | None) -> Column | None:
         """Return the column of the rows with a name, or None."""
         return self._names.column(name, stream)
 
-    def _bound(self, name: Word, stream: Word | None) -> Column | None:
+    def _window_bound(self, name: Word, stream: Word | None) -> Column | None:
         """Return the bound of a window with this name, or None."""
-        if self.bound_type is None or stream is not None or name.text.lower() not in BOUNDS:
+        if self.window_bound_type is None or stream is not None or name.text.lower() not in BOUNDS:
             return None
-        return Column(name.text.lower(), self.bound_type)
+        return Column(name.text.lower(), self.window_bound_type)
 
     def _synonym(self, name: Word, stream: Word | None) -> Expression | None:
         """Return the meaning of a name in SYNONYMS that is not a column of the rows."""
@@ -217,4 +217,4 @@ class Scope:
             return synonym or column
         if stream is None and name.text.upper() in FLAG_SETS:
             return Literal(FLAG_SETS[name.text.upper()], Type.INT)
-        raise self._names.unknown(name, stream, names)
+        raise self._names.unknown_column_error(name, stream, names)

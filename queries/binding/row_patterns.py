@@ -54,15 +54,15 @@ OPPOSITES = {"prev": "NEXT", "next": "PREV"}
 
 ONE = Literal(1, Type.INT)
 
-Resolve = Callable[[Word, Word | None], Bound | None]
+NameResolver = Callable[[Word, Word | None], Bound | None]
 
 
 @dataclass(frozen=True)
 class Update:
-    """A field of the register, and its new value after a row of `variable`, or of any variable if it is None.
+    """A field of the register, and its new value after a row of `variable`, or after any row if `variable` is None.
 
-    `value` of None is the name of the variable to which the row belongs. Names of fields have parentheses, so they
-    differ from those of columns.
+    If `value` is None, the new value is the name of the variable to which the row belongs. Names of fields have
+    parentheses, so they differ from those of columns.
     """
 
     field: Field
@@ -78,8 +78,8 @@ class RowPatternBinder:
         sql: str,
         variables: Mapping[str, str],
         subsets: Mapping[str, frozenset[str]],
-        resolve: Resolve,
-        computing: Callable[[Bound], Bound],
+        resolve: NameResolver,
+        move_byte_functions_down: Callable[[Bound], Bound],
         *,
         has_all_rows: bool,
         has_final_measures: bool = False,
@@ -92,16 +92,16 @@ class RowPatternBinder:
         self._variables = {name.lower(): name for name in (*variables.values(), *subsets)}
         self._members = {name: frozenset([name]) for name in variables.values()} | dict(subsets)
         self._resolve = resolve
-        self.computing = computing
-        """Returns an expression over a row that can leave the low level."""
+        self.move_byte_functions_down = move_byte_functions_down
+        """Returns an expression over a row whose values the low level can return: functions of bytes are moved down."""
         self._updates: dict[str, Update] = {}
         self.neighbours: dict[str, Neighbour] = {}
         """Columns with the values of other rows of the partition, by their names."""
         self._has_all_rows = has_all_rows
         self._has_final_measures = has_final_measures
-        self.final: dict[str, None] = {}
+        self.final_fields: dict[str, None] = {}
         """Fields whose values after the last row of the match are read by FINAL."""
-        self.is_numbered = False
+        self.reads_match_number = False
         """True if an expression reads MATCH_NUMBER()."""
 
     @property
@@ -134,7 +134,7 @@ class RowPatternBinder:
     def row_of(self, variable: str, *, first: bool) -> str:
         """Return the field with the number of the first or last row of a variable."""
         number = Column(ROW_NUMBER, Type.INT)
-        column = self._first(variable, number, 0) if first else self._last(variable, number, 0)
+        column = self._first_value_field(variable, number, 0) if first else self._last_value_field(variable, number, 0)
         return column.name
 
     def variable(self, word: Word, problem: str) -> str:
@@ -164,12 +164,16 @@ class RowPatternBinder:
         def resolve(word: Word, table: Word | None) -> Bound | None:
             if word.text in meanings:
                 return meanings[word.text]
-            column = self._of_row(word, table)
-            return None if column is None else self._last(self._variable(table), self.computing(column), 0)
+            column = self._row_column(word, table)
+            return (
+                None
+                if column is None
+                else self._last_value_field(self._variable(table), self.move_byte_functions_down(column), 0)
+            )
 
         return Binder(self._sql, clause, _replace_parts(expression, replaced), resolve).bind()
 
-    def _of_row(self, word: Word, table: Word | None) -> Bound | None:
+    def _row_column(self, word: Word, table: Word | None) -> Bound | None:
         """Return the column of a name such as `B.len`.
 
         The variable must exist, but all variables have the same columns.
@@ -188,10 +192,10 @@ class RowPatternBinder:
         if name == "match_number":
             if clause != "MEASURES":
                 raise self._error("MATCH_NUMBER in DEFINE", call, "MATCH_NUMBER() in MEASURES")
-            self.is_numbered = True
+            self.reads_match_number = True
             return Column(MATCH_NUMBER, Type.INT)
         if name == "classifier":
-            return self._classifier(call)
+            return self._bind_classifier(call)
         if name not in (*AGGREGATES, *NAVIGATION):
             if not call.arguments:
                 choices = (*AGGREGATES, *NAVIGATION)
@@ -201,7 +205,11 @@ class RowPatternBinder:
             return None
         if call.where is not None:
             raise self._error(f"FILTER in {clause}", call, "a variable with this condition in DEFINE")
-        return self._aggregate(clause, name, call) if name in AGGREGATES else self._navigation(clause, name, call)
+        return (
+            self._bind_aggregate(clause, name, call)
+            if name in AGGREGATES
+            else self._bind_navigation(clause, name, call)
+        )
 
     def _final(self, clause: str, name: str, call: Call) -> Bound | None:
         """Bind a call after FINAL."""
@@ -222,7 +230,7 @@ class RowPatternBinder:
         def final(part: Bound) -> Bound | None:
             if not isinstance(part, Column) or part.name == MATCH_NUMBER:
                 return None
-            self.final[part.name] = None
+            self.final_fields[part.name] = None
             return replace(part, name=FINAL + part.name)
 
         return transform(bound, final)
@@ -230,7 +238,7 @@ class RowPatternBinder:
     def _error(self, problem: str, call: Call, expected: str) -> QueryError:
         return QueryError(problem, self._sql, call.start, expected)
 
-    def _classifier(self, call: Call) -> Bound:
+    def _bind_classifier(self, call: Call) -> Bound:
         """Return the variable of the last row, or of the last row of a variable or union."""
         variable = None
         if call.arguments:
@@ -243,26 +251,30 @@ class RowPatternBinder:
         self._updates.setdefault(name, Update(Field(name, Literal(None, Type.TEXT)), variable, None))
         return Column(name, Type.TEXT, nullable=True)
 
-    def _navigation(self, clause: str, name: str, call: Call) -> Bound:
+    def _bind_navigation(self, clause: str, name: str, call: Call) -> Bound:
         if name in ("first", "last"):
-            return self._logical(name, call, 0)
+            return self._bind_first_or_last(name, call, 0)
         distance = self._offset(name, call) * (-1 if name == "prev" else 1)
         match call.arguments[0]:
             case Call(tree.Word(text), is_final=is_final) as inner if text.lower() in ("first", "last"):
-                bound = self._logical(text.lower(), inner, distance)
+                bound = self._bind_first_or_last(text.lower(), inner, distance)
                 return self._after_all_rows(clause, inner, bound) if is_final else bound
             case argument:
-                return self._logical("last", replace(call, arguments=(argument,)), distance)
+                return self._bind_first_or_last("last", replace(call, arguments=(argument,)), distance)
 
-    def _logical(self, name: str, call: Call, distance: int) -> Bound:
+    def _bind_first_or_last(self, name: str, call: Call, distance: int) -> Bound:
         """Bind FIRST or LAST: the value in a row of the match, or in the row at a distance from it."""
         offset = self._offset(name, call)
         variable, value = self._argument(call, call.arguments[0])
         if distance:
-            value = transform(value, partial(self._neighbour, distance))
-        return self._first(variable, value, offset) if name == "first" else self._last(variable, value, offset)
+            value = transform(value, partial(self._neighbour_column, distance))
+        return (
+            self._first_value_field(variable, value, offset)
+            if name == "first"
+            else self._last_value_field(variable, value, offset)
+        )
 
-    def _neighbour(self, distance: int, part: Bound) -> Bound | None:
+    def _neighbour_column(self, distance: int, part: Bound) -> Bound | None:
         """Return a column of another row of the partition in place of a column."""
         if not isinstance(part, Column):
             return None
@@ -295,7 +307,7 @@ class RowPatternBinder:
         words: dict[str | None, Word] = {}
 
         def resolve(word: Word, table: Word | None) -> Bound | None:
-            column = self._of_row(word, table)
+            column = self._row_column(word, table)
             if column is not None:
                 words.setdefault(self._variable(table), word)
             return column
@@ -306,26 +318,26 @@ class RowPatternBinder:
         bound = Binder(self._sql, name, argument, resolve).bind()
         if len(words) > 1:
             raise self._error(f"{name} of columns of several variables", call, "columns of one variable")
-        return next(iter(words), None), self.computing(bound)
+        return next(iter(words), None), self.move_byte_functions_down(bound)
 
-    def _aggregate(self, clause: str, name: str, call: Call) -> Bound:
+    def _bind_aggregate(self, clause: str, name: str, call: Call) -> Bound:
         if len(call.arguments) != 1:
             raise self._error(f"{name} with {len(call.arguments)} arguments", call, f"one argument: {name}(A.len)")
         argument = call.arguments[0]
         if isinstance(argument, Star):
             if name != "count":
                 raise self._error(f"{name}(*)", call, "count(*), or a column")
-            return self._rows(self._variable(argument.table))
+            return self._row_count_field(self._variable(argument.table))
         variable, value = self._argument(call, argument)
         if name == "count":
-            return self._count(variable, value)
+            return self._value_count_field(variable, value)
         if value.type not in NUMBERS or (value.type is Type.TIME and name in ("sum", "avg")):
             raise self._error(f"{name} of {value.type} in {clause}", call, "a number")
         if name == "avg":
-            return Mean(self._sum(variable, value, Type.FLOAT), self._count(variable, value))
+            return Mean(self._sum(variable, value, Type.FLOAT), self._value_count_field(variable, value))
         if name == "sum":
-            return Present(self._sum(variable, value, value.type), self._count(variable, value))
-        return self._add(
+            return Present(self._sum(variable, value, value.type), self._value_count_field(variable, value))
+        return self._add_field(
             f"{name}({_text(variable, value)})",
             Literal(None, value.type),
             variable,
@@ -334,7 +346,7 @@ class RowPatternBinder:
 
     # --- fields ---
 
-    def _add(self, name: str, initial: Literal, variable: str | None, value: Callable[[Column], Bound]) -> Column:
+    def _add_field(self, name: str, initial: Literal, variable: str | None, value: Callable[[Column], Bound]) -> Column:
         """Return the column of a field, which is added if it is new."""
         if name not in self._updates:
             field = Field(name, initial)
@@ -342,17 +354,17 @@ class RowPatternBinder:
         column = self._updates[name].field.column
         return replace(column, nullable=initial.value is None)
 
-    def _rows(self, variable: str | None) -> Column:
+    def _row_count_field(self, variable: str | None) -> Column:
         """Return the field with the number of rows of a variable."""
         name = f"count({'' if variable is None else f'{variable}.'}*)"
-        return self._add(name, Literal(0, Type.INT), variable, lambda field: Binary(Op.ADD, field, ONE))
+        return self._add_field(name, Literal(0, Type.INT), variable, lambda field: Binary(Op.ADD, field, ONE))
 
-    def _count(self, variable: str | None, value: Bound) -> Column:
+    def _value_count_field(self, variable: str | None, value: Bound) -> Column:
         """Return the field with the number of values that are not NULL."""
         if not value.nullable:
-            return self._rows(variable)
+            return self._row_count_field(variable)
         name = f"count({_text(variable, value)})"
-        return self._add(
+        return self._add_field(
             name,
             Literal(0, Type.INT),
             variable,
@@ -362,14 +374,16 @@ class RowPatternBinder:
     def _sum(self, variable: str | None, value: Bound, kind: Type) -> Bound:
         """Return the sum of values, 0 of no values. The sum of wide integers has the type `kind`."""
         if value.type not in INTEGERS or width_of(value) <= NARROW_BITS:
-            return self._total("sum", variable, value, value)
+            return self._total_field("sum", variable, value, value)
         high = Binary(Op.SHIFT_RIGHT, value, Literal(32, Type.INT))
         low = Binary(Op.BIT_AND, value, Literal(0xFFFFFFFF, Type.INT))
         return WideSum(
-            self._total("upper sum", variable, value, high), self._total("lower sum", variable, value, low), kind
+            self._total_field("upper sum", variable, value, high),
+            self._total_field("lower sum", variable, value, low),
+            kind,
         )
 
-    def _total(self, name: str, variable: str | None, value: Bound, part: Bound) -> Column:
+    def _total_field(self, name: str, variable: str | None, value: Bound, part: Bound) -> Column:
         """Return the field with the sum of `part` over the rows in which `value` is not NULL."""
 
         def update(field: Column) -> Bound:
@@ -377,21 +391,21 @@ class RowPatternBinder:
             return Conditional(IsNull(value), field, added) if value.nullable else added
 
         zero = Literal(0.0 if part.type is Type.FLOAT else 0, part.type)
-        return self._add(f"{name}({_text(variable, value)})", zero, variable, update)
+        return self._add_field(f"{name}({_text(variable, value)})", zero, variable, update)
 
-    def _last(self, variable: str | None, value: Bound, offset: int) -> Column:
+    def _last_value_field(self, variable: str | None, value: Bound, offset: int) -> Column:
         """Return the field with the value in the last row of a variable, or `offset` rows before it."""
-        before = self._last(variable, value, offset - 1) if offset else None
+        before = self._last_value_field(variable, value, offset - 1) if offset else None
         suffix = f", {offset}" if offset else ""
         name = f"last({_text(variable, value)}{suffix})"
-        return self._add(name, Literal(None, value.type), variable, lambda _: value if before is None else before)
+        return self._add_field(name, Literal(None, value.type), variable, lambda _: value if before is None else before)
 
-    def _first(self, variable: str | None, value: Bound, offset: int) -> Column:
+    def _first_value_field(self, variable: str | None, value: Bound, offset: int) -> Column:
         """Return the field with the value in a row of a variable, counted from its first row."""
-        rows = self._rows(variable)
+        rows = self._row_count_field(variable)
         suffix = f", {offset}" if offset else ""
         is_row = Binary(Op.EQ, rows, Literal(offset, Type.INT))
-        return self._add(
+        return self._add_field(
             f"first({_text(variable, value)}{suffix})",
             Literal(None, value.type),
             variable,

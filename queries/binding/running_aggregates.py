@@ -17,7 +17,7 @@ from queries.text.errors import QueryError
 from queries.text.printer import expression_text
 from queries.text.tree import Word
 
-RUNNING: dict[str, str] = {
+RUNNING_AGGREGATES: dict[str, str] = {
     "running_sum": "running_sum(x)",
     "moving_sum": "moving_sum(x, 5)",
     "moving_sum_exp": "moving_sum_exp(x, 5, 0.5)",
@@ -53,7 +53,7 @@ class RunningAggregates:
     def add(self, sql: str, name: Word, operands: Sequence[Operand], total: Column) -> Column:
         """Add an aggregate and return its placeholder. Raises QueryError for wrong arguments."""
         function = name.text.lower()
-        length = None if function == "running_sum" else _length(function, operands[1])
+        length = None if function == "running_sum" else _window_count(function, operands[1])
         decay = _decay(function, operands[2]) if function == "moving_sum_exp" else 1.0
         call = f"{function}({', '.join(expression_text(operand.bound) for operand in operands)})"
         kind = Type.FLOAT if function == "moving_sum_exp" else total.type
@@ -63,14 +63,14 @@ class RunningAggregates:
 def check_arguments(sql: str, name: Word, operands: Sequence[Operand]) -> None:
     """Raise QueryError for a wrong number of arguments, or a first argument that is not a number."""
     function = name.text.lower()
-    if len(operands) != RUNNING[function].count(",") + 1:
+    if len(operands) != RUNNING_AGGREGATES[function].count(",") + 1:
         given = "1 argument" if len(operands) == 1 else f"{len(operands)} arguments"
-        raise QueryError(f"{function} with {given}", sql, name.start, RUNNING[function])
+        raise QueryError(f"{function} with {given}", sql, name.start, RUNNING_AGGREGATES[function])
     if operands[0].bound.type not in (Type.INT, Type.FLOAT):
         operands[0].fail(f"{function} over a value of type {operands[0].bound.type}", "an integer or a float")
 
 
-def _length(function: str, operand: Operand) -> int:
+def _window_count(function: str, operand: Operand) -> int:
     """Return a number of windows."""
     match operand.bound:
         case Literal(value=int(length), type=Type.INT) if 1 <= length <= MAX_WINDOWS:

@@ -15,7 +15,7 @@ from lowlevel.expressions.tree import (
     ScalarCall,
     TextOf,
 )
-from lowlevel.expressions.types import NAMES, Op, Scalar, Type
+from lowlevel.expressions.types import NAME_FUNCTIONS, Op, Scalar, Type
 from queries.binding.comparisons import Operand
 from queries.binding.conditionals import as_number, is_known, is_null
 from queries.text.errors import QueryError
@@ -85,7 +85,7 @@ MAX_DIGITS = 15
 
 
 def scalar_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
-    """Return the call of a function of USAGES. Raises QueryError for wrong arguments."""
+    """Return the expression for a call of one of the functions in USAGES. Raises QueryError for wrong arguments."""
     function = SYNONYMS.get(name.text.lower(), name.text.lower())
     if function == "concat":
         return concatenation(operands, function)
@@ -100,7 +100,7 @@ def scalar_function(sql: str, name: Word, operands: Sequence[Operand]) -> Expres
     if function == "mod":
         return Binary(Op.MOD, *(_number(function, operand, (Type.INT,)) for operand in operands))
     scalar = Scalar(function)
-    if scalar in NAMES:
+    if scalar in NAME_FUNCTIONS:
         return ScalarCall(scalar, _number(function, subject, (Type.INT,)))
     if function in ("lower", "upper", "trim") or scalar in CONSTANT_TYPES:
         types = CONSTANT_TYPES.get(scalar, ())[: len(operands) - 1]

@@ -32,8 +32,7 @@ REMAINDER_FIELDS: dict[str, tuple[int, int]] = {
     "minute": (60 * SECOND, 60),
     "hour": (3_600 * SECOND, 24),
 }
-"""Fields of extract that are remainders: the length of the unit in ns, and how many of them the next larger unit
-has.
+"""Fields of extract that are remainders: the length of the unit in ns, and its number in the next larger unit.
 """
 
 EXTRACT_FIELDS = ("epoch", *REMAINDER_FIELDS, "dow", "isodow")

@@ -46,10 +46,10 @@ class UserColumns:
         """Return the placeholder of an aggregate of `argument`."""
         return Column(f"{name}({expression_text(argument)})", RESULT, True)
 
-    def add(self, stand_in: Column, definition: UserAggregate, parts: tuple[Expression, ...]) -> None:
+    def add(self, placeholder: Column, definition: UserAggregate, parts: tuple[Expression, ...]) -> None:
         """Add a call. `parts` are the bound parts of the definition, in its order."""
         names = (name for name, _ in definition.parts)
         column = f"u{len(self.uses)}"
         bound = tuple(zip(names, parts, strict=True))
-        self.uses[stand_in.name] = UserColumn(column, stand_in.name, bound, definition.finish)
-        self._high_level_expressions[stand_in.name] = Column(column, RESULT, True)
+        self.uses[placeholder.name] = UserColumn(column, placeholder.name, bound, definition.finish)
+        self._high_level_expressions[placeholder.name] = Column(column, RESULT, True)

@@ -95,7 +95,7 @@ def _type_of(function: str, parameter: str, annotation: object) -> Type:
 
 
 def user_call(sql: str, name: Word, operands: Sequence[Operand]) -> Expression:
-    """Return the call of a function of DEFINED. Raises QueryError for wrong arguments."""
+    """Return the expression for a call of one of the functions in DEFINED. Raises QueryError for wrong arguments."""
     function = DEFINED[name.text.lower()]
     if len(operands) != len(function.parameters):
         shown_count = f"{len(operands)} argument{'' if len(operands) == 1 else 's'}"

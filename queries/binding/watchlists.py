@@ -112,7 +112,7 @@ def _check_allowed(sql: str, name: Word) -> None:
         raise QueryError(f"{name.text.lower()}, which reads a file, {reason}", sql, name.start, "a query without files")
 
 
-def watch(sql: str, name: Word, operands: Sequence[Operand]) -> InWatchlist | LongestPrefix:
+def bind_watchlist(sql: str, name: Word, operands: Sequence[Operand]) -> InWatchlist | LongestPrefix:
     """Read the file and return the look-up. Raises QueryError for wrong arguments and for a wrong file."""
     _check_allowed(sql, name)
     function = name.text.lower()

@@ -100,7 +100,7 @@ class WindowFunctions:
         value = None if operand is None else operand.bound
         inside = "*" if arguments is None else ", ".join(expression_text(argument.bound) for argument in arguments)
         bound = BoundFunction(
-            f"{name}({inside}) OVER ({_clause(partition, order, frame)})",
+            f"{name}({inside}) OVER ({_clause_text(partition, order, frame)})",
             kind,
             _type_of(kind, value),
             value,
@@ -213,7 +213,7 @@ class FrameBinder:
         raise QueryError(problem, self.sql, distance.start, expected)
 
 
-def _clause(partition: Sequence[Expression], order: Sequence[OrderKey], frame: Frame) -> str:
+def _clause_text(partition: Sequence[Expression], order: Sequence[OrderKey], frame: Frame) -> str:
     parts = []
     if partition:
         parts.append("PARTITION BY " + ", ".join(map(expression_text, partition)))

@@ -70,7 +70,7 @@ GROUP BY exporter""",
         "export-delays",
         "flow exports",
         "flows",
-        "The time from the end of a flow to its export; future ends are wrong clocks.",
+        "The time from the end of a flow to its export; an end in the future means a wrong clock.",
         """\
 SELECT exporter, count(*) AS flows, min((arrival_ts - end_ts) / 1000000) AS min_ms,
        max((arrival_ts - end_ts) / 1000000) AS max_ms, sum(end_ts > arrival_ts) AS in_the_future

@@ -188,7 +188,7 @@ MATCH_RECOGNIZE (
         "indicators",
         "patterns",
         "packets",
-        "The connections to addresses of a file of arcs, with FROM also the connections before.",
+        "The connections to addresses in a file of arcs; an arc with FROM also finds earlier connections.",
         """\
 SELECT host, server, port, indicator, match_end
 FROM (SELECT ts, srcIP AS host, destIP AS server, destPort AS port FROM packets WHERE flag = SYN)

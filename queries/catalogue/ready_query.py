@@ -37,18 +37,18 @@ class ReadyQuery:
 
     @property
     def usage(self) -> str:
-        """A command of a shell that runs the query, with its first parameter."""
+        """A shell command that runs the query, with its first parameter as an example."""
         words = ["wiretide", "query", "FILE", f"@{self.name}"]
         for parameter in self.parameters[:1]:
             words += ["--param", f"{parameter.name}={parameter.default}"]
         return shlex.join(words)
 
     def sql(self, values: Mapping[str, object] | None = None) -> str:
-        """Return the query with the values of parameters, which are numbers or text. The others have their defaults.
+        """Return the query with `values` of parameters (numbers or texts). Other parameters have their defaults.
 
         Raises QueryError for an unknown parameter and for an invalid value.
         """
         texts = literals(self.parameters, values or {}, f"@{self.name}")
-        # A window clause that is left out must leave no blanks and no empty line.
+        # An omitted window clause must leave no blanks and no empty line.
         lines = _PLACEHOLDER.sub(lambda found: texts[found[1]], self.text).split("\n")
         return "\n".join(line.rstrip() for line in lines if line.strip())

@@ -105,7 +105,7 @@ HAVING packets >= $packets""",
         "amplification",
         "security",
         "packets",
-        "The addresses that receive much more from UDP services than they ask.",
+        "The addresses that receive many more bytes from UDP services than they send.",
         """\
 SELECT client, port, sum(CASE WHEN answer = 1 THEN len ELSE 0 END) AS received,
        sum(CASE WHEN answer = 0 THEN len ELSE 0 END) AS sent, count(DISTINCT server) AS servers

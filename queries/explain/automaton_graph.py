@@ -5,8 +5,9 @@ r"""Automata of a plan as a graph for Graphviz (`dot -Tsvg`): MATCH_RECOGNIZE an
             "0 idle" -> "0 busy" [label="len > 1000\nn = 1"];
             …
 
-Final states have two borders; those that are final only after the last row have a dashed border. Arcs without a row are
-dashed, and arcs at a time are dotted. Arcs of a file are blue. Other arcs are gray if they are ignorable.
+Final states have two borders. States that are final only after the last row have a dashed border. Arcs that consume
+no row are dashed, and arcs with a deadline (AT) are dotted. Arcs of a file are blue. Other arcs are gray if they are
+ignorable.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from queries.explain.lines import length_text
 from queries.text.printer import expression_text
 
 WIDTH = 40
-"""Number of characters in a line of a label. A longer word has a line of its own."""
+"""Largest number of characters in a line of a label. A longer word has a separate line."""
 
 HEAD = """digraph automata {
     rankdir=LR;

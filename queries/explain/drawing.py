@@ -23,7 +23,7 @@ MAX_LINES = 9
 MAX_WIDTH = 58
 """Largest number of characters of a line in a box."""
 
-CHARACTER, LINE, MARGIN, GAP, RISE = 6.7, 15, 10, 30, 52
+CHARACTER_WIDTH, LINE_HEIGHT, MARGIN, BOX_GAP, LEVEL_GAP = 6.7, 15, 10, 30, 52
 """Width of a character, height of a line, border of a box, and the space between boxes and between levels, in pixels.
 
 The font has 11 pixels and equal widths of all characters.
@@ -37,7 +37,7 @@ RED, BLUE, GREEN, GREY, BLACK = "#c0392b", "#eaf1fb", "#eaf7ee", "#888888", "#22
 
 @dataclass(frozen=True)
 class Figures:
-    """Measured figures of a node: rows and bytes that it returned as text, and its seconds; None for a leaf."""
+    """Measured figures of a node. `returned`: its rows and bytes, as text. `seconds`: its time; None for a leaf."""
 
     returned: str
     seconds: float | None = None
@@ -57,12 +57,12 @@ class Box:
     @property
     def width(self) -> float:
         """Width in pixels."""
-        return max(len(text) for text in (self.title, *self.lines)) * CHARACTER + 2 * MARGIN
+        return max(len(text) for text in (self.title, *self.lines)) * CHARACTER_WIDTH + 2 * MARGIN
 
     @property
     def height(self) -> float:
         """Height in pixels."""
-        return (1 + len(self.lines)) * LINE + 2 * MARGIN - 4
+        return (1 + len(self.lines)) * LINE_HEIGHT + 2 * MARGIN - 4
 
     @property
     def middle(self) -> float:
@@ -76,7 +76,7 @@ def draw(plan: Plan, figures: Mapping[Node, Figures] | None = None) -> str:
     boxes = _boxes(plan, figures)
     levels = _levels(plan, boxes)
     width, height, border = _place(levels)
-    head = _shortened(" ".join(plan.sql.split()), int(width / CHARACTER) - 4)
+    head = _shortened(" ".join(plan.sql.split()), int(width / CHARACTER_WIDTH) - 4)
     slowest = max((figure.seconds or 0.0 for figure in figures.values()), default=0.0)
     size = f'width="{width:.0f}" height="{height:.0f}"'
     view = f'viewBox="0 0 {width:.0f} {height:.0f}"'
@@ -86,8 +86,8 @@ def draw(plan: Plan, figures: Mapping[Node, Figures] | None = None) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} {view} {font}>',
         f"<title>{_printable(plan.name)}</title>",
         f'<rect {size} fill="white"/>',
-        _text(GAP, 20, plan.name, bold=True),
-        _text(GAP, 36, head, GREY),
+        _text(BOX_GAP, 20, plan.name, bold=True),
+        _text(BOX_GAP, 36, head, GREY),
         f'<line {ends} stroke="{GREY}" stroke-dasharray="5 4"/>',
         _text(6, border - 5, "high level", GREY),
         _text(6, border + 13, "low level", GREY),
@@ -127,20 +127,20 @@ def _levels(plan: Plan, boxes: Sequence[Box]) -> list[list[Box]]:
 def _place(levels: Sequence[list[Box]]) -> tuple[float, float, float]:
     """Place the boxes. Return the width and height of the drawing, and the height of the line between the levels."""
     heights = [max(box.height for box in level) for level in levels]
-    widths = [sum(box.width + GAP for box in level) + GAP for level in levels]
-    width, y = max(*widths, 480.0), HEADER + RISE / 2
-    tops = list(itertools.accumulate([y, *(height + RISE for height in reversed(heights))]))
-    border = tops[len(levels) - 1] - RISE / 2 if len(levels) > 1 else y - RISE / 2
+    widths = [sum(box.width + BOX_GAP for box in level) + BOX_GAP for level in levels]
+    width, y = max(*widths, 480.0), HEADER + LEVEL_GAP / 2
+    tops = list(itertools.accumulate([y, *(height + LEVEL_GAP for height in reversed(heights))]))
+    border = tops[len(levels) - 1] - LEVEL_GAP / 2 if len(levels) > 1 else y - LEVEL_GAP / 2
     placed: dict[Node, Box] = {}
     for number, level in enumerate(levels):
         if number:  # boxes are above their inputs, so that few edges cross
             level.sort(key=lambda box: sum(placed[node].middle for node in box.node.inputs) / len(box.node.inputs))
-        x = (width - widths[number]) / 2 + GAP
+        x = (width - widths[number]) / 2 + BOX_GAP
         for box in level:
             box.x, box.y = x, tops[len(levels) - 1 - number]
-            x += box.width + GAP
+            x += box.width + BOX_GAP
             placed[box.node] = box
-    return width, tops[-1] - RISE / 2 + 6, border
+    return width, tops[-1] - LEVEL_GAP / 2 + 6, border
 
 
 def _edge(source: Box, target: Box) -> Iterator[str]:
@@ -165,7 +165,7 @@ def _box(box: Box, seconds: float | None, share: float) -> Iterator[str]:
     if seconds is not None:
         yield _text(box.x + box.width - MARGIN, y, f"{seconds:.3f} s", at_end=True)
     for number, text in enumerate(box.lines, 1):
-        yield _text(box.x + MARGIN, y + number * LINE, text)
+        yield _text(box.x + MARGIN, y + number * LINE_HEIGHT, text)
     yield "</g>"
 
 
@@ -179,5 +179,5 @@ def _printable(text: str) -> str:
     return escape("".join(character if character.isprintable() else "�" for character in text))
 
 
-def _shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _shortened(text: str, max_length: int) -> str:
+    return text if len(text) <= max_length else f"{text[: max_length - 1]}…"

@@ -62,17 +62,17 @@ def window_lines(window: AnyWindow) -> Iterator[tuple[str, str]]:
                 "tumbling" if window.range == window.slide else "gapped" if window.range < window.slide else "sliding"
             )
             size = f"RANGE {duration_text(window.range)}, SLIDE {duration_text(window.slide)}"
-            yield "windows", f"{kind}, {size}, from {_since(window.origin)}"
+            yield "windows", f"{kind}, {size}, from {_origin_text(window.origin)}"
             if window.range > window.pane:
                 yield "roll up", f"{window.range // window.pane} panes per window, {_overlap(window)}"
         case LandmarkWindow():
-            yield "windows", f"landmark, all since {_since(window.origin)}, SLIDE {duration_text(window.slide)}"
+            yield "windows", f"landmark, all since {_origin_text(window.origin)}, SLIDE {duration_text(window.slide)}"
             yield "roll up", f"running totals of up to {window.cap:,} groups, written for each slide with rows"
         case SessionWindow():
             yield "windows", f"sessions of each group, ended by {duration_text(window.gap)} without a row"
             yield "roll up", "intervals from the first ts to the last; intervals less than the gap apart are merged"
         case SlideByTuple():
-            yield "windows", f"sliding by rows, RANGE {duration_text(window.range)} up to {_every(window)}"
+            yield "windows", f"sliding by rows, RANGE {duration_text(window.range)} up to {_slide_text(window)}"
             yield "roll up", "rows wait until no earlier row can arrive; then they are processed in the order of ts"
         case TupleWindow():
             pane = window.over_row_numbers.pane
@@ -100,13 +100,13 @@ def _sizes(window: TupleWindow) -> str:
     return f"RANGE {rows_text(window.range)}, SLIDE {rows_text(window.slide_rows)}"
 
 
-def _every(window: SlideByTuple) -> str:
+def _slide_text(window: SlideByTuple) -> str:
     if window.every == 1:
         return "each row"
     return f"one row in {window.every}, " + ("in the order of ts" if window.in_time_order else "as they arrive")
 
 
-def _since(origin: int) -> str:
+def _origin_text(origin: int) -> str:
     return "the epoch" if origin == 0 else f"{origin} ns after the epoch"
 
 
@@ -115,7 +115,7 @@ def _overlap(window: SlidingWindow) -> str:
     return f"each row in {fewest} windows" if rest == 0 else f"each row in {fewest} or {fewest + 1} windows"
 
 
-WITH_PARAMETER = frozenset(function for function in DetailFunction if "quantile" in function or "top" in function)
+PARAMETER_FUNCTIONS = frozenset(function for function in DetailFunction if "quantile" in function or "top" in function)
 """Functions with a second argument."""
 
 
@@ -129,7 +129,7 @@ def low_lines(leaf: Leaf, aggregation: Aggregation, watched: list[str]) -> Itera
     bound = "the files of every link, or of the link with this name" if leaf.reads_all_links else bound
     yield line("streams", f"{' UNION '.join(leaf.streams)}: {bound}")
     yield line("rows", f"{low.kind}: each is {kind.row_description}")
-    if kind.layered:
+    if kind.is_layered:
         other = "outer." if leaf.layer == Layer.INNER else "inner."
         yield line("layer", f"{leaf.layer}, for names of columns that do not begin with {other}")
     yield line("columns", f"{', '.join(sorted(low.columns))}: only these are decoded")
@@ -147,7 +147,7 @@ def low_lines(leaf: Leaf, aggregation: Aggregation, watched: list[str]) -> Itera
         yield line("key words", _words(low.keys))
     for sub in low.subaggregates:
         yield line("keep per group" if low.reduced else "of each row", f"{sub.name} = {_call(sub)}")
-    yield from remembering_lines(low)
+    yield from seen_within_lines(low)
     yield from watched
     if low.spread:
         yield line("spread", "counters of a row are divided among the panes from its start_ts to its end_ts")
@@ -157,14 +157,14 @@ def low_lines(leaf: Leaf, aggregation: Aggregation, watched: list[str]) -> Itera
         yield line("pane", "the whole input: the query has no window, so its result follows at the end of the input")
 
 
-def remembering_lines(low: LowLevelPlan) -> Iterator[str]:
+def seen_within_lines(low: LowLevelPlan) -> Iterator[str]:
     """Yield the line about keys that `seen_within` stores for later rows."""
-    if low.remembers:
+    if low.depends_on_earlier_rows:
         keys, size = MAX_KEYS * len(list_filter_joins([low])), count_filter_join_bytes([low])
         yield line("remembers", f"keys for seen_within: {keys:,} at most, {size:,} bytes; one reader for each capture")
 
 
-def watched_lines(plan: object) -> Iterator[str]:
+def watched_file_lines(plan: object) -> Iterator[str]:
     """Yield the watchlists and settings of a plan of any kind."""
     for file in {(file.path, str(file.form)): file for file in find_watched_files(plan)}.values():
         contents = read_watchlist(file)
@@ -228,22 +228,22 @@ def high_lines(aggregation: Aggregation, leaf: Leaf | None = None) -> Iterator[s
             yield line("by cost", f"{incremental_strategy(aggregation.low.subaggregates)}; small windows are merged")
     if leaf is not None and len(leaf.streams) > 1:
         yield line("meld", f"{len(leaf.streams)} streams: the watermark is the minimum of the links")
-    group = ", ".join(_shown(aggregation, name) for name in aggregation.group_by)
+    group = ", ".join(_key_text(aggregation, name) for name in aggregation.group_by)
     yield line("group by", group or f"none: one row per window, no row for a window without {aggregation.low.kind}")
     if aggregation.emit_late:
         yield line("late rows", "additional results of their windows, marked in the column late")
-    if aggregation.low.by_arrival:
+    if aggregation.low.has_arrival_watermarks:
         yield remember_line(aggregation.low.slack)
     for sub in aggregation.low.subaggregates:
         yield line("merge", f"{sub.name} by {MERGE[sub.kind]}")
     for folding in aggregation.foldings:
-        values = _shown(aggregation, folding.source)
+        values = _key_text(aggregation, folding.source)
         text = f"{folding.column} = a sketch for {folding.function} of {values}, per pane and group"
         yield line("fold", text)
     for detail in aggregation.details:
         sources = {folding.column: folding.source for folding in aggregation.foldings}
-        parameter = "" if detail.function not in WITH_PARAMETER else f", {detail.parameter:g}"
-        arguments = ", ".join(_shown(aggregation, sources.get(key, key)) for key in detail.keys)
+        parameter = "" if detail.function not in PARAMETER_FUNCTIONS else f", {detail.parameter:g}"
+        arguments = ", ".join(_key_text(aggregation, sources.get(key, key)) for key in detail.keys)
         call = f"{detail.function}({arguments}{parameter})"
         how = f"from {detail.key}" if detail.key in sources else f"each value {detail.count} times"
         yield line("detail", f"{detail.name} = {call}, {how}, once a window is final")
@@ -299,7 +299,7 @@ def _words(keys: tuple[Key, ...]) -> str:
     return f"{four} of 64 bits" + ("" if four == six else f" for IPv4, {six} for IPv6")
 
 
-def _shown(aggregation: Aggregation, name: str) -> str:
+def _key_text(aggregation: Aggregation, name: str) -> str:
     """Return a grouping column with its expression."""
     texts = {key.name: expression_text(key.expression) for key in aggregation.low.keys}
     return f"{name} = {texts[name]}" if name in texts else name

@@ -63,13 +63,13 @@ from queries.explain.lines import (
     low_lines,
     rates_text,
     remember_line,
-    remembering_lines,
-    watched_lines,
+    seen_within_lines,
+    watched_file_lines,
 )
 from queries.explain.row_patterns import matches_lines
 from queries.text.printer import expression_text
 
-KINDS = {
+JOIN_RESULTS = {
     JoinKind.INNER: "pairs that match",
     JoinKind.LEFT: "pairs that match, and left rows without a match, once no match can arrive",
     JoinKind.RIGHT: "pairs that match, and right rows without a match, once no match can arrive",
@@ -80,7 +80,7 @@ KINDS = {
 """The results of each kind of join."""
 
 
-OVERLAP_KINDS = {
+LIFETIME_JOIN_RESULTS = {
     JoinKind.INNER: "pairs, true while both rows are true",
     JoinKind.LEFT: "pairs, true while both rows are true, and left rows while they have no match",
     JoinKind.RIGHT: "pairs, true while both rows are true, and right rows while they have no match",
@@ -107,7 +107,7 @@ def graph_lines(plan: Plan) -> Iterator[str]:
     functions = list(function_lines(plan))
     if functions:
         yield from ("", "functions of users:", *functions)
-    watched = list(watched_lines(plan))
+    watched = list(watched_file_lines(plan))
     if watched:
         yield from ("", "watchlists:", *watched)
 
@@ -128,7 +128,7 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             how = "with all rows that are not final" if result_windows(node.body) is None else "of each changed window"
             yield line("again", f"{type(node.body).__name__.lower()} {how}; old results get -1, new ones +1")
             yield from node_lines(node.body, names)
-            yield from _waiting_results(node)
+            yield from _result_consistency(node)
         case Union():
             yield line("meld", "rows pass at once; the watermark is the minimum of the inputs")
         case Filter():
@@ -152,27 +152,27 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             )
             yield line("state", f"rows of the last {length_text(node.within)}, and those that can still be copies")
             if isinstance(node, ChangingFirstCopies):
-                yield from _waiting_rows(node.consistency)
+                yield from _row_consistency(node.consistency)
         case NetRows():
             yield line("add up", f"the changes of equal rows, by {node.change}; a row that was withdrawn is left out")
             yield line("state", "different rows, until the watermark is later than their time")
             if isinstance(node, ChangingNetRows):
-                yield from _waiting_rows(node.consistency)
+                yield from _row_consistency(node.consistency)
         case FlowMerge():
             idle = "" if node.idle is None else f", and begin at most {length_text(node.idle)} after the one before"
             yield line("key", ", ".join(node.keys))
             yield line("flow", f"records that end at most {length_text(node.within)} apart{idle}")
             yield line("last", f"a record with {_text(node.ended)}")
-            yield from (line(role, ", ".join(map(_spelled, names))) for role, names in _columns_by_role(node))
+            yield from (line(role, ", ".join(map(_shown_name, names))) for role, names in _columns_by_role(node))
             yield line("state", "one row for each open flow, and records that can still arrive out of order")
             if isinstance(node, ChangingFlowMerge):
-                yield from _waiting_rows(node.consistency)
+                yield from _row_consistency(node.consistency)
         case Repeat():
             yield line("repeat", f"each row as many times as {node.count} states")
         case Join():
             yield from _join(node, names)
             if isinstance(node, ChangingJoin):
-                yield from _waiting_join(node)
+                yield from _join_consistency(node)
         case Snapshots():
             yield from _snapshots(node)
         case InstantRanks():
@@ -183,10 +183,10 @@ def node_lines(node: Node, names: dict[Node, str]) -> Iterator[str]:
             yield from _touched_windows(node)
         case Windowed():
             yield line(
-                "time", _spelled(node.time) if node.aggregation.windowed else "none: the whole input is one window"
+                "time", _shown_name(node.time) if node.aggregation.windowed else "none: the whole input is one window"
             )
             if not node.merges_partials:
-                yield from _of_rows(node.aggregation)
+                yield from _partial_columns(node.aggregation)
             yield from list(high_lines(node.aggregation))[1:]
             if isinstance(node, ChangingWindows):
                 yield from consistency_lines(node.consistency)
@@ -226,22 +226,22 @@ def _leaf(leaf: Leaf) -> Iterator[str]:
         yield line("sampling", f"{rates_text(low.sampling)}, regardless of the announced rates")
     where = "every row" if low.where is None else f"{expression_text(low.where)}, before the row is stored"
     yield line("keep", where)
-    yield from remembering_lines(low)
+    yield from seen_within_lines(low)
     if low.reduced:
         yield line("key", ", ".join(expression_text(key.expression) for key in low.keys) or "none")
         yield line("pane", duration_text(low.pane))
     else:
         yield line("passes on", ", ".join(["ts", *(key.name for key in low.keys)]))
-    if low.by_arrival:
+    if low.has_arrival_watermarks:
         yield remember_line(low.slack)
 
 
 def _join(join: Join, names: dict[Node, str]) -> Iterator[str]:
     spec = join.spec
     left, right = (str(dict(side.columns)[side.time]) for side in (spec.left, spec.right))
-    yield line("kind", f"{spec.kind}: {KINDS[spec.kind]}; left is {names[join.left]}, right {names[join.right]}")
+    yield line("kind", f"{spec.kind}: {JOIN_RESULTS[spec.kind]}; left is {names[join.left]}, right {names[join.right]}")
     if isinstance(spec.window, Band):
-        low, high = _signed(spec.window.low), _signed(spec.window.high)
+        low, high = _signed_duration(spec.window.low), _signed_duration(spec.window.high)
         yield line("window", f"{right} - {left} from {low} to {high}, both included ({_origin(spec.window)})")
         kept = (max(0, spec.window.high), max(0, -spec.window.low))
         later = [f"{duration_text(delay)} later than" if delay else "later than" for delay in kept]
@@ -259,7 +259,7 @@ def _join(join: Join, names: dict[Node, str]) -> Iterator[str]:
     yield line("columns", ", ".join(column.name for column in join.columns))
 
 
-def _waiting_join(join: ChangingJoin) -> Iterator[str]:
+def _join_consistency(join: ChangingJoin) -> Iterator[str]:
     """Yield the lines about the consistency of a join of changes."""
     (time,) = join.time_columns
     if join.consistency.wait is not None and join.spec.kind is not JoinKind.INNER:
@@ -283,7 +283,7 @@ def _columns_by_role(node: FlowMerge) -> Iterator[tuple[Role, list[str]]]:
             yield role, names
 
 
-def _waiting_rows(consistency: Consistency) -> Iterator[str]:
+def _row_consistency(consistency: Consistency) -> Iterator[str]:
     """Yield the lines about the consistency of rows that are made of several rows."""
     if consistency.wait is None:
         yield line("wait (B)", "a row is returned when it is final, so no row is corrected")
@@ -293,7 +293,7 @@ def _waiting_rows(consistency: Consistency) -> Iterator[str]:
     yield line("remember (M)", "rows, until no later row can change a result of them")
 
 
-def _waiting_results(node: ChangingResults) -> Iterator[str]:
+def _result_consistency(node: ChangingResults) -> Iterator[str]:
     """Yield the lines about the consistency of results over changes."""
     (time,) = node.time_columns
     if isinstance(node.body, Windowed) and not node.at_once:
@@ -323,7 +323,7 @@ def _columns(node: Apply) -> Iterator[str]:
         yield line("unchanged", ", ".join(kept))
 
 
-def _of_rows(aggregation: Aggregation) -> Iterator[str]:
+def _partial_columns(aggregation: Aggregation) -> Iterator[str]:
     """Yield the keys and sub-aggregates that a row becomes."""
     for key in aggregation.low.keys:
         yield line("key", f"{key.name} = {_text(key.expression)}")
@@ -336,8 +336,8 @@ def _snapshots(node: Snapshots) -> Iterator[str]:
     window = node.aggregation.window
     assert isinstance(window, LifetimeWindow)
     length = f"{duration_text(window.length)} later" if window.length is not None else ""
-    yield line("lifetime", f"a row is true from {_spelled(node.time)} until {length or _spelled(str(node.end))}")
-    yield from _of_rows(node.aggregation)
+    yield line("lifetime", f"a row is true from {_shown_name(node.time)} until {length or _shown_name(str(node.end))}")
+    yield from _partial_columns(node.aggregation)
     yield from list(high_lines(node.aggregation))[1:]
     yield from _late_by(node.late_by)
     if not isinstance(node, ChangingSnapshots) or node.consistency.wait is None:
@@ -352,8 +352,8 @@ def _instant_ranks(node: InstantRanks) -> Iterator[str]:
     ranks = node.ranks
     if node.lifetime is not None:
         length = f"{duration_text(node.lifetime.length)} later" if node.lifetime.length is not None else ""
-        until = length or _spelled(str(node.lifetime.end))
-        yield line("lifetime", f"a row is true from {_spelled(node.lifetime.start)} until {until}")
+        until = length or _shown_name(str(node.lifetime.end))
+        yield line("lifetime", f"a row is true from {_shown_name(node.lifetime.start)} until {until}")
         yield from _late_by(node.lifetime.late_by)
     keys = _sort_keys(ranks.keys)
     among = f" among rows with equal {', '.join(ranks.partition)}" if ranks.partition else ""
@@ -378,13 +378,13 @@ def _instant_ranks(node: InstantRanks) -> Iterator[str]:
 
 
 def _overlap_join(node: OverlapJoin, names: dict[Node, str]) -> Iterator[str]:
-    kind = OVERLAP_KINDS[node.kind]
+    kind = LIFETIME_JOIN_RESULTS[node.kind]
     yield line("kind", f"{node.kind}: {kind}; left is {names[node.left]}, right {names[node.right]}")
     for name, side in zip(("left", "right"), node.sides, strict=True):
         lifetime = side.lifetime
         length = f"{duration_text(lifetime.length)} later" if lifetime.length is not None else ""
-        until = length or _spelled(str(lifetime.end))
-        yield line("lifetime", f"a row of the {name} is true from {_spelled(lifetime.start)} until {until}")
+        until = length or _shown_name(str(lifetime.end))
+        yield line("lifetime", f"a row of the {name} is true from {_shown_name(lifetime.start)} until {until}")
         yield from _late_by(lifetime.late_by)
     for one, other in node.keys:
         yield line("key", f"{_text(one)} of the left = {_text(other)} of the right")
@@ -403,7 +403,7 @@ def _overlap_join(node: OverlapJoin, names: dict[Node, str]) -> Iterator[str]:
 
 def _touched_windows(node: TouchedWindows) -> Iterator[str]:
     length = f"{duration_text(node.length)} later" if node.length is not None else ""
-    yield line("lifetime", f"a row is true from {_spelled(node.start)} until {length or _spelled(str(node.end))}")
+    yield line("lifetime", f"a row is true from {_shown_name(node.start)} until {length or _shown_name(str(node.end))}")
     yield line(
         "repeat", f"each row once for each window of {duration_text(node.window_length)} that its lifetime touches"
     )
@@ -418,7 +418,7 @@ def _late_by(late_by: int | None) -> Iterator[str]:
 
 
 def _groups(node: TimeGroups) -> Iterator[str]:
-    yield from _of_rows(node.aggregation)
+    yield from _partial_columns(node.aggregation)
     if node.aggregation.having is not None:
         yield line("having", expression_text(node.aggregation.having))
     for out in node.aggregation.select:
@@ -438,7 +438,7 @@ def _over(node: Over) -> Iterator[str]:
         clauses += [function.frame.text] if function.frame != Frame() else []
         yield line("function", f"{function.name} = {function.kind}({argument}) OVER ({' '.join(clauses)})")
     yield from (line("output", f"{out.name} = {expression_text(out.expression)}") for out in node.outputs)
-    until = f"the watermark of {_spelled(node.final_time_column)}" if node.final_time_column else "the end of the input"
+    until = f"the watermark of {_shown_name(node.final_time_column)}" if node.final_time_column else "the end of the input"
     has_history = any(node.final_time_column not in function.partition for function in node.functions)
     kept = "; then the rows that later rows use" if node.final_time_column and has_history else ""
     yield line("state", f"all rows, until {until}{kept}")
@@ -505,13 +505,13 @@ def _sort(node: Sort) -> Iterator[str]:
     if node.passes_through:
         yield line("state", "none: any rows are the first ones")
     else:
-        until = f"the watermark of {_spelled(node.time_columns[0])}" if node.time_columns else "the end of the input"
+        until = f"the watermark of {_shown_name(node.time_columns[0])}" if node.time_columns else "the end of the input"
         yield line("state", f"{'all' if node.limit is None else 'the first'} rows, until {until}")
 
 
 def _watermark(node: Node, plan: Plan) -> str:
     """Return the times of a node's watermarks and, for a join, the nodes that need them."""
-    times = " and ".join(_spelled(name) for name in node.time_columns)
+    times = " and ".join(_shown_name(name) for name in node.time_columns)
     if not times or (isinstance(node, InstantRanks | OverlapJoin | Snapshots | TouchedWindows) and node.waits_for_end):
         return "none before the end"
     if not isinstance(node, Join):
@@ -523,16 +523,16 @@ def _watermark(node: Node, plan: Plan) -> str:
 
 
 def _text(expression: Expression) -> str:
-    """Print an expression over rows, with ts for the pane column."""
-    spelled = {column.name: replace(column, name=_spelled(column.name)) for column in columns_of(expression)}
+    """Return the text of an expression over rows, with ts for the pane column."""
+    spelled = {column.name: replace(column, name=_shown_name(column.name)) for column in columns_of(expression)}
     return expression_text(substitute_columns(expression, spelled))
 
 
-def _spelled(name: str) -> str:
+def _shown_name(name: str) -> str:
     return {PANE: "ts", TOUCHED: "the touched window"}.get(name, name)
 
 
-def _signed(nanoseconds: int) -> str:
+def _signed_duration(nanoseconds: int) -> str:
     if nanoseconds == 0:
         return "0"
     return ("-" if nanoseconds < 0 else "") + duration_text(abs(nanoseconds))
@@ -544,6 +544,6 @@ def explain(plan: Plan) -> str:
     if plan.scan is None:
         return "\n".join([*head, *graph_lines(plan)])
     (leaf,), aggregation = plan.leaves, plan.scan.aggregation
-    watched = [*function_lines(plan), *watched_lines(plan)]
+    watched = [*function_lines(plan), *watched_file_lines(plan)]
     changes = consistency_lines(plan.scan.consistency) if isinstance(plan.scan, ChangingWindows) else ()
     return "\n".join([*head, *low_lines(leaf, aggregation, watched), "", *high_lines(aggregation, leaf), *changes])

@@ -168,7 +168,7 @@ def _rule(section: Section, name: str, queries: Mapping[str, Any], receivers: Ma
     query = rule.value("query", str, "")
     if query not in queries:
         raise PipelineError(f"{rule.prefix}query: got {query!r}, expected a query of the file: {', '.join(queries)}")
-    absent = rule.parsed("absent", None, parse_duration)
+    absent = rule.parsed_value("absent", None, parse_duration)
     where = rule.value("where", str, "").strip() or None
     if absent == 0:
         raise PipelineError(f"{rule.prefix}absent: got 0, expected a time of more than 0")
@@ -188,8 +188,8 @@ def _rule(section: Section, name: str, queries: Mapping[str, Any], receivers: Ma
         where=where,
         absent=absent,
         labels=_labels(rule) if "labels" in rule.names else None,
-        hold=rule.parsed("for", 0, parse_duration),
-        keep=rule.parsed("keep", 0 if absent is None else DEFAULT_FORGET_TIME, parse_duration),
+        hold=rule.parsed_value("for", 0, parse_duration),
+        keep=rule.parsed_value("keep", 0 if absent is None else DEFAULT_FORGET_TIME, parse_duration),
         severity=severity,
         summary=rule.value("summary", str, ""),
         receivers=None if chosen_receivers is None else tuple(chosen_receivers),
@@ -307,7 +307,7 @@ def _secret(section: Section, key: str, base: Path) -> Path | None:
 
 
 def _interval(section: Section, default: int) -> int:
-    return section.parsed("interval", default, parse_duration)
+    return section.parsed_value("interval", default, parse_duration)
 
 
 def _check_name(key: str, name: str) -> None:

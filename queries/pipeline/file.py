@@ -258,7 +258,7 @@ class PipelineFile:
         return plans
 
     def require_captures(self) -> None:
-        """Raise PipelineError for a link that is no finished capture. No broker is asked."""
+        """Raise PipelineError for a link that is not a finished capture. No broker is contacted."""
         for name in self.spooled:
             raise PipelineError(
                 f"links.{name}.spool: a spool is not a finished capture; expected links with files only"
@@ -307,7 +307,7 @@ class PipelineFile:
         return self.folder_uri or str(self.folder)
 
     def require_local_folder(self, product: str) -> None:
-        """Raise PipelineError if the folder is in an object store, for whose credentials a `product` has no place."""
+        """Raise PipelineError if the folder is in an object store: a `product` cannot contain its credentials."""
         if self.folder_uri:
             raise PipelineError(
                 f"folder: got {self.folder_uri}, expected a folder on this machine: {product} contain no credentials "
@@ -389,13 +389,13 @@ def parse_pipeline(text: str, base: Path) -> PipelineFile:
         spooled=spooled,
         tables=tables,
         node=node_settings(top.section("node", NODE_KEYS)),
-        functions=tuple(base / path for path in top.texts("functions"))
+        functions=tuple(base / path for path in top.paths("functions"))
         if top.values.get("functions", []) != []
         else (),
         page=PageSettings(
             page.value("enabled", bool, True),
-            page.parsed("keep", defaults.keep, parse_duration),
-            page.parsed("size", defaults.size, parse_size),
+            page.parsed_value("keep", defaults.keep, parse_duration),
+            page.parsed_value("size", defaults.size, parse_size),
         ),
         keep_results=_keep_results(top.section("results", ("keep",))),
         alerts=alert_settings(top, queries, base),
@@ -419,7 +419,7 @@ def _master(section: Section) -> str:
 
 def _keep_results(section: Section) -> int | None:
     """Return the time for which results stay, in ns; None if not given."""
-    keep: int = section.parsed("keep", 0, parse_duration)
+    keep: int = section.parsed_value("keep", 0, parse_duration)
     if keep <= 0 and "keep" in section.values:
         raise PipelineError(f"results.keep: got {section.values['keep']!r}, expected a time of more than 0")
     return keep or None
@@ -435,7 +435,7 @@ def _spark_conf(section: Section) -> dict[str, str]:
 def _check_names(queries: Iterable[str], links: Iterable[str]) -> None:
     """Raise PipelineError if a query and a link, or two queries, have the same name in lower case.
 
-    Also for a query whose results cannot have a folder.
+    The name of a query must also be a valid name of a folder.
     """
     keys_of_names = {link.lower(): f"links.{link}" for link in links}
     for query in queries:
@@ -463,7 +463,7 @@ def _check_final_names(queries: Mapping[str, QueryText]) -> None:
 def _links(
     section: Section, base: Path
 ) -> tuple[dict[str, list[str]], dict[str, SpooledLink], dict[str, TableLink | TopicLink]]:
-    """Return the links that this process reads from captures, the spooled links, and those with a schema."""
+    """Return the links that this process reads from captures, the spooled links, and the links with a schema."""
     if not section.names:
         raise PipelineError('no link: expected a section [links] with NAME = "PATH" for each')
     links: dict[str, list[str]] = {}
@@ -471,7 +471,7 @@ def _links(
     tables: dict[str, TableLink | TopicLink] = {}
     for name in section.names:
         if not isinstance(section.values[name], dict):
-            links[name] = [absolute_path(path, base) for path in section.texts(name)]
+            links[name] = [absolute_path(path, base) for path in section.paths(name)]
             continue
         if "table" in section.values[name]:
             tables[name] = table_link(name, section.section(name, TABLE_KEYS), base)

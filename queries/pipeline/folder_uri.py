@@ -31,7 +31,7 @@ OBJECT_STORES = ("s3", "s3a")
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of a run. `uri` is empty for a local folder; otherwise `path` is that of the copy."""
+    """The folder of a run. `uri` is empty for a local folder. Otherwise `path` is the copy on this machine."""
 
     path: Path
     uri: str = ""

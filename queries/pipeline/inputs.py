@@ -58,17 +58,17 @@ def _input(link: str, path: Path, stream: str | None, follow: bool) -> Input:
             f"{path}: got a table without a schema, expected a capture, or wiretide query --schema FILE "
             "(docs/guide/tables.md); in a pipeline file, table and schema under [links.NAME]"
         )
-    return Input(link, path, stream, follow and not can_be_read_once(path))
+    return Input(link, path, stream, follow and not can_be_read_only_once(path))
 
 
-def can_be_read_once(path: Path) -> bool:
+def can_be_read_only_once(path: Path) -> bool:
     """Return whether the path is standard input, a named pipe or a live interface, which cannot be read again."""
     return str(path) == STANDARD_INPUT or is_interface(path) or path.is_fifo()
 
 
 def is_live(source: Input) -> bool:
     """Return whether the input may grow: it is followed, or it is standard input, a named pipe or a live interface."""
-    return source.follow or can_be_read_once(source.path)
+    return source.follow or can_be_read_only_once(source.path)
 
 
 def never_ends(source: Input) -> bool:
@@ -115,7 +115,7 @@ def _plain_name(file: Path, absolute_path: Path) -> str:
 
 
 def expand(path: str, follow: bool = False) -> list[Path]:
-    """Return the files that a path stands for: one file, the files of a folder, or the matches of a glob, by name.
+    """Return the files that a path means: one file, the files of a folder, or the matches of a glob, by name.
 
     `-` is standard input and `interface:NAME` a live interface; `./-` is a file. Hidden files and stored templates are
     left out. A path that exists is not read as a glob. With `follow` a folder, or a glob in one folder, is returned
@@ -199,7 +199,7 @@ def _check_folders(inputs: Sequence[Input]) -> None:
 
 def _check_pipes(inputs: Sequence[Input]) -> None:
     """Raise InputError for two readers of a pipe, and for standard input from a terminal."""
-    for path, uses in Counter(source.path for source in inputs if can_be_read_once(source.path)).items():
+    for path, uses in Counter(source.path for source in inputs if can_be_read_only_once(source.path)).items():
         if is_interface(path):  # every reader has its own ring
             continue
         if uses > 1:

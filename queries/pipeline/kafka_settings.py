@@ -33,12 +33,12 @@ def read_brokers(section: Section) -> str:
     return brokers
 
 
-def read_conf(section: Section, user: str) -> dict[str, str]:
-    """Return the settings of librdkafka as texts. `user` names what sets the others: the sink, or the link."""
+def read_conf(section: Section, owner: str) -> dict[str, str]:
+    """Return the settings of librdkafka as texts. `owner`: "sink" or "link", for messages."""
     conf: dict[str, Any] = section.value("conf", dict, {})
     for key, value in conf.items():
         if key in OWN_SETTINGS:
-            raise PipelineError(f"{section.prefix}conf: got {key}, which the {user} sets itself")
+            raise PipelineError(f"{section.prefix}conf: got {key}, which the {owner} sets itself")
         if not isinstance(value, str | int | float):
             raise PipelineError(f"{section.prefix}conf.{key}: got {value!r}, expected a text, a number, true or false")
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in conf.items()}

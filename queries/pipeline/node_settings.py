@@ -129,10 +129,10 @@ def node_settings(node: Section) -> NodeSettings:
         flush=node.choice("flush", default.flush, Policy),
         disorder=node.number("disorder", int, default.disorder, "0 or more", lambda windows: windows >= 0),
         every=node.number("every", int, default.every, "1 or more", lambda packets: packets >= 1),
-        memory=node.parsed("memory", default.memory, parse_size),
-        segment_bytes=node.parsed("segment_bytes", default.segment_bytes, parse_size),
-        segment_time=node.parsed("segment_time", default.segment_time, parse_duration),
-        spool_bytes=node.parsed("spool_bytes", default.spool_bytes, parse_size),
+        memory=node.parsed_value("memory", default.memory, parse_size),
+        segment_bytes=node.parsed_value("segment_bytes", default.segment_bytes, parse_size),
+        segment_time=node.parsed_value("segment_time", default.segment_time, parse_duration),
+        spool_bytes=node.parsed_value("spool_bytes", default.spool_bytes, parse_size),
         when_full=node.choice("when_full", default.when_full, WhenFull),
     )
 

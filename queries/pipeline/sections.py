@@ -19,18 +19,21 @@ class PipelineError(WiretideError):
 class Section:
     """A TOML table of the file. `names` are its keys. Messages put `prefix` before a key, for example `node.`."""
 
-    def __init__(self, prefix: str, values: dict[str, Any], valid: tuple[str, ...] | None = None) -> None:
-        """Raises PipelineError for a key that is not among `valid`; None allows all keys."""
+    def __init__(self, prefix: str, values: dict[str, Any], valid_keys: tuple[str, ...] | None = None) -> None:
+        """Raises PipelineError for a key that is not among `valid_keys`; None allows all keys."""
         self.prefix = prefix
         self.values = values
         self.names = list(values)
-        unknown = [name for name in values if valid is not None and name not in valid]
+        unknown = [name for name in values if valid_keys is not None and name not in valid_keys]
         if unknown:
-            raise PipelineError(f"{prefix}{unknown[0]} is not known; valid here: {', '.join(valid or ())}")
+            raise PipelineError(f"{prefix}{unknown[0]} is not known; valid here: {', '.join(valid_keys or ())}")
 
-    def section(self, name: str, valid: tuple[str, ...] | None = None) -> Section:
-        """Return the table under a key of this table; an empty section if the key is missing. `valid`: its keys."""
-        return Section(f"{self.prefix}{name}.", self.value(name, dict, {}), valid)
+    def section(self, name: str, valid_keys: tuple[str, ...] | None = None) -> Section:
+        """Return the table under a key of this table; an empty section if the key is missing.
+
+        `valid_keys`: its keys.
+        """
+        return Section(f"{self.prefix}{name}.", self.value(name, dict, {}), valid_keys)
 
     def value(self, name: str, kind: type, default: Any) -> Any:
         """Return a value of type `kind`, or `default`."""
@@ -39,16 +42,16 @@ class Section:
             raise PipelineError(f"{self.prefix}{name}: got {value!r}, expected {_KINDS[kind]}")
         return value
 
-    def number(self, name: str, kind: type, default: Any, expected: str, fits: Callable[[Any], bool]) -> Any:
-        """Return a number of type `kind` for which `fits` is true. Messages contain its description `expected`."""
+    def number(self, name: str, kind: type, default: Any, expected: str, is_valid: Callable[[Any], bool]) -> Any:
+        """Return a number of type `kind` for which `is_valid` is true. Messages contain its description `expected`."""
         value = self.values.get(name, default)
         if value is default:
             return value
-        if isinstance(value, bool) or not isinstance(value, (int, kind)) or not fits(value):
+        if isinstance(value, bool) or not isinstance(value, (int, kind)) or not is_valid(value):
             raise PipelineError(f"{self.prefix}{name}: got {value!r}, expected {_KINDS[kind]}, {expected}")
         return kind(value)
 
-    def texts(self, name: str) -> list[str]:
+    def paths(self, name: str) -> list[str]:
         """Return the paths of a key, whose value is one path or a list of paths. The key must exist."""
         value = self.values[name]
         texts = [value] if isinstance(value, str) else value
@@ -63,7 +66,7 @@ class Section:
             raise PipelineError(f"{self.prefix}{name}: got {value!r}, expected {' or '.join(choices)}")
         return value
 
-    def parsed(self, name: str, default: Value, parse: Callable[[str], Value]) -> Value:
+    def parsed_value(self, name: str, default: Value, parse: Callable[[str], Value]) -> Value:
         """Return `parse(text)`, or `default` without the key. Raises PipelineError for errors of `parse`."""
         if name not in self.values:
             return default

@@ -13,8 +13,8 @@ path = "/data/lake"                                     # a folder for each quer
 [sinks.archive]
 kind = "s3"
 url = "s3://bucket/prefix"                              # also s3a://
-endpoint = "https://s3.example.org:9000"                # left out: that of AWS
-region = "eu-west-1"                                    # left out: that of the environment
+endpoint = "https://s3.example.org:9000"                # left out: the endpoint of AWS
+region = "eu-west-1"                                    # left out: the region of the environment
 
 [sinks.bus]
 kind = "kafka"
@@ -94,7 +94,7 @@ def _sink(section: Section, name: str, queries: Collection[str], base: Path) -> 
     if kind == "sql":
         return SinkSettings(name, kind, _database(sink, base), chosen, _file(sink, "password_file", base))
     if kind == "delta":
-        return SinkSettings(name, kind, str(base / _required(sink, "path", "a folder")), chosen)
+        return SinkSettings(name, kind, str(base / _required_text(sink, "path", "a folder")), chosen)
     if kind == "s3":
         options: dict[str, str] = {key: sink.value(key, str, "") for key in OBJECT_KEYS if key in sink.names}
         return SinkSettings(name, kind, _object_prefix(sink), chosen, conf=options)
@@ -105,7 +105,7 @@ def _sink(section: Section, name: str, queries: Collection[str], base: Path) -> 
     return SinkSettings(name, kind, brokers, chosen, prefix=prefix, conf=read_conf(sink, "sink"))
 
 
-def _required(section: Section, key: str, expected: str) -> str:
+def _required_text(section: Section, key: str, expected: str) -> str:
     text: str = section.value(key, str, "")
     if not text:
         raise PipelineError(f"{section.prefix}{key} is missing: expected {expected}")
@@ -120,7 +120,7 @@ def _file(section: Section, key: str, base: Path) -> Path | None:
 def _object_prefix(section: Section) -> str:
     """Return the URL of a prefix with the scheme s3. Raises PipelineError, also for a wrong endpoint or region."""
     forms = "s3://BUCKET/PREFIX or s3a://BUCKET/PREFIX"
-    text = _required(section, "url", forms)
+    text = _required_text(section, "url", forms)
     match = OBJECT_PREFIX.fullmatch(text)
     if match is None:
         raise PipelineError(f"{section.prefix}url: got {text!r}, expected {forms}")
@@ -138,7 +138,7 @@ def _object_prefix(section: Section) -> str:
 def _database(section: Section, base: Path) -> str:
     """Return the URL of a database; the path of a file of SQLite is absolute in it."""
     forms = "sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
-    text = _required(section, "url", forms)
+    text = _required_text(section, "url", forms)
     error = PipelineError(f"{section.prefix}url: got {text!r}, expected {forms}")
     try:
         parts = urlsplit(text)

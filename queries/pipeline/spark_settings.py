@@ -21,14 +21,14 @@ MASTER_FORMS = (
 ARCHIVE_FOLDER = "wiretide"
 """Folder into which an executor unpacks the archive of `wiretide pack`, in its working folder."""
 
-ARCHIVES, PYTHON = "spark.archives", "spark.pyspark.python"
+ARCHIVES_KEY, PYTHON_KEY = "spark.archives", "spark.pyspark.python"
 
 KEY = re.compile(r"spark\.[A-Za-z0-9_$][A-Za-z0-9_.$/-]*")
 
 SIZE = re.compile(r"\d+ *([kmgtp]i?b?|b)?", re.IGNORECASE)
 
 SIZE_KEYS = ("spark.driver.memory", "spark.executor.memory")
-"""Sizes that the launcher of Spark passes on unchecked."""
+"""Keys of sizes that the launcher of Spark does not check."""
 
 REFUSED_KEYS = {
     "spark.master": "write the master as --on URL, or as master under [spark]",
@@ -36,7 +36,7 @@ REFUSED_KEYS = {
     "spark.submit.deployMode": "the driver is always this process; leave the key out",
     "spark.sql.shuffle.partitions": "the number of parts is partitions under [spark]",
 }
-"""Keys that would change the master or the parts of the state, and what to write in place of them."""
+"""Keys that would change the master or the state partitions, each with the remedy for messages."""
 
 
 def is_master(text: str) -> bool:
@@ -72,10 +72,10 @@ def add_archive(settings: Mapping[str, str], archive: Path, master: str) -> dict
         raise ValueError(f"got {archive}, which is no file; `wiretide pack -o {archive}` builds it")
     if "#" in str(archive) or "," in str(archive):
         raise ValueError(f"got {archive}; Spark cannot read a path with # or a comma, rename it")
-    if PYTHON in settings:
-        raise ValueError(f"got {PYTHON} too; leave one of them out, the archive contains Python")
-    archives = [*filter(None, [settings.get(ARCHIVES)]), f"{archive.absolute()}#{ARCHIVE_FOLDER}"]
-    return {**settings, ARCHIVES: ",".join(archives), PYTHON: f"./{ARCHIVE_FOLDER}/bin/python"}
+    if PYTHON_KEY in settings:
+        raise ValueError(f"got {PYTHON_KEY} too; leave one of them out, the archive contains Python")
+    archives = [*filter(None, [settings.get(ARCHIVES_KEY)]), f"{archive.absolute()}#{ARCHIVE_FOLDER}"]
+    return {**settings, ARCHIVES_KEY: ",".join(archives), PYTHON_KEY: f"./{ARCHIVE_FOLDER}/bin/python"}
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, str]:
@@ -95,7 +95,7 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def settings_of(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return the settings of a table in TOML. Keys may be quoted, or dotted and so nested tables.
+    """Return the settings of a table in TOML. Keys may be quoted. Dotted keys become nested tables in TOML.
 
     Raises ValueError for a wrong key or value.
 

@@ -28,7 +28,10 @@ TABLE_KEYS = ("table", "schema", "protocol")
 
 @dataclass(frozen=True, slots=True)
 class TableLink:
-    """A link whose rows are those of files with a protocol. `paths` are files, folders and globs, and absolute."""
+    """A link whose rows are the rows of files with a protocol.
+
+    `paths`: absolute paths of files and folders, and globs.
+    """
 
     name: str
     paths: tuple[str, ...]
@@ -79,7 +82,7 @@ def files_of_table(paths: Iterable[str]) -> tuple[Path, ...]:
 def table_link(name: str, section: Section, base: Path) -> TableLink:
     """Read a link with `table`. Raises PipelineError for a wrong key, schema or protocol."""
     protocol = read_protocol(name, section, base)
-    return TableLink(name, tuple(str(base / path) for path in section.texts("table")), protocol)
+    return TableLink(name, tuple(str(base / path) for path in section.paths("table")), protocol)
 
 
 def read_protocol(name: str, section: Section, base: Path) -> Protocol:

@@ -48,7 +48,7 @@ class TopicLink:
         return FileStream.make(self.name, (), self.protocol.columns, self.protocol.times, [])
 
     def readable(self) -> ReadableQuery:
-        """Return the rows for queries. No broker is asked."""
+        """Return the rows for queries. No broker is contacted."""
         return ReadableQuery(
             self.stream.columns, self.stream.times, self.stream.node, Plan(self.name, "", self.stream.node(None))
         )

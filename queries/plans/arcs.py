@@ -22,10 +22,10 @@ from lowlevel.punctuation import BEGINNING, END
 from lowlevel.watch.contents import LineWarning
 from lowlevel.watch.errors import WatchlistError
 from lowlevel.watch.watched_file import CACHED_VERSIONS
-from queries.binding.binder import Binder, Resolve
+from queries.binding.binder import Binder, NameResolver
 from queries.binding.comparisons import Operand
 from queries.binding.watchlists import files_refused
-from queries.plans.relations import names_in, renamed
+from queries.plans.relations import names_in, rename_columns
 from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.parser import parse_arcs
@@ -55,7 +55,7 @@ class ArcBinder:
         self,
         sql: str,
         fields: Mapping[str, Field],
-        resolve: Resolve,
+        resolve: NameResolver,
         computing: Callable[[Expression], Expression] = lambda bound: bound,
     ) -> None:
         """`fields` are those of the register by their names in lower case; `resolve` returns a column of the rows.
@@ -292,5 +292,5 @@ def _times(arc: tree.AutomatonArc, bound: Arc) -> tuple[tuple[tree.Expression | 
 
 def with_names(arc: Arc, names: Mapping[str, str]) -> Arc:
     """Return an arc that reads columns of rows by other names."""
-    transfer = tuple((name, renamed(value, names)) for name, value in arc.transfer)
-    return replace(arc, fence=renamed(arc.fence, names), transfer=transfer)
+    transfer = tuple((name, rename_columns(value, names)) for name, value in arc.transfer)
+    return replace(arc, fence=rename_columns(arc.fence, names), transfer=transfer)

@@ -45,7 +45,7 @@ from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.schema import COLUMN_TYPES, type_of_column
 
-TIMES = (MATCH_START, MATCH_END, MATCH_UNTIL)
+RESULT_TIMES = (MATCH_START, MATCH_END, MATCH_UNTIL)
 """Names of the times of a result."""
 
 RESERVED = (*CONTROL, WEIGHT)
@@ -120,7 +120,7 @@ class AutomatonRelation:
         return self.inner.column(name) if found is None and self.has_all_rows else found
 
     def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
-        """Return the results. Conditions on partition columns select rows."""
+        """Make the node that returns the results. Conditions on partition columns select rows of the input."""
         below = [each for each in where if names_in([each]) <= set(self.keys)]
         above = [each for each in where if each not in below]
         frozen = self.has_all_rows and self.rules is not None
@@ -136,7 +136,7 @@ class AutomatonRelation:
         used = {*matched, *shown}
         placed = self.inner.make_node(used, self.order, below)
         computed = self.inner.computed if isinstance(self.inner, LinkRelation) else {}
-        names = {name: f"{ROW}{name}" if name.lower() in RESERVED else name for name in used}
+        names = {name: f"{RESERVED_PREFIX}{name}" if name.lower() in RESERVED else name for name in used}
         outputs = []
         for name in sorted(used):
             column = computed_column(name, computed[name]) if name in computed else self.inner.column(name)
@@ -174,7 +174,9 @@ class AutomatonRelation:
 def arc_statements(automaton: Automaton, rows: Relation) -> ArcStatements:
     """Return the form of a file with arcs that may read all columns of the rows."""
     columns = tuple(column for name in rows.visible_names if (column := rows.column(name)) is not None)
-    names = tuple(f"{ROW}{column.name}" if column.name.lower() in RESERVED else column.name for column in columns)
+    names = tuple(
+        f"{RESERVED_PREFIX}{column.name}" if column.name.lower() in RESERVED else column.name for column in columns
+    )
     return ArcStatements(automaton, columns, names)
 
 
@@ -198,14 +200,14 @@ class _AutomatonBinder:
         self._scope = Scope(names)
         self._fields: dict[str, Field] = {}
         computing = (inner.move_byte_functions_down,) if isinstance(inner, LinkRelation) else ()
-        self._binder = ArcBinder(sql, self._fields, self._scope.in_row, *computing)
+        self._binder = ArcBinder(sql, self._fields, self._scope.resolve_in_row, *computing)
 
     def bind(self) -> AutomatonRelation:
         clause = self._clause
         order = self._order()
         keys = tuple(dict.fromkeys(self._column(word, "PARTITION BY").name for word in clause.partition))
         for word in clause.partition:
-            if word.text.lower() in TIMES:
+            if word.text.lower() in RESULT_TIMES:
                 expected = "another name: a query in FROM may rename it"
                 raise QueryError(f"PARTITION BY {word.text}, a time of results", self._sql, word.start, expected)
         until = self._typed(clause.until, "LIFETIME TO", Type.TIME, "a time: the end of the row")
@@ -345,8 +347,8 @@ class _AutomatonBinder:
         if kind is None:
             problem = f"got '{field.type.text}' as the type of {name.text}"
             raise QueryError(problem, self._sql, field.type.start, "a type", COLUMN_TYPES, field.type.text)
-        if name.text.lower() in (*self._fields, *TIMES, *RESERVED) or self._inner.column(name.text) is not None:
-            taken = ", ".join((*TIMES, *RESERVED))
+        if name.text.lower() in (*self._fields, *RESULT_TIMES, *RESERVED) or self._inner.column(name.text) is not None:
+            taken = ", ".join((*RESULT_TIMES, *RESERVED))
             expected = f"a name that no column of the rows and no other field has, and none of {taken}"
             raise QueryError(f"a field '{name.text}'", self._sql, name.start, expected)
         initial = Literal(None, kind)

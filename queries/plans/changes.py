@@ -90,7 +90,7 @@ from lowlevel.expressions.tree import (
     transform,
 )
 from lowlevel.expressions.types import Type
-from lowlevel.plan import NEWEST, Key
+from lowlevel.plan import NEWEST_COLUMN, Key
 from lowlevel.subaggregates import Kind, SubAggregate
 from queries.plans.lifetimes import with_remember
 from queries.text.errors import QueryError
@@ -103,7 +103,7 @@ WITHDRAWING_JOINS = (JoinKind.LEFT, JoinKind.RIGHT, JoinKind.FULL, JoinKind.ANTI
 WEIGHT_OUTPUT, FINAL_OUTPUT = (Output(column.name, column) for column in CHANGE_COLUMNS)
 """The last columns of changes, as outputs that do not change them."""
 
-GROUPS = "groups in windows over links: SELECT srcIP, count(*) [RANGE 1 minute] FROM packets GROUP BY srcIP"
+GROUPS_EXAMPLE = "groups in windows over links: SELECT srcIP, count(*) [RANGE 1 minute] FROM packets GROUP BY srcIP"
 
 
 class PlanChanges:
@@ -122,7 +122,7 @@ class PlanChanges:
             raise self._error("ORDER BY without LIMIT", expected)
         changes = self._convert(root)
         if not is_changing(changes):
-            raise self._error("rows without groups, which are never withdrawn", f"no EMIT CHANGES, or {GROUPS}")
+            raise self._error("rows without groups, which are never withdrawn", f"no EMIT CHANGES, or {GROUPS_EXAMPLE}")
         return changes
 
     def _convert(self, node: Node) -> Node:
@@ -151,7 +151,7 @@ class PlanChanges:
             return self._overlaps(with_remember(node, self._consistency.remember), inputs)
         if isinstance(node, TouchedWindows):
             touched = with_remember(node, self._consistency.remember).with_inputs(inputs)
-            return _changes_last(touched) if is_changing(inputs[0]) else touched
+            return _with_changes_last(touched) if is_changing(inputs[0]) else touched
         if any(is_changing(each) for each in inputs):
             self._check_names(node)
             return self._over_changes(
@@ -165,7 +165,7 @@ class PlanChanges:
             return self._windows_of_rows(node.with_inputs(inputs))
         if isinstance(node, FirstCopies | FlowMerge | NetRows):
             self._check_names(node)
-            return self._revised(node.with_inputs(inputs))
+            return self._revising_node(node.with_inputs(inputs))
         if isinstance(node, Apply | Filter | Repeat | Union | Distinct):
             return node.with_inputs(inputs)
         return self._over_changes(node, tuple(rows_as_changes(each) for each in inputs))
@@ -176,20 +176,22 @@ class PlanChanges:
         lookups = _timed_lookups(node.aggregation)
         if lookups:
             return self._windows_of_lookups(node, lookups)
-        aggregation, leaf = self._provisional(node.aggregation), node.input
+        aggregation, leaf = self._provisional_aggregation(node.aggregation), node.input
         assert isinstance(leaf, Leaf)
         low = replace(aggregation.low, provisional=True, slack=self._consistency.remember)
         aggregation = replace(aggregation, low=low)
         return ChangingWindows(replace(leaf, low=low), aggregation, node.time, self._consistency)
 
     def _windows_of_rows(self, node: Windowed) -> ChangingWindows:
-        return ChangingWindows(node.input, self._provisional(node.aggregation), node.time, self._consistency)
+        return ChangingWindows(
+            node.input, self._provisional_aggregation(node.aggregation), node.time, self._consistency
+        )
 
     def _windows_of_lookups(self, node: Windowed, lookups: Sequence[Expression]) -> Node:
         """Return windows over rows with look-ups in files. Results are computed again when a file changes."""
         leaf, aggregation = node.input, node.aggregation
         assert isinstance(leaf, Leaf)
-        self._provisional(aggregation)
+        self._provisional_aggregation(aggregation)
         columns = {column.name: column for tree in aggregation.low.trees for column in columns_of(tree)}
         columns = {name: column for name, column in columns.items() if name not in ("ts", LINK)}
         for column in columns.values():
@@ -229,7 +231,7 @@ class PlanChanges:
         self._check_select(node.aggregation)
         parameters = (node.aggregation, node.time, node.end, node.late_by)
         open_ended = isinstance(node, ChangingSnapshots) and node.open_ended
-        return ChangingSnapshots(source, *parameters, self._after([source]), open_ended)
+        return ChangingSnapshots(source, *parameters, self._consistency_after([source]), open_ended)
 
     def _instant_ranks(self, node: InstantRanks, source: Node) -> ChangingInstantRanks:
         if self._consistency.early is not None:
@@ -237,7 +239,7 @@ class PlanChanges:
         open_ended = isinstance(node, ChangingInstantRanks) and node.open_ended
         if not open_ended:
             self._check_names(node)
-        parameters = (node.ranks, node.lifetime, node.hidden, self._after([source]), open_ended)
+        parameters = (node.ranks, node.lifetime, node.hidden, self._consistency_after([source]), open_ended)
         return ChangingInstantRanks(source, *parameters)
 
     def _accepted_runs(self, node: AcceptedRuns, source: Node) -> ChangingAcceptedRuns:
@@ -245,7 +247,7 @@ class PlanChanges:
             raise self._error("EARLY of an automaton", "WAIT and REMEMBER only: a result is returned with its last row")
         self._check_names(node)
         parameters = (node.automaton, node.keys, node.until, node.number, node.rules)
-        return ChangingAcceptedRuns(source, *parameters, self._after([source]))
+        return ChangingAcceptedRuns(source, *parameters, self._consistency_after([source]))
 
     def _overlaps(self, node: OverlapJoin, inputs: Sequence[Node]) -> ChangingOverlapJoin:
         if self._consistency.early is not None:
@@ -257,9 +259,9 @@ class PlanChanges:
             each if is_changing(each) or not any(map(is_changing, inputs)) else rows_as_changes(each) for each in inputs
         )
         parameters = (node.sides, node.keys, node.time, node.kind, node.residual)
-        return ChangingOverlapJoin(left, right, *parameters, self._after(inputs))
+        return ChangingOverlapJoin(left, right, *parameters, self._consistency_after(inputs))
 
-    def _after(self, inputs: Sequence[Node]) -> Consistency:
+    def _consistency_after(self, inputs: Sequence[Node]) -> Consistency:
         """Return the consistency of a node.
 
         Changes have waited already, so a node over them does not wait unless WAIT is FOREVER.
@@ -267,19 +269,19 @@ class PlanChanges:
         has_waited = any(map(is_changing, inputs)) and self._consistency.wait is not None
         return replace(self._consistency, wait=0) if has_waited else self._consistency
 
-    def _provisional(self, aggregation: Aggregation) -> Aggregation:
+    def _provisional_aggregation(self, aggregation: Aggregation) -> Aggregation:
         """Add the newest time of the rows to an aggregation. Raises QueryError if its results cannot be provisional."""
         if not aggregation.windowed or not isinstance(aggregation.window, SlidingWindow):
-            raise self._error("a query without windows of time", GROUPS)
+            raise self._error("a query without windows of time", GROUPS_EXAMPLE)
         if aggregation.low.spread:
             raise self._error("SPREAD", "a window clause without SPREAD")
         self._check_aggregates(aggregation)
         self._check_select(aggregation)
         counting = aggregation.with_row_counts()
-        newest = SubAggregate(NEWEST, Kind.MAX, Column("ts", Type.TIME))
+        newest = SubAggregate(NEWEST_COLUMN, Kind.MAX, Column("ts", Type.TIME))
         return replace(counting, low=replace(counting.low, subaggregates=(*counting.low.subaggregates, newest)))
 
-    def _revised(self, node: FirstCopies | FlowMerge | NetRows) -> Node:
+    def _revising_node(self, node: FirstCopies | FlowMerge | NetRows) -> Node:
         if isinstance(node, FirstCopies):
             return ChangingFirstCopies(node.input, node.keys, node.within, self._consistency)
         if isinstance(node, NetRows):
@@ -301,7 +303,7 @@ class PlanChanges:
             case Repeat():
                 return ChangingRepeat(inputs[0], node.count)
             case Sort() if not _has_limit(node):
-                return self._hiding(inputs[0], node)
+                return self._without_hidden_columns(inputs[0], node)
             case _:
                 self._check_body(node, inputs[0])
                 body = node.with_inputs([RowsOfChanges(inputs[0])])
@@ -316,7 +318,7 @@ class PlanChanges:
         is_complete = {column.name for column in changes.columns[: -len(CHANGE_COLUMNS)]} <= kept
         return applied if is_complete else NetChanges(applied)
 
-    def _hiding(self, changes: Node, node: Sort) -> Node:
+    def _without_hidden_columns(self, changes: Node, node: Sort) -> Node:
         """Return changes without the columns that only ORDER BY needs."""
         if not node.hidden:
             return changes
@@ -390,7 +392,7 @@ def _timed_lookups(aggregation: Aggregation) -> list[Expression]:
     return list(dict.fromkeys(lookups))
 
 
-def _changes_last(node: TouchedWindows) -> Apply:
+def _with_changes_last(node: TouchedWindows) -> Apply:
     """Return the windows that the lifetimes in changes overlap, with `weight` and `final` as the last columns."""
     *columns, _, _, touched = node.columns
     outputs = (*(Output(column.name, column) for column in (*columns, touched)), WEIGHT_OUTPUT)

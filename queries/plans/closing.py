@@ -19,7 +19,7 @@ from queries.binding.running_aggregates import RunningUse
 from queries.text.errors import QueryError
 from queries.text.tree import Query
 
-_COUNTS = ("count(", "count_distinct(", "approx_count_distinct(")
+_COUNT_PREFIXES = ("count(", "count_distinct(", "approx_count_distinct(")
 """Prefixes of the names of aggregates that are 0 for no rows. Other aggregates are NULL."""
 
 
@@ -41,14 +41,14 @@ class ClosingStep:
         output = self._groups.setdefault(column, Output(f".group {len(self._groups) + 1}", column))
         return computed_column(output.name, column)
 
-    def aggregate(self, placeholder: Column, finished: Expression) -> Column:
+    def aggregate(self, placeholder: Column, final_value: Expression) -> Column:
         """Return the column below the node that contains an aggregate of one window."""
         name = f".aggregate {len(self._aggregates) + 1}"
-        output = self._aggregates.setdefault(placeholder.name, Output(name, finished))
-        is_count = placeholder.name.startswith(_COUNTS)
+        output = self._aggregates.setdefault(placeholder.name, Output(name, final_value))
+        is_count = placeholder.name.startswith(_COUNT_PREFIXES)
         if is_count and output.name not in self._counts:
             self._counts.append(output.name)
-        return Column(output.name, finished.type, nullable=not is_count)
+        return Column(output.name, final_value.type, nullable=not is_count)
 
     def complete(
         self,
@@ -70,7 +70,7 @@ class ClosingStep:
         self._outputs, self._closing, self._having = tuple(outputs), closing, having
         return (*self._groups.values(), *self._aggregates.values())
 
-    def over(self, node: Node, window: AnyWindow) -> Running:
+    def add_node(self, node: Node, window: AnyWindow) -> Running:
         """Return the node Running above the windows `node`."""
         assert isinstance(window, SlidingWindow)
         assert self._closing is not None

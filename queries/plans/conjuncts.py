@@ -32,7 +32,7 @@ def disjuncts(expression: Expression) -> Iterator[Expression]:
 
 
 def implied_condition(expression: Expression, names: Collection[str]) -> Expression | None:
-    """Return the condition on only the columns `names` that follows from an OR, or None.
+    """Return the condition that follows from an OR and reads only the columns `names`; None if nothing follows.
 
     The result is an OR of those parts of the operands that contain only these columns. If an operand has no such part,
     nothing follows.

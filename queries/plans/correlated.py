@@ -28,7 +28,7 @@ from queries.plans.divided_subqueries import (
     ROW_TIME,
     Equality,
     JoinWindow,
-    RelationOf,
+    RelationFinder,
     SubQuery,
     SubQueryDivider,
     conjoin,
@@ -51,17 +51,20 @@ MAX_LEVELS = 4
 sub-queries.
 """
 
-ONE = "number one"
+ONE_COLUMN = "number one"
 """A column of a sub-query that always contains 1 (`_as_key`)."""
 
-COUNTS = ("count", "count_distinct", "approx_count_distinct")
+COUNT_FUNCTIONS = ("count", "count_distinct", "approx_count_distinct")
 """Aggregates that are 0 over no rows. Other aggregates are NULL."""
 
-Compile = Callable[[Query], ReadableQuery]
+QueryCompiler = Callable[[Query], ReadableQuery]
 
 
 def without_correlation(
-    query: Query, nested: Sequence[tree.ScalarQuery | tree.Exists], relation_of: RelationOf, compile_query: Compile
+    query: Query,
+    nested: Sequence[tree.ScalarQuery | tree.Exists],
+    relation_of: RelationFinder,
+    compile_query: QueryCompiler,
 ) -> Query:
     """Replace the correlated sub-queries among `nested` by joins.
 
@@ -73,14 +76,19 @@ def without_correlation(
         raise QueryError(problem, query.sql, deepest.start, "queries of WITH that read each other")
     names = item_names(query)
     correlated = {id(node.query) for node in nested if is_correlated(node.query, names)}
-    return _Decorrelation(query, names, correlated, relation_of, compile_query).rewritten() if correlated else query
+    return _Decorrelation(query, names, correlated, relation_of, compile_query).rewrite() if correlated else query
 
 
 class _Decorrelation:
     """Converts the correlated sub-queries of one query to items of FROM."""
 
     def __init__(
-        self, query: Query, names: frozenset[str], correlated: set[int], relation_of: RelationOf, compile_query: Compile
+        self,
+        query: Query,
+        names: frozenset[str],
+        correlated: set[int],
+        relation_of: RelationFinder,
+        compile_query: QueryCompiler,
     ) -> None:
         """`correlated` contains the id() of each correlated sub-query."""
         self._query = query
@@ -94,7 +102,7 @@ class _Decorrelation:
         self._uses_clause = False
         self._values: dict[Query, list[Expression]] = {}
 
-    def rewritten(self) -> Query:
+    def rewrite(self) -> Query:
         """Return the query with joins."""
         query = self._query
         self._check_outer()
@@ -105,8 +113,8 @@ class _Decorrelation:
         self._outer_name = name
         conditions = () if query.where is None else conjuncts(query.where.expression)
         others = [condition for condition in conditions if not self._reduce(condition)]
-        kept = [self._part(other) for other in others]
-        select = tuple(self._selected(position, each) for position, each in enumerate(query.select, 1))
+        kept = [self._replace_in_expression(other) for other in others]
+        select = tuple(self._replace_in_item(position, each) for position, each in enumerate(query.select, 1))
         if query.selects_all and any(each.join and each.join.kind == "LEFT" for each in self._items):
             select = (SelectItem(tree.Star(select[0].start, Word(name, select[0].start))),)
         assert self._window is not None
@@ -162,41 +170,43 @@ class _Decorrelation:
         node = condition.operand if isinstance(condition, tree.Unary) and negated else condition
         match node:
             case tree.Exists(query=query, start=start) if id(query) in self._correlated:
-                self._exists(self._divided(query, start), negated)
+                self._join_exists(self._divide(query, start), negated)
             case tree.In(operand=operand, values=(tree.ScalarQuery(query=query, start=start),)) if id(
                 query
             ) in self._correlated and not is_one_row(query):
-                self._member(operand, self._divided(query, start), negated)
+                self._join_member(operand, self._divide(query, start), negated)
             case _:
                 return False
         return True
 
-    def _selected(self, position: int, item: SelectItem) -> SelectItem:
+    def _replace_in_item(self, position: int, item: SelectItem) -> SelectItem:
         """Replace the sub-queries in an item of SELECT by columns of joins. The item keeps its name."""
-        expression = self._part(item.expression)
+        expression = self._replace_in_expression(item.expression)
         if expression is not item.expression and item.alias is None and isinstance(expression, tree.Name):
             return SelectItem(expression, Word(f"column_{position}", item.start))
         return replace(item, expression=expression)
 
-    def _part(self, node: Any) -> Any:
+    def _replace_in_expression(self, node: Any) -> Any:
         """Replace the sub-queries in a part of an expression by columns of joins."""
         match node:
             case tree.ScalarQuery(query=query) if id(query) in self._correlated:
-                return self._value(query, node.start)
+                return self._join_value(query, node.start)
             case tree.Exists(query=query) if id(query) in self._correlated:
                 return self._exists_as_value(query, node.start)
             case tree.In(operand=operand, values=(tree.ScalarQuery(query=query, start=start),), start=at) if (
                 id(query) in self._correlated
             ):
                 if is_one_row(query):
-                    return tree.Operation(Op.EQ, (self._part(operand), self._value(query, start)), at)
+                    return tree.Operation(
+                        Op.EQ, (self._replace_in_expression(operand), self._join_value(query, start)), at
+                    )
                 return self._member_as_value(operand, query, start)
-        return _mapped(node, self._part)
+        return _map_parts(node, self._replace_in_expression)
 
     # --- joins ---
 
-    def _divided(self, query: Query, start: int) -> SubQuery:
-        """Divide WHERE of a sub-query. Raises QueryError if its window is not that of the sub-queries before."""
+    def _divide(self, query: Query, start: int) -> SubQuery:
+        """Divide WHERE of a sub-query. Raises QueryError if an earlier sub-query has another window."""
         subquery = self._divider.divide(query, start)
         if self._window is not None and subquery.window != self._window:
             expected = f"the same window or times in all of them; or {JOINS}"
@@ -204,7 +214,7 @@ class _Decorrelation:
         self._window = subquery.window
         self._uses_clause |= not subquery.is_timed
         if has_groups(query):
-            self._check_names(subquery.rows(()))
+            self._check_names(subquery.row_query(()))
             self._check_names(query)
         return subquery
 
@@ -219,7 +229,7 @@ class _Decorrelation:
     def _check_limit(self, query: Query, *, exists: bool = False) -> None:
         order = query.order
         if order is not None and (order.offset or (order.limit is not None and not (exists and order.limit > 0))):
-            expected = "an aggregate such as max(x), or no LIMIT: it would be for each row of the query around"
+            expected = "an aggregate such as max(x), or no LIMIT: it would apply to each row of the outer query"
             raise self._error("a correlated sub-query with LIMIT or OFFSET", order.keyword.start, expected)
 
     @property
@@ -227,8 +237,8 @@ class _Decorrelation:
         """The name of the next item of FROM."""
         return f"{SUB_QUERY}{len(self._items) + 1}"
 
-    def _exists(self, subquery: SubQuery, negated: bool) -> None:
-        """Keep the outer rows for which the sub-query returns a row; if `negated`, those for which it returns none."""
+    def _join_exists(self, subquery: SubQuery, is_negated: bool) -> None:
+        """Keep the outer rows for which the sub-query returns a row; if `is_negated`, the outer rows without one."""
         query = subquery.query
         self._check_limit(query, exists=True)
         if is_one_row(query):
@@ -238,29 +248,29 @@ class _Decorrelation:
             )
         if not has_groups(query):  # the join needs no columns of SELECT
             self._check_names(query)
-        self._join(subquery, "ANTI" if negated else "SEMI", ())
+        self._add_join(subquery, "ANTI" if is_negated else "SEMI", ())
 
-    def _member(self, operand: Expression, subquery: SubQuery, negated: bool) -> None:
-        """Keep the outer rows whose value is among the results of the sub-query, or if `negated` (NOT IN), is not."""
+    def _join_member(self, operand: Expression, subquery: SubQuery, is_negated: bool) -> None:
+        """Keep the outer rows whose value is among the results of the sub-query; if `is_negated`, the other rows."""
         query, start = subquery.query, subquery.start
         self._check_limit(query)
-        value, changed = self._only_item(query), self._part(operand)
+        value, changed = self._only_item(query), self._replace_in_expression(operand)
         name = self._next_name
         equal = tree.Operation(Op.EQ, (changed, quoted_column("value 1", start, name)), operand.start)
-        self._join(subquery, "ANTI" if negated else "SEMI", (value,), equal)
-        if not negated:
+        self._add_join(subquery, "ANTI" if is_negated else "SEMI", (value,), equal)
+        if not is_negated:
             return
-        column = self._compile(replace(subquery, own=[]).read((value,))).by_name["value 1"]
+        column = self._compile(replace(subquery, inner_conditions=[]).read((value,))).by_name["value 1"]
         if column.nullable:
             name = self._next_name
-            self._join(subquery, "ANTI", (value,), tree.IsNull(quoted_column("value 1", start, name), start))
+            self._add_join(subquery, "ANTI", (value,), tree.IsNull(quoted_column("value 1", start, name), start))
         if changed is not operand or self._can_be_null(operand):
-            self._join(subquery, "ANTI", (), outer=tree.IsNull(changed, operand.start))
+            self._add_join(subquery, "ANTI", (), outer=tree.IsNull(changed, operand.start))
 
     def _can_be_null(self, operand: Expression) -> bool:
         table = NamedTable(self._outer_name, self._divider.outer_relation)
         names = TableNames(self._sql, [table], qualify=True)
-        return Binder(self._sql, "WHERE", operand, Scope(names).in_row).bind().nullable
+        return Binder(self._sql, "WHERE", operand, Scope(names).resolve_in_row).bind().nullable
 
     def _only_item(self, query: Query) -> Expression:
         items = query.select
@@ -275,7 +285,7 @@ class _Decorrelation:
         if has_groups(query):
             expected = "EXISTS as an operand of AND in WHERE, or a sub-query without groups"
             raise self._error("EXISTS of groups within OR, CASE or another expression", start, expected)
-        return _is_positive(self._value(_counting(query, start), start))
+        return _is_positive(self._join_value(_counting_query(query, start), start))
 
     def _member_as_value(self, operand: Expression, query: Query, start: int) -> Expression:
         """Convert IN to comparisons of three counts: rows with an equal value, all rows, and rows with a value."""
@@ -283,12 +293,12 @@ class _Decorrelation:
         if has_groups(query):
             expected = "IN as an operand of AND in WHERE, or a sub-query without groups"
             raise self._error("IN with groups within OR, CASE or another expression", start, expected)
-        subquery, compared = self._divided(_counting(query, start), start), self._part(operand)
+        subquery, compared = self._divide(_counting_query(query, start), start), self._replace_in_expression(operand)
         value = self._only_item(query)
-        self._check_names(subquery.rows((value,)))
+        self._check_names(subquery.row_query((value,)))
         equal = replace(subquery, equalities=[*subquery.equalities, Equality(value, compared, start)])
-        (matches,) = self._columns(equal, (_count(tree.Star(start), start),))
-        rows, values = self._columns(subquery, (_count(tree.Star(start), start), _count(value, start)))
+        (matches,) = self._join_groups(equal, (_count_call(tree.Star(start), start),))
+        rows, values = self._join_groups(subquery, (_count_call(tree.Star(start), start), _count_call(value, start)))
         unknown = tree.Operation(
             Op.OR, (tree.IsNull(compared, start), tree.Operation(Op.GT, (rows, values), start)), start
         )
@@ -296,16 +306,16 @@ class _Decorrelation:
         null_if_unknown = tree.Operation(Op.AND, (_is_positive(rows), unknown), start)
         return tree.Case(None, ((_is_positive(matches), true), (null_if_unknown, tree.Null(start))), false, start)
 
-    def _columns(self, subquery: SubQuery, aggregates: tuple[tree.Call, ...]) -> list[Expression]:
+    def _join_groups(self, subquery: SubQuery, aggregates: tuple[tree.Call, ...]) -> list[Expression]:
         """Join the groups of a sub-query. Return the values of their aggregates."""
         name = self._next_name
-        self._join(subquery, "LEFT", aggregates)
+        self._add_join(subquery, "LEFT", aggregates)
         return [
             _or_zero(call, quoted_column(f"value {number}", call.start, name))
             for number, call in enumerate(aggregates, 1)
         ]
 
-    def _value(self, query: Query, start: int) -> Expression:
+    def _join_value(self, query: Query, start: int) -> Expression:
         """Join the groups of a sub-query with one value. Return the value as an expression over the join."""
         self._check_limit(query)
         if not is_one_row(query) or query.having is not None or len(query.select) > 1:
@@ -320,11 +330,11 @@ class _Decorrelation:
         aggregates.sort(key=lambda call: call.start)
         if query not in self._values:
             self._check_value(expression, aggregates)
-            self._values[query] = self._columns(self._divided(query, start), tuple(aggregates))
+            self._values[query] = self._join_groups(self._divide(query, start), tuple(aggregates))
         values = dict(zip(map(id, aggregates), self._values[query], strict=True))
 
         def part(node: Any) -> Any:
-            return values[id(node)] if id(node) in values else _mapped(node, part)
+            return values[id(node)] if id(node) in values else _map_parts(node, part)
 
         result: Expression = part(expression)
         return result
@@ -341,7 +351,7 @@ class _Decorrelation:
                     expected,
                 )
 
-    def _join(
+    def _add_join(
         self,
         subquery: SubQuery,
         kind: str,
@@ -359,21 +369,21 @@ class _Decorrelation:
             tree.Operation(Op.EQ, (quoted_column(f"key {number}", each.start, name), each.outer), each.start)
             for number, each in enumerate(subquery.equalities, 1)
         ]
-        if subquery.times is not None:
-            times = subquery.times
+        if subquery.time_equality is not None:
+            times = subquery.time_equality
             inner: Expression = quoted_column(ROW_TIME, times.start, name)
             other: Expression = quoted_column(self._window.outer_time, times.start, self._outer_name)
             if subquery.unit > 1:
                 unit = tree.Constant(Kind.NUMBER, str(subquery.unit), times.start)
                 inner, other = (tree.Operation(Op.DIV, (side, unit), times.start) for side in (inner, other))
             conditions.append(tree.Operation(Op.EQ, (inner, other), times.start))
-        outer_only = [*subquery.about_outer, *([] if outer is None else [outer])]
+        outer_only = [*subquery.outer_conditions, *([] if outer is None else [outer])]
         if kind != "SEMI":  # a SEMI join evaluates them on the rows of the outer query, before the join
             outer_only = [_as_key(each, name) for each in outer_only]
         conditions += [*outer_only, *([] if condition is None else [condition])]
         query = subquery.read(values)
         if outer_only and kind != "SEMI":
-            query = replace(query, select=(*query.select, named_item(_one(start), ONE, start)))
+            query = replace(query, select=(*query.select, named_item(_constant_one(start), ONE_COLUMN, start)))
         on = tree.Condition(Word("ON", start), conjoin(conditions))
         item = FromItem(
             tree.Subquery(query),
@@ -401,16 +411,16 @@ def _as_key(condition: Expression, name: str) -> Expression:
     condition that is not a key for all pairs.
     """
     start = condition.start
-    case = tree.Case(None, ((condition, _one(start)),), tree.Null(start), start)
-    return tree.Operation(Op.EQ, (case, quoted_column(ONE, start, name)), start)
+    case = tree.Case(None, ((condition, _constant_one(start)),), tree.Null(start), start)
+    return tree.Operation(Op.EQ, (case, quoted_column(ONE_COLUMN, start, name)), start)
 
 
-def _counting(query: Query, start: int) -> Query:
+def _counting_query(query: Query, start: int) -> Query:
     """Return the sub-query as a query without groups that counts the rows."""
-    return replace(query, select=(SelectItem(_count(tree.Star(start), start)),), order=None, distinct=None)
+    return replace(query, select=(SelectItem(_count_call(tree.Star(start), start)),), order=None, distinct=None)
 
 
-def _count(argument: Expression, start: int) -> tree.Call:
+def _count_call(argument: Expression, start: int) -> tree.Call:
     return tree.Call(Word("count", start), (argument,))
 
 
@@ -418,19 +428,19 @@ def _is_positive(number: Expression) -> Expression:
     return tree.Operation(Op.GT, (number, tree.Constant(Kind.NUMBER, "0", number.start)), number.start)
 
 
-def _one(start: int) -> tree.Constant:
+def _constant_one(start: int) -> tree.Constant:
     return tree.Constant(Kind.NUMBER, "1", start)
 
 
 def _or_zero(call: tree.Call, column: Expression) -> Expression:
     """Return the value of an aggregate from its column in the join, which is NULL if there is no group."""
-    if call.function.text.lower() not in COUNTS:
+    if call.function.text.lower() not in COUNT_FUNCTIONS:
         return column
     zero = tree.Constant(Kind.NUMBER, "0", call.start)
     return tree.Call(Word("coalesce", call.start), (column, zero))
 
 
-def _mapped(node: Any, change: Callable[[Any], Any]) -> Any:
+def _map_parts(node: Any, change: Callable[[Any], Any]) -> Any:
     """Apply `change` to the parts of a node or of a tuple of nodes. Return the node itself if no part changes."""
     if isinstance(node, tuple):
         changed = tuple(map(change, node))

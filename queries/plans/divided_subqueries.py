@@ -4,7 +4,7 @@
 
     q.srcIP = p.destIP      an equality of both queries: a key of the join
     q.ttl > 9               a condition on only the sub-query: it stays in it
-    p.len > 99              a condition on only the query around it: a part of ON
+    p.len > 99              a condition on only the outer query: a part of ON
     [RANGE 1 minute]        the window of the join
 
 Rows of both queries can match only within one window, so that the state of the join is limited. This is a tumbling
@@ -37,7 +37,7 @@ ROW_TIME = "row time"
 
 JOINS = "a SEMI, ANTI or LEFT JOIN, which may have any window and condition"
 
-RelationOf = Callable[[tree.Table], Relation]
+RelationFinder = Callable[[tree.Table], Relation]
 
 
 @dataclass(frozen=True)
@@ -75,18 +75,19 @@ class Equality:
 class SubQuery:
     """The parts of a sub-query.
 
-    `equalities`: equalities with the outer query, except `times`, the equality that makes the window. `own`: conditions
-    on the rows of the sub-query. `about_outer`: conditions on only the outer query. `time`: the time column of the
-    sub-query; `times` compares it in units of `unit` ns. `window`: the window of the join.
+    `equalities`: equalities with the outer query, except `time_equality`, the equality that makes the window.
+    `inner_conditions`: conditions on the rows of the sub-query. `outer_conditions`: conditions on only the outer
+    query. `time`: the time column of the sub-query; `time_equality` compares it in units of `unit` ns. `window`: the
+    window of the join.
     """
 
     query: Query
     start: int
     relation: Relation
     equalities: list[Equality] = field(default_factory=list)
-    own: list[Expression] = field(default_factory=list)
-    about_outer: list[Expression] = field(default_factory=list)
-    times: Equality | None = None
+    inner_conditions: list[Expression] = field(default_factory=list)
+    outer_conditions: list[Expression] = field(default_factory=list)
+    time_equality: Equality | None = None
     time: str = TS
     unit: int = 1
     window: JoinWindow | None = None
@@ -99,30 +100,30 @@ class SubQuery:
     @property
     def where(self) -> tree.Condition | None:
         """The condition on the rows of the sub-query."""
-        if not self.own:
+        if not self.inner_conditions:
             return None
         assert self.query.where is not None
-        return tree.Condition(self.query.where.keyword, conjoin(self.own))
+        return tree.Condition(self.query.where.keyword, conjoin(self.inner_conditions))
 
     @property
     def window_of_rows(self) -> Window | None:
         """The window of the rows, if it is needed because a nested sub-query also has it; otherwise None."""
         names = item_names(self.query)
-        nested = (node for node in parts_of(tuple(self.own), skip=Query) if isinstance(node, Query))
+        nested = (node for node in parts_of(tuple(self.inner_conditions), skip=Query) if isinstance(node, Query))
         correlated = any(node.window is not None and is_correlated(node, names) for node in nested)
         return self.query.window if correlated else None
 
     def read(self, values: tuple[Expression, ...]) -> Query:
         """Return the query that becomes an item of the join."""
-        return self._groups(values) if has_groups(self.query) else self.rows(values)
+        return self._group_query(values) if has_groups(self.query) else self.row_query(values)
 
-    def rows(self, values: tuple[Expression, ...]) -> Query:
+    def row_query(self, values: tuple[Expression, ...]) -> Query:
         """Return the rows of a sub-query."""
         query, start = self.query, self.start
-        select = (named_item(tree.Name(Word(self.time, start)), ROW_TIME, start), *self._items(values))
+        select = (named_item(tree.Name(Word(self.time, start)), ROW_TIME, start), *self._select_items(values))
         return Query(query.sql, query.keyword, select, query.tables, self.window_of_rows, self.where)
 
-    def _groups(self, values: tuple[Expression, ...]) -> Query:
+    def _group_query(self, values: tuple[Expression, ...]) -> Query:
         """Return the groups of a sub-query for each key and time.
 
         The items of its select list remain first, because GROUP BY and HAVING may refer to them.
@@ -131,9 +132,9 @@ class SubQuery:
         window, call, group_by = query.window, query.call, list(query.group_by)
         group_by += [SelectItem(equality.inner) for equality in self.equalities]
         items = [] if is_one_row(query) else list(query.select)
-        items += self._items(values)
+        items += self._select_items(values)
         time = tree.Name(Word(WINDOW_START, start))
-        if self.times is not None:
+        if self.time_equality is not None:
             if self.unit == 1 and not isinstance(self.relation, LinkRelation):
                 time = tree.Name(Word(self.time, start, quoted=True))
                 group_by.append(SelectItem(time))
@@ -152,14 +153,14 @@ class SubQuery:
             call=call,
             order=None,
         )
-        passed = [each.alias.text for each in self._items(values) if each.alias is not None]
+        passed = [each.alias.text for each in self._select_items(values) if each.alias is not None]
         select = (
             named_item(time, ROW_TIME, start),
             *(named_item(quoted_column(each, start), each, start) for each in passed),
         )
         return Query(query.sql, query.keyword, select, (FromItem(tree.Subquery(groups), start),))
 
-    def _items(self, values: tuple[Expression, ...]) -> list[SelectItem]:
+    def _select_items(self, values: tuple[Expression, ...]) -> list[SelectItem]:
         """Return items of SELECT for the keys and the values."""
         keys = [named_item(each.inner, f"key {number}", each.start) for number, each in enumerate(self.equalities, 1)]
         return keys + [named_item(each, f"value {number}", each.start) for number, each in enumerate(values, 1)]
@@ -168,7 +169,7 @@ class SubQuery:
 class SubQueryDivider:
     """Divides the correlated sub-queries of one query."""
 
-    def __init__(self, outer: Query, names: frozenset[str], relation_of: RelationOf) -> None:
+    def __init__(self, outer: Query, names: frozenset[str], relation_of: RelationFinder) -> None:
         """`names`: the names of the items in FROM of the outer query."""
         self._outer = outer
         self._sql = outer.sql
@@ -185,9 +186,9 @@ class SubQueryDivider:
         for each in conjuncts(query.where.expression):
             outer, inner = _sides(each, names)
             if not outer:
-                subquery.own.append(each)
+                subquery.inner_conditions.append(each)
             elif not inner:
-                subquery.about_outer.append(each)
+                subquery.outer_conditions.append(each)
             else:
                 subquery.equalities.append(self._equality(each, names))
         subquery.window = self._window_of_times(subquery) if subquery.is_timed else self._window_of_clauses(subquery)
@@ -223,7 +224,7 @@ class SubQueryDivider:
         expected = f"an equality of one side of each, such as q.srcIP = p.srcIP; or {JOINS}"
         start = min(name.start for name in names_of(condition, names))
         raise self._error(
-            "a condition over both a sub-query and the query around it that is not an equality", start, expected
+            "a condition over both a sub-query and the outer query that is not an equality", start, expected
         )
 
     def _window_of_clauses(self, subquery: SubQuery) -> JoinWindow:
@@ -232,11 +233,11 @@ class SubQueryDivider:
         at = subquery.start if inner.start is None else inner.start
         kind = outer.kind if self._outer.window is not None or self._outer.call is not None else None
         if kind is None:
-            expected = "the same window after the item of the query around it: both sides of a match are in one window"
+            expected = "the same window after the item of the outer query: both sides of a match are in one window"
             raise self._error("a correlated sub-query with a window in a query without a window", at, expected)
         if _same_origin(inner.kind) != _same_origin(kind):
-            expected = f"the window of the query around it; or {JOINS}"
-            raise self._error("a correlated sub-query with another window than the query around it", at, expected)
+            expected = f"the window of the outer query; or {JOINS}"
+            raise self._error("a correlated sub-query with another window than the outer query", at, expected)
         if not isinstance(kind, SlidingWindow) or kind.slide != kind.range or inner.spread or inner.emit_late:
             expected = "windows of a RANGE that do not overlap; or an equality of times, q.window_end = p.window_end"
             raise self._error("a correlated sub-query with windows that are not tumbling", at, expected)
@@ -256,10 +257,10 @@ class SubQueryDivider:
             outer = _time_in_units(equality.outer, self.outer_relation)
             if inner is not None and outer is not None and inner[1] == outer[1]:
                 subquery.equalities.remove(equality)
-                subquery.times, (subquery.time, subquery.unit) = equality, inner
+                subquery.time_equality, (subquery.time, subquery.unit) = equality, inner
                 return JoinWindow(0 if subquery.unit == 1 else subquery.unit, 0, outer[0])
         expected = (
-            "the window of the query around it, [RANGE n], after the item of FROM; or an equality of times, "
+            "the window of the outer query, [RANGE n], after the item of FROM; or an equality of times, "
             "such as q.window_end = p.window_end: without a window all rows would be stored until the end"
         )
         raise self._error("a correlated sub-query without a window", subquery.query.tables[0].start, expected)

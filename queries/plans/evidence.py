@@ -19,14 +19,14 @@ from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.tree import Name, SelectItem, Word
 
-IDENTITY = (
+IDENTITY_COLUMNS = (
     "link", "ts", "len", "caplen", "srcIP", "destIP", "srcPort", "destPort", "protocol", "ip_len", "ip_id",
     "fragment_offset", "ttl", "tcp_flags", "tcp_seq", "tcp_ack", "tcp_window", "icmp_type", "icmp_code", "vlan",
     "srcMAC", "destMAC",
 )  # fmt: skip
 """The columns that identify a packet. Packets with equal values have equal headers and times."""
 
-PREFIX = "packet "
+HIDDEN_PREFIX = "packet "
 """Prefix of the names of these columns in sub-queries."""
 
 EXPECTED = (
@@ -108,12 +108,12 @@ def _traced_table(sql: str, table: tree.Table, *, in_pattern: bool) -> tuple[tre
     """Return a table that has the columns of IDENTITY, and their names in it."""
     match table:
         case tree.Stream() | tree.Union() if tree.streams_of(table) is not None:
-            return table, {name: name for name in IDENTITY}
+            return table, {name: name for name in IDENTITY_COLUMNS}
         case tree.Subquery(query):
             inner, names = _traced(query, in_pattern=in_pattern)
             if query.selects_all:
                 return replace(table, query=inner), names
-            added = tuple(_item(name, names[name], PREFIX + name) for name in IDENTITY)
+            added = tuple(_item(name, names[name], HIDDEN_PREFIX + name) for name in IDENTITY_COLUMNS)
             inner = replace(inner, select=(*query.select, *added))
             return replace(table, query=inner), {name: PREFIX + name for name in IDENTITY}
         case tree.MatchRecognize() | tree.AutomatonTable() if in_pattern:
@@ -141,7 +141,7 @@ def _without_exclusions(pattern: tree.RowPattern) -> tree.RowPattern:
     return pattern
 
 
-def _check(query: tree.Query) -> None:
+def _check_clauses(query: tree.Query) -> None:
     """Raise QueryError for a clause that combines rows, or leaves rows out depending on their order."""
     windows = [query.window, query.call, *(item.window for item in query.tables)]
     clauses: dict[str, object] = {
@@ -157,8 +157,8 @@ def _check(query: tree.Query) -> None:
     }
     for name, value in clauses.items():
         if value:
-            raise _refused(query.sql, query.keyword, name)
+            raise _refusal(query.sql, query.keyword, name)
 
 
-def _refused(sql: str, word: Word, clause: str) -> QueryError:
+def _refusal(sql: str, word: Word, clause: str) -> QueryError:
     return QueryError(f"--packets-to and a query with {clause}", sql, word.start, EXPECTED)

@@ -29,7 +29,11 @@ _EXPECTED_WINDOW = "[RANGE 10 seconds] or another RANGE of time"
 
 @dataclass(frozen=True, slots=True)
 class FillStep:
-    """FILL of a query. `below` is the select list, and after it the hidden columns."""
+    """FILL of a query. `below`: the select list, followed by the columns `hidden`.
+
+    `keys`: columns of the groups. `computed`: the outputs that are computed from groups and bounds. `value`: the
+    value of filled columns. `repeats`: FILL PREVIOUS.
+    """
 
     below: tuple[Output, ...]
     window: SlidingWindow
@@ -39,7 +43,7 @@ class FillStep:
     value: int | float | None
     repeats: bool
 
-    def over(self, node: Node) -> Fill:
+    def add_node(self, node: Node) -> Fill:
         """Return the node Fill above the windows `node`, which have the columns `below`."""
         return Fill(node, self.window, self.keys, self.computed, self.value, self.repeats, self.hidden)
 

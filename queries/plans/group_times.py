@@ -1,4 +1,4 @@
-"""Which time column the windows of a GROUP BY query use, and which time columns in GROUP BY are ordinary groups.
+"""Choose the time column for the windows of a query with GROUP BY, and the time columns that are ordinary groups.
 
 over links      ts: with a window clause, or with ts/60 in GROUP BY
 over tables     the parameter WA (window attribute) of the window clause names the time column if there are several.
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from highlevel.windows.kind import WHOLE_INPUT
 from lowlevel.expressions.tree import Column, Expression
 from lowlevel.expressions.types import Type
-from queries.binding.binder import Binder, Resolve
-from queries.binding.links import SPREADABLE, Links
+from queries.binding.binder import Binder, NameResolver
+from queries.binding.links import SPREADABLE_KIND, Links
 from queries.binding.names import Names
 from queries.plans.group_window import TS, GroupWindow, window_of_quotient
 from queries.text.errors import QueryError
@@ -52,14 +52,14 @@ class GroupTimes:
         """Raise QueryError if the rows cannot have this window."""
         spread = self._window.spread
         kind = "rows of other queries" if self._links is None else self._links.source.kind
-        if spread is not None and kind != SPREADABLE:
-            expected = f"SPREAD over {SPREADABLE}: a row of {kind} has only one time"
+        if spread is not None and kind != SPREADABLE_KIND:
+            expected = f"SPREAD over {SPREADABLE_KIND}: a row of {kind} has only one time"
             raise self._error(f"SPREAD over {kind}", spread.start, expected)
         if self._links is None and self._window.kind.in_arrival_order:
             expected = "RANGE of time: rows of joins and of other queries arrive in any order"
             raise self._error("a window that counts rows, over a join or another query", self._start, expected)
 
-    def choose(self, in_group_by: Resolve) -> None:
+    def choose(self, resolve_in_group_by: NameResolver) -> None:
         """Find the time column of the window."""
         attribute, known = self._window.time, [column.name for column in self._times]
         if self._window.lifetime:
@@ -76,7 +76,7 @@ class GroupTimes:
                 )
             if self._links is None and (found is None or found.name not in known):
                 if found is None:
-                    raise self._names.unknown(name, table, ())
+                    raise self._names.unknown_column_error(name, table, ())
                 raise self._error(f"a window over {found.name}", name.start, one_of_times(known))
             self.time = found or TS
         elif self._links is None and self._window.kind != WHOLE_INPUT:
@@ -84,14 +84,14 @@ class GroupTimes:
                 raise self._error("a window without the name of a time column", self._start, one_of_times(known))
             self.time = self._names.time
         elif self._links is None:
-            self._find_times_in_group_by(in_group_by)
+            self._find_times_in_group_by(resolve_in_group_by)
 
-    def _find_times_in_group_by(self, in_group_by: Resolve) -> None:
+    def _find_times_in_group_by(self, resolve_in_group_by: NameResolver) -> None:
         """Find the time columns in GROUP BY. If only one is divided into intervals, these are the windows."""
         smallest_intervals: dict[Column, int] = {}
         interval_count = 0
         for item in self._query.group_by:
-            expression = Binder(self._sql, "GROUP BY", item.expression, in_group_by).bind()
+            expression = Binder(self._sql, "GROUP BY", item.expression, resolve_in_group_by).bind()
             for column in self._times:
                 interval = interval_of(expression, column)
                 if interval is not None:
@@ -115,7 +115,7 @@ def lifetime_column(sql: str, names: Names, name: Name) -> Column:
     """Return a column of LIFETIME. Raises QueryError for a column that is not a time."""
     found = names.column(name.word, name.table)
     if found is None:
-        raise names.unknown(name.word, name.table, ())
+        raise names.unknown_column_error(name.word, name.table, ())
     if found.type is not Type.TIME:
         expected = "a column of times, for example LIFETIME start_ts TO end_ts"
         raise QueryError(f"LIFETIME of {found.name}, which is {found.type}", sql, name.word.start, expected)

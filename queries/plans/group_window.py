@@ -56,21 +56,21 @@ by a second has 3 600 panes.
 MAX_ROWS = 2**40
 """A window must have fewer rows than this."""
 
-LATEST = 2**32 * SECOND
+TIME_LIMIT = 2**32 * SECOND
 """All times of captures, ns, are below this, because pcap stores seconds in 32 bits."""
 
-LEAST_NANOSECONDS = 1_000_000
+MIN_NANOSECOND_DIVISOR = 1_000_000
 """Smallest divisor of ts that means nanoseconds; smaller divisors mean seconds."""
 
 TS = Column("ts", Type.TIME)
 
 ROW_NUMBERS = ("row-num", "row_num", "seq-num", "seq_num")
-RANK = "rank(ts)"
+RANK_OF_TS = "rank(ts)"
 
 _WINDOW_COLUMNS = {
     "WA": (("ts", *ROW_NUMBERS), "ts, or row-num for windows of a number of rows"),
     "RATTR": (("ts",), "ts, because these windows have a length of capture time"),
-    "SATTR": ((*ROW_NUMBERS, RANK), "row-num, or rank(ts) for the order of ts"),
+    "SATTR": ((*ROW_NUMBERS, RANK_OF_TS), "row-num, or rank(ts) for the order of ts"),
 }
 """The columns that each parameter may name, and their description in messages."""
 
@@ -103,19 +103,19 @@ class GroupWindow:
     length: int | None = None
 
 
-def bind_group_window(query: Query, of_links: bool) -> GroupWindow:
+def bind_group_window(query: Query, reads_links: bool) -> GroupWindow:
     """Return the window of a query. Windows over links always use ts."""
     if query.call is not None and query.window is not None:
         start = query.call.function.start
         raise QueryError("a second window, in GROUP BY", query.sql, start, "one window for the query")
     if query.call is not None:
-        return _bind_call(query.sql, query.call, of_links)
-    return GroupWindow() if query.window is None else _ClauseBinder(query.sql, query.window, of_links).bind()
+        return _bind_call(query.sql, query.call, reads_links)
+    return GroupWindow() if query.window is None else _ClauseBinder(query.sql, query.window, reads_links).bind()
 
 
 def bind_window_clause(sql: str, clause: Window) -> GroupWindow:
     """Return the window of a clause after a table."""
-    return _ClauseBinder(sql, clause, of_links=False).bind()
+    return _ClauseBinder(sql, clause, reads_links=False).bind()
 
 
 def window_of_quotient(expression: Expression, ts: Column = TS) -> tuple[SlidingWindow, Expression] | None:
@@ -134,18 +134,18 @@ def window_of_quotient(expression: Expression, ts: Column = TS) -> tuple[Sliding
     if expression.left == Binary(Op.DIV, ts, Literal(SECOND, Type.INT)):
         length = divisor * SECOND
     elif expression.left == ts:
-        length = divisor * SECOND if divisor < LEAST_NANOSECONDS else divisor
+        length = divisor * SECOND if divisor < MIN_NANOSECOND_DIVISOR else divisor
     else:
         return None
     number = Binary(Op.DIV, Column("window_start", Type.TIME), Literal(length, Type.INT))
     return SlidingWindow(length, length), number
 
 
-def _bind_call(sql: str, call: WindowCall, of_links: bool) -> GroupWindow:
+def _bind_call(sql: str, call: WindowCall, reads_links: bool) -> GroupWindow:
     """Bind TUMBLE, HOP or SESSION."""
     name, start = call.function.text.upper(), call.function.start
-    attribute = _over_ts(call.time) if of_links else call.time
-    time = _time_column(attribute, of_links)
+    attribute = _time_as_ts(call.time) if reads_links else call.time
+    time = _time_column(attribute, reads_links)
     if time is None and attribute.text != TS.name:
         column = call.time.word
         raise QueryError(f"{name} over {column.name_in_messages}", sql, column.start, "ts, because windows use ts")
@@ -159,43 +159,43 @@ def _bind_call(sql: str, call: WindowCall, of_links: bool) -> GroupWindow:
     return GroupWindow(window, start, time, call.alias)
 
 
-def _over_ts(attribute: Attribute) -> Attribute:
+def _time_as_ts(attribute: Attribute) -> Attribute:
     """Replace `time` by `ts` in an attribute of links: both give the same windows."""
     if attribute.word.text.lower() == "time":
         return replace(attribute, text=TS.name, word=replace(attribute.word, text=TS.name))
-    return replace(attribute, text=RANK) if attribute.text == "rank(time)" else attribute
+    return replace(attribute, text=RANK_OF_TS) if attribute.text == "rank(time)" else attribute
 
 
-def _time_column(attribute: Attribute, of_links: bool) -> TimeColumn | None:
+def _time_column(attribute: Attribute, reads_links: bool) -> TimeColumn | None:
     """Return the column that an attribute names. Return None for row numbers, and for `ts` of links."""
     if attribute.table is not None:
         return attribute.table, attribute.word
     row_number = attribute.word.text.lower() in ("row", "seq", "row_num", "seq_num", "rank")
-    return None if of_links or row_number else (None, attribute.word)
+    return None if reads_links or row_number else (None, attribute.word)
 
 
 class _ClauseBinder:
     """Determines the kind of window from the parameters of a clause, and refuses parameters of other kinds."""
 
-    def __init__(self, sql: str, clause: Window, of_links: bool) -> None:
+    def __init__(self, sql: str, clause: Window, reads_links: bool) -> None:
         self._sql = sql
-        if of_links:
+        if reads_links:
             parameters = tuple(
-                replace(parameter, value=_over_ts(parameter.value))
+                replace(parameter, value=_time_as_ts(parameter.value))
                 if isinstance(parameter.value, Attribute)
                 else parameter
                 for parameter in clause.parameters
             )
             clause = replace(clause, parameters=parameters)
         self._clause = clause
-        self._given = {parameter.name: parameter for parameter in clause.parameters}
-        attributes = (self._given[name] for name in ("WA", "RATTR") if name in self._given)
+        self._parameters = {parameter.name: parameter for parameter in clause.parameters}
+        attributes = (self._parameters[name] for name in ("WA", "RATTR") if name in self._parameters)
         self._time = next(
             (
                 (parameter.name, time)
                 for parameter in sorted(attributes, key=lambda parameter: parameter.start)
                 if isinstance(parameter.value, Attribute)
-                and (time := _time_column(parameter.value, of_links)) is not None
+                and (time := _time_column(parameter.value, reads_links)) is not None
             ),
             None,
         )
@@ -204,13 +204,13 @@ class _ClauseBinder:
         for parameter in self._clause.parameters:
             self._check(parameter)
         kind = self._kind()
-        late, spread, names = self._given.get("LATE"), self._given.get("SPREAD"), self._given.get("PA")
+        late, spread, names = self._parameters.get("LATE"), self._parameters.get("SPREAD"), self._parameters.get("PA")
         emit_late = late is not None and late.value == Word("EMIT", 0)
         if late is not None and emit_late and not isinstance(kind, SlidingWindow):
             expected = "LATE DROP: only windows with a RANGE and a SLIDE of time accept late rows"
             raise self._error("LATE EMIT for this kind of window", late.start, expected)
         lifetime: tuple[Name, ...] = ()
-        if "LIFETIME" in self._given and isinstance(value := self._given["LIFETIME"].value, tuple):
+        if "LIFETIME" in self._parameters and isinstance(value := self._parameters["LIFETIME"].value, tuple):
             lifetime = value
         length = self._lifetime_length
         partition: tuple[SelectItem, ...] = ()
@@ -236,7 +236,7 @@ class _ClauseBinder:
             self._origin()
 
     def _kind(self) -> AnyWindow:
-        given, slide = self._given, self._given.get("SLIDE")
+        given, slide = self._parameters, self._parameters.get("SLIDE")
         if "SESSION" in given:
             return self._session()
         if "LIFETIME" in given:
@@ -245,113 +245,117 @@ class _ClauseBinder:
             raise self._error("the window clause has no RANGE", self._clause.first, "for example RANGE 1 minute")
         if not isinstance(given["RANGE"].value, Length):
             return self._landmark()
-        if self._in_rows("RANGE"):
+        if self._counts_rows("RANGE"):
             return self._tuples()
-        if "RATTR" in given or "SATTR" in given or (slide is not None and self._in_rows("SLIDE")):
+        if "RATTR" in given or "SATTR" in given or (slide is not None and self._counts_rows("SLIDE")):
             return self._slide_by_tuple()
         return self._sliding()
 
     def _session(self) -> SessionWindow:
-        self._only("a session", "SESSION", "WA", "LATE")
-        self._over_time()
+        self._allow_only("a session", "SESSION", "WA", "LATE")
+        self._check_over_time()
         return SessionWindow(self._amount("SESSION"))
 
     @property
     def _lifetime_length(self) -> int | None:
         """Return the length of LIFETIME, if it is a length."""
-        value = self._given["LIFETIME"].value if "LIFETIME" in self._given else None
+        value = self._parameters["LIFETIME"].value if "LIFETIME" in self._parameters else None
         return self._amount("LIFETIME") if isinstance(value, Length) else None
 
     def _lifetime(self) -> LifetimeWindow | SlidingWindow:
         """Return the windows of rows with lifetimes. With SLIDE the windows have a fixed length."""
-        is_length = isinstance(self._given["LIFETIME"].value, Length)
+        is_length = isinstance(self._parameters["LIFETIME"].value, Length)
         names = ("LIFETIME", "SLIDE", "WA") if is_length else ("LIFETIME", "SLIDE")
-        self._only("LIFETIME" if is_length else "LIFETIME of two columns", *names)
-        self._over_time()
-        if "SLIDE" in self._given and self._in_rows("SLIDE"):
-            raise self._error("SLIDE of rows together with LIFETIME", self._given["SLIDE"].start, "a length of time")
-        if "SLIDE" not in self._given:
+        self._allow_only("LIFETIME" if is_length else "LIFETIME of two columns", *names)
+        self._check_over_time()
+        if "SLIDE" in self._parameters and self._counts_rows("SLIDE"):
+            raise self._error(
+                "SLIDE of rows together with LIFETIME", self._parameters["SLIDE"].start, "a length of time"
+            )
+        if "SLIDE" not in self._parameters:
             return LifetimeWindow(self._lifetime_length)
         slide = self._amount("SLIDE")
         if is_length:
             length = self._lifetime_length or 0
-            self._panes(f"LIFETIME {length} ns and SLIDE {slide} ns", length // slide)
+            self._check_panes(f"LIFETIME {length} ns and SLIDE {slide} ns", length // slide)
         return SlidingWindow(slide, slide)
 
     def _landmark(self) -> LandmarkWindow:
-        self._only("RANGE ALL", "RANGE", "SLIDE", "WA", "ORIGIN", "SPREAD", "CAP", "LATE")
-        self._over_time()
-        if "SLIDE" not in self._given or self._in_rows("SLIDE"):
-            start = self._given.get("SLIDE", self._given["RANGE"]).start
+        self._allow_only("RANGE ALL", "RANGE", "SLIDE", "WA", "ORIGIN", "SPREAD", "CAP", "LATE")
+        self._check_over_time()
+        if "SLIDE" not in self._parameters or self._counts_rows("SLIDE"):
+            start = self._parameters.get("SLIDE", self._parameters["RANGE"]).start
             raise self._error("RANGE ALL without a SLIDE of time", start, "for example [RANGE ALL, SLIDE 1 minute]")
         slide, origin = self._amount("SLIDE"), self._origin()
-        self._within_int64(origin, slide)
-        return LandmarkWindow(slide, origin, self._amount("CAP") if "CAP" in self._given else DEFAULT_CAP)
+        self._check_int64(origin, slide)
+        return LandmarkWindow(slide, origin, self._amount("CAP") if "CAP" in self._parameters else DEFAULT_CAP)
 
     def _tuples(self) -> TupleWindow:
-        self._only("RANGE of rows", "RANGE", "SLIDE", "WA", "PA", "IDLE")
-        if "SLIDE" in self._given and not self._in_rows("SLIDE"):
-            start = self._given["SLIDE"].start
+        self._allow_only("RANGE of rows", "RANGE", "SLIDE", "WA", "PA", "IDLE")
+        if "SLIDE" in self._parameters and not self._counts_rows("SLIDE"):
+            start = self._parameters["SLIDE"].start
             raise self._error("RANGE of rows and SLIDE of time", start, "SLIDE of rows too")
-        if "WA" in self._given and self._column("WA") not in ROW_NUMBERS:
-            raise self._error("RANGE of rows over ts", self._given["WA"].start, "WA row-num, or RANGE of time")
+        if "WA" in self._parameters and self._column("WA") not in ROW_NUMBERS:
+            raise self._error("RANGE of rows over ts", self._parameters["WA"].start, "WA row-num, or RANGE of time")
         range_ = self._amount("RANGE")
-        slide = self._amount("SLIDE") if "SLIDE" in self._given else range_
-        self._panes(f"RANGE {range_} rows and SLIDE {slide} rows", range_ // SlidingWindow(range_, slide).pane)
-        if "IDLE" in self._given and "PA" not in self._given:
-            start = self._given["IDLE"].keyword.start
+        slide = self._amount("SLIDE") if "SLIDE" in self._parameters else range_
+        self._check_panes(f"RANGE {range_} rows and SLIDE {slide} rows", range_ // SlidingWindow(range_, slide).pane)
+        if "IDLE" in self._parameters and "PA" not in self._parameters:
+            start = self._parameters["IDLE"].keyword.start
             raise self._error("IDLE without PA", start, "PA and a column, whose values may be idle")
-        return TupleWindow(range_, slide, "PA" in self._given, self._amount("IDLE") if "IDLE" in self._given else None)
+        return TupleWindow(
+            range_, slide, "PA" in self._parameters, self._amount("IDLE") if "IDLE" in self._parameters else None
+        )
 
     def _slide_by_tuple(self) -> SlideByTuple:
-        self._only("SLIDE of rows", "RANGE", "SLIDE", "WA", "RATTR", "SATTR", "LATE")
-        self._over_time()
-        if "SLIDE" not in self._given or not self._in_rows("SLIDE"):
-            start = self._given["SLIDE"].start if "SLIDE" in self._given else self._clause.first
+        self._allow_only("SLIDE of rows", "RANGE", "SLIDE", "WA", "RATTR", "SATTR", "LATE")
+        self._check_over_time()
+        if "SLIDE" not in self._parameters or not self._counts_rows("SLIDE"):
+            start = self._parameters["SLIDE"].start if "SLIDE" in self._parameters else self._clause.first
             raise self._error("RATTR or SATTR without a SLIDE of rows", start, "for example SLIDE 1 row")
         range_ = self._amount("RANGE")
-        if range_ + LATEST > INT64_MAX:
-            raise self._error(f"RANGE {range_} ns is too long", self._given["RANGE"].start, "less than a century")
-        in_time_order = "SATTR" in self._given and self._column("SATTR") == RANK
+        if range_ + TIME_LIMIT > INT64_MAX:
+            raise self._error(f"RANGE {range_} ns is too long", self._parameters["RANGE"].start, "less than a century")
+        in_time_order = "SATTR" in self._parameters and self._column("SATTR") == RANK_OF_TS
         return SlideByTuple(range_, self._amount("SLIDE"), in_time_order)
 
     def _sliding(self) -> SlidingWindow:
-        self._only("RANGE of time", "RANGE", "SLIDE", "WA", "ORIGIN", "SPREAD", "LATE")
-        self._over_time()
+        self._allow_only("RANGE of time", "RANGE", "SLIDE", "WA", "ORIGIN", "SPREAD", "LATE")
+        self._check_over_time()
         range_, origin = self._amount("RANGE"), self._origin()
-        slide = self._amount("SLIDE") if "SLIDE" in self._given else range_
+        slide = self._amount("SLIDE") if "SLIDE" in self._parameters else range_
         window = SlidingWindow(range_, slide, origin)
-        self._within_int64(origin, range_)
-        self._panes(f"RANGE {range_} ns and SLIDE {slide} ns", range_ // window.pane)
+        self._check_int64(origin, range_)
+        self._check_panes(f"RANGE {range_} ns and SLIDE {slide} ns", range_ // window.pane)
         return window
 
-    def _only(self, kind: str, *names: str) -> None:
+    def _allow_only(self, kind: str, *names: str) -> None:
         """Raise QueryError for parameters that have no meaning for this kind of window."""
-        for name, parameter in self._given.items():
+        for name, parameter in self._parameters.items():
             if name not in names:
                 raise self._error(f"{name} together with {kind}", parameter.keyword.start, f"only {', '.join(names)}")
 
-    def _over_time(self) -> None:
-        if "WA" in self._given and self._column("WA") != TS.name:
+    def _check_over_time(self) -> None:
+        if "WA" in self._parameters and self._column("WA") != TS.name:
             expected = "WA ts, or RANGE of rows"
-            raise self._error("RANGE of time over row-num", self._given["WA"].start, expected)
+            raise self._error("RANGE of time over row-num", self._parameters["WA"].start, expected)
 
     def _column(self, name: str) -> str:
         """Return the column that WA, RATTR or SATTR names. Return `ts` for any time column of a table."""
-        value = self._given[name].value
+        value = self._parameters[name].value
         assert isinstance(value, Attribute)
         return TS.name if self._time is not None and self._time[0] == name else value.text
 
-    def _in_rows(self, name: str) -> bool:
+    def _counts_rows(self, name: str) -> bool:
         """Return whether the value of a parameter is a number of rows."""
-        value = self._given[name].value
+        value = self._parameters[name].value
         return isinstance(value, Length) and value.unit.lower() in ROWS
 
     def _amount(self, name: str) -> int:
         """Return the value of a length in ns or rows, or the number after CAP."""
-        value = self._given[name].value
+        value = self._parameters[name].value
         assert isinstance(value, Length | Constant)
-        if isinstance(value, Length) and not self._in_rows(name):
+        if isinstance(value, Length) and not self._counts_rows(name):
             return duration_of(self._sql, value)
         text, unit = (value.number, "rows") if isinstance(value, Length) else (value.text, "groups")
         if not text.isdecimal() or not 0 < int(text[:25]) < MAX_ROWS:
@@ -359,16 +363,16 @@ class _ClauseBinder:
         return int(text)
 
     def _origin(self) -> int:
-        value = self._given["ORIGIN"].value if "ORIGIN" in self._given else None
+        value = self._parameters["ORIGIN"].value if "ORIGIN" in self._parameters else None
         return origin_of(self._sql, value) if isinstance(value, Constant) else 0
 
-    def _within_int64(self, origin: int, length: int) -> None:
-        if abs(origin) + length + LATEST > INT64_MAX:
+    def _check_int64(self, origin: int, length: int) -> None:
+        if abs(origin) + length + TIME_LIMIT > INT64_MAX:
             problem = f"ORIGIN {origin} ns and RANGE {length} ns together exceed an integer of 64 bits"
-            expected = f"an ORIGIN nearer 1970, or a RANGE below {INT64_MAX + 1 - LATEST - abs(origin)} ns"
-            raise self._error(problem, self._given["ORIGIN"].start, expected)
+            expected = f"an ORIGIN nearer 1970, or a RANGE below {INT64_MAX + 1 - TIME_LIMIT - abs(origin)} ns"
+            raise self._error(problem, self._parameters["ORIGIN"].start, expected)
 
-    def _panes(self, what: str, panes: int) -> None:
+    def _check_panes(self, what: str, panes: int) -> None:
         if panes > MAX_PANES:
             expected = f"at most {MAX_PANES}: a longer SLIDE, or one that divides RANGE"
             raise self._error(f"{what} make {panes} panes per window", self._clause.first, expected)

@@ -28,8 +28,8 @@ from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import Key, LowLevelPlan
 from lowlevel.subaggregates import Kind
 from queries.binding.aggregates import Aggregates
-from queries.binding.binder import Binder, Resolve, compares_groups
-from queries.binding.links import PACKETS, SPREADABLE, Links
+from queries.binding.binder import Binder, NameResolver, compares_groups
+from queries.binding.links import PACKETS, SPREADABLE_KIND, Links
 from queries.binding.names import Names, Scope
 from queries.binding.window_functions import WindowFunctions
 from queries.plans.closing import ClosingStep, check_closing
@@ -57,8 +57,8 @@ TOP = SelectionKind.TOP.value
 class Grouping:
     """Compiles one query with groups.
 
-    If the query reads `links`, the aggregation contains all its parts. If it reads tables, `where`, `time` and `pairs`
-    contain further parts.
+    If the query reads `links`, the aggregation contains all its parts. If it reads tables, `where`, `time` and
+    `ordinary_times` contain further parts.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class Grouping:
         names: Names,
         links: Links | None,
         times: Sequence[Column] = (),
-        lacking: Sequence[Column] = (),
+        times_without_watermark: Sequence[Column] = (),
     ) -> None:
-        """`times`: the time columns of tables. `lacking`: time columns without a watermark."""
+        """`times`: the time columns of tables. `times_without_watermark`: time columns without a watermark."""
         query = _without_positions(query)
         self._query = query
         self._clause = window
@@ -88,7 +88,7 @@ class Grouping:
         ] = {}  # expressions of GROUP BY over the bounds of the window
         self.where: Expression | None = None
         """WHERE over tables."""
-        self.pairs: tuple[tuple[str, int, str], ...] = ()
+        self.ordinary_times: tuple[tuple[str, int, str], ...] = ()
         """Time columns that are ordinary groups, each with its interval in ns and its key."""
         self.over: OverStep | None = None
         """The window functions (OVER) of the select list and of ORDER BY."""
@@ -122,32 +122,32 @@ class Grouping:
         check_missing_commas(self._sql, items, self._names)
         for item in items:
             if item.alias is not None:
-                binder = Binder(self._sql, "GROUP BY", item.expression, scope.in_row)
-                scope.given_in_select.setdefault(item.alias.text.lower(), binder.bind)
+                binder = Binder(self._sql, "GROUP BY", item.expression, scope.resolve_in_row)
+                scope.select_aliases.setdefault(item.alias.text.lower(), binder.bind)
         where = None
         if query.where is not None:
-            binder = Binder(self._sql, "WHERE", query.where.expression, scope.in_row)
-            where = self._condition(query.where, binder.bind())
-        self._group_times.choose(scope.in_group_by)
-        keys, partition = self._keys()
+            binder = Binder(self._sql, "WHERE", query.where.expression, scope.resolve_in_row)
+            where = self._check_condition(query.where, binder.bind())
+        self._group_times.choose(scope.resolve_in_group_by)
+        keys, partition = self._bind_keys()
         if self._window != WHOLE_INPUT:
-            scope.bound_type = Type.TIME if self._window.timed else Type.INT
-        select = self._select(items if self._has_own_bounds else self._without_bounds(items))
+            scope.window_bound_type = Type.TIME if self._window.timed else Type.INT
+        select = self._bind_select(items if self._has_own_bounds else self._without_bounds(items))
         having = None
         selections: tuple[Selection, ...] = ()
         if query.having is not None:
             start = query.having.expression.start
-            binder = self._over_groups("HAVING", query.having.expression, scope.in_having)
-            having = self._condition(query.having, self._replace_by_columns(binder.bind(), binder.columns, start))
+            binder = self._group_binder("HAVING", query.having.expression, scope.resolve_in_having)
+            having = self._check_condition(query.having, self._replace_by_columns(binder.bind(), binder.columns, start))
             selections = tuple(
                 replace(use, value=self._replace_by_columns(use.value, binder.columns, start))
                 for use in self._aggregates.selections.uses.values()
             )
-        select += self._order(select)
+        select += self._bind_order(select)
         if self.closing is not None:
-            select, having = self._close(self.closing, select, having), None
+            select, having = self._bind_closing(self.closing, select, having), None
         if self._functions.uses:
-            self.over = self._split(select)
+            self.over = self._split_over(select)
             select = self.over.below
         window = self._window
         if query.fill is not None:
@@ -158,7 +158,7 @@ class Grouping:
             self._aggregates.add_subaggregate(Kind.MIN, self.time)
             self._aggregates.add_subaggregate(Kind.MAX, self.time)
         user_columns = tuple(
-            replace(use, parts=tuple((part, self._over_parts(value)) for part, value in use.parts))
+            replace(use, parts=tuple((part, self._replace_in_part(value)) for part, value in use.parts))
             for use in self._aggregates.user_columns.uses.values()
         )
         self._aggregates.selections.check(self._sql, window, self._clause.emit_late)
@@ -180,7 +180,7 @@ class Grouping:
             origin=window.origin,
             kind=PACKETS if links is None else links.source.kind,
             spread=self._clause.spread is not None,
-            sampling=links.sampling if links is not None and links.source.kind == SPREADABLE else None,
+            sampling=links.sampling if links is not None and links.source.kind == SPREADABLE_KIND else None,
             reduced=window.reduced,
             in_arrival_order=window.in_arrival_order,
         )
@@ -202,7 +202,7 @@ class Grouping:
     @property
     def _has_own_bounds(self) -> bool:
         """Return whether `window_start` is an ordinary column, because the query has no windows."""
-        return self._links is None and self._scope.bound_type is None
+        return self._links is None and self._scope.window_bound_type is None
 
     def _without_bounds(self, items: Sequence[SelectItem]) -> Sequence[SelectItem]:
         """Remove the items `window_start` and `window_end`: every result of windows begins with these columns."""
@@ -216,29 +216,29 @@ class Grouping:
         ]
         return kept or items
 
-    def _condition(self, condition: Condition, bound: Expression) -> Expression:
+    def _check_condition(self, condition: Condition, bound: Expression) -> Expression:
         if bound.type is not Type.BOOL:
             problem = f"{condition.keyword.text.upper()} over a value of type {bound.type}"
             raise self._error(problem, condition.expression.start, "a condition, for example len > 100")
         return bound
 
-    def _keys(self) -> tuple[tuple[Key, ...], tuple[str, ...]]:
+    def _bind_keys(self) -> tuple[tuple[Key, ...], tuple[str, ...]]:
         """Bind PA and GROUP BY. Return the keys, and the partitioning columns of windows of rows.
 
         The link is not a key, because each link has separate tables. Expressions over the window are not keys either.
         """
         keys: list[Key] = []
-        self._group("PA", self._clause.partition, keys)
+        self._bind_group_items("PA", self._clause.partition, keys)
         partition = tuple(column.name for column in self._scope.groups.values())
         name = self._clause.name
         if name is not None:
             start = Column(BOUNDS[0], Type.TIME)
             self._window_expressions[start] = start
             self._name_group(name, start)
-        self._group("GROUP BY", self._query.group_by, keys)
+        self._bind_group_items("GROUP BY", self._query.group_by, keys)
         if not self._group_times.quotient_makes_windows:
             expressions = {key.name: key.expression for key in keys}
-            self.pairs = tuple(
+            self.ordinary_times = tuple(
                 (column.name, interval, key)
                 for column, interval in self._group_times.smallest_intervals.items()
                 for key, expression in expressions.items()
@@ -246,13 +246,13 @@ class Grouping:
             )
         return tuple(keys), partition
 
-    def _group(self, name: str, items: Sequence[SelectItem], keys: list[Key]) -> None:
+    def _bind_group_items(self, name: str, items: Sequence[SelectItem], keys: list[Key]) -> None:
         """Bind the items of a clause, and add them to the keys and to the groups.
 
         The low level has no keys for texts that are computed from values. So such a group is a group by these values.
         """
         for item in items:
-            expression = Binder(self._sql, name, item.expression, self._scope.in_group_by).bind()
+            expression = Binder(self._sql, name, item.expression, self._scope.resolve_in_group_by).bind()
             if not any(columns_of(expression)):
                 raise self._error(f"{name} over a constant", item.start, "a column, or an expression over columns")
             values = spelled_values(expression) if self._links is not None else None
@@ -294,28 +294,28 @@ class Grouping:
 
     def _name_group(self, alias: Word, expression: Expression) -> None:
         """Add a name that GROUP BY gives. It must not be the name of a column, because it would have two meanings."""
-        known = self._scope.column(alias, None) or self._scope.given_in_group_by.get(alias.text.lower())
+        known = self._scope.column(alias, None) or self._scope.group_by_aliases.get(alias.text.lower())
         if known not in (None, expression):
             raise self._error(f"the name '{alias.text}' already means something else", alias.start, "a name of its own")
-        self._scope.given_in_group_by[alias.text.lower()] = expression
+        self._scope.group_by_aliases[alias.text.lower()] = expression
         self._group_names.setdefault(expression, alias.text)
 
-    def _select(self, items: Sequence[SelectItem]) -> tuple[Output, ...]:
-        binders = [self._over_groups("SELECT", item.expression, self._scope.in_select) for item in items]
+    def _bind_select(self, items: Sequence[SelectItem]) -> tuple[Output, ...]:
+        binders = [self._group_binder("SELECT", item.expression, self._scope.resolve_in_select) for item in items]
         bound = [binder.bind() for binder in binders]
         reserved = () if self._has_own_bounds else (*BOUNDS, LATE) if self._clause.emit_late else BOUNDS
-        given, shown_name = self._group_names, cast(ColumnNamer, self._names.spell_column)
+        given, shown_name = self._group_names, cast(ColumnNamer, self._names.result_name)
         if self._links is None:
             given, shown_name = find_given_names(items, bound) | given, name_without_table(bound, shown_name)
         names = output_names(self._sql, items, bound, given, shown_name, reserved)
         outputs = []
         for item, binder, expression, name in zip(items, binders, bound, names, strict=True):
             self._refuse_bytes("SELECT of", expression, item)
-            self._scope.selected.setdefault(name.lower(), expression)
+            self._scope.select_items.setdefault(name.lower(), expression)
             outputs.append(Output(name, self._replace_by_columns(expression, binder.columns, item.start)))
         return tuple(outputs)
 
-    def _order(self, select: tuple[Output, ...]) -> tuple[Output, ...]:
+    def _bind_order(self, select: tuple[Output, ...]) -> tuple[Output, ...]:
         """Bind ORDER BY. Return the outputs that only its keys need."""
         order = self._query.order or self._order_of_top()
         if order is None:
@@ -327,17 +327,17 @@ class Grouping:
             raise self._error(problem, order.keyword.start, expected)
 
         def bind(expression: tree.Expression) -> Expression:
-            binder = self._over_groups("ORDER BY", expression, self._scope.in_having)
+            binder = self._group_binder("ORDER BY", expression, self._scope.resolve_in_having)
             return self._replace_by_columns(binder.bind(), binder.columns, expression.start)
 
         windowed = self._window != WHOLE_INPUT
-        self.sorting = bind_order(self._sql, order, select, bind, windowed=windowed)
+        self.sorting = bind_order(self._sql, order, select, bind, is_windowed=windowed)
         return self.sorting.hidden
 
     def _order_of_top(self) -> Order | None:
         """Return the order for `HAVING top(n, value)`: by the value, descending."""
         having = self._query.having
-        over_times = bool(self.pairs) and self._window == WHOLE_INPUT
+        over_times = bool(self.ordinary_times) and self._window == WHOLE_INPUT
         if having is None or self._clause.emit_late or over_times:
             return None
         ranked = [
@@ -349,7 +349,9 @@ class Grouping:
             return None
         return Order(ranked[0].function, (OrderItem(ranked[0].arguments[1], descending=True),))
 
-    def _close(self, step: ClosingStep, select: tuple[Output, ...], having: Expression | None) -> tuple[Output, ...]:
+    def _bind_closing(
+        self, step: ClosingStep, select: tuple[Output, ...], having: Expression | None
+    ) -> tuple[Output, ...]:
         """Bind CLOSING WHEN. Return the select list of the windows below the node `Running`."""
         closing, running = self._query.closing, self._aggregates.running
         assert closing is not None
@@ -359,15 +361,15 @@ class Grouping:
         if self._functions.uses:
             start = next(iter(self._functions.uses.values())).start
             raise self._error("OVER together with CLOSING WHEN", start, "OVER in a query that reads this one")
-        binder = self._over_groups("CLOSING WHEN", closing.expression, self._scope.in_having)
-        condition = self._condition(
+        binder = self._group_binder("CLOSING WHEN", closing.expression, self._scope.resolve_in_having)
+        condition = self._check_condition(
             closing, self._replace_by_columns(binder.bind(), binder.columns, closing.expression.start)
         )
         functions = [(use, self._replace_by_columns(use.total, {}, 0)) for use in running.uses.values()]
         groups = [group for group in self._scope.groups.values() if isinstance(group, Column)]
         return step.complete(groups, functions, select, condition, having)
 
-    def _split(self, select: tuple[Output, ...]) -> OverStep:
+    def _split_over(self, select: tuple[Output, ...]) -> OverStep:
         """Divide the select list into the columns below and above the window functions."""
         functions = list(self._functions.uses.values())
         if self._clause.emit_late:
@@ -397,10 +399,10 @@ class Grouping:
             expected = "length(…), byte(…, n), contains(…, 'text') or starts_with(…, x'0a') of them"
             raise self._error(f"{what} bytes", item.start, expected)
 
-    def _over_groups(self, clause: str, expression: tree.Expression, resolve: Resolve) -> Binder:
+    def _group_binder(self, clause: str, expression: tree.Expression, resolve: NameResolver) -> Binder:
         """Return a binder for SELECT, HAVING or ORDER BY, with placeholders for aggregates and window functions."""
         functions = None if clause in ("HAVING", "CLOSING WHEN") else self._functions
-        return Binder(self._sql, clause, expression, resolve, self._aggregates, self._scope.in_row, functions)
+        return Binder(self._sql, clause, expression, resolve, self._aggregates, self._scope.resolve_in_row, functions)
 
     def _replace_by_columns(
         self, expression: Expression, words: dict[Column, Word], start: int, *, above: bool = True
@@ -430,7 +432,7 @@ class Grouping:
 
         return transform(expression, replace_part)
 
-    def _over_parts(self, expression: Expression) -> Expression:
+    def _replace_in_part(self, expression: Expression) -> Expression:
         """Replace the placeholders in a part of a user-defined aggregate by columns of the high level."""
         return self._replace_by_columns(expression, {}, 0, above=False)
 

@@ -49,7 +49,7 @@ def without_grouping_sets(query: Query) -> Query:
     inner = replace(query, grouping_sets=None, order=None)
     ordered = sorted(sets, key=lambda chosen: -len(chosen))  # first the query that has most column names
     keys = {_key(query, item) for chosen in sets for item in chosen}
-    queries = tuple(_grouped(inner, chosen, keys) for chosen in ordered)
+    queries = tuple(_query_of_set(inner, chosen, keys) for chosen in ordered)
     if len(queries) == 1:
         return replace(queries[0], order=query.order)
     operation = SetOperation(SetOperator.UNION_ALL, (query.grouping_sets.keyword,) * (len(queries) - 1), queries)
@@ -120,20 +120,20 @@ def _key(query: Query, item: SelectItem) -> Expression:
     return expression
 
 
-def _grouped(query: Query, chosen: GroupingSet, keys: set[Expression]) -> Query:
-    present = {_key(query, item) for item in chosen}
+def _query_of_set(query: Query, grouping_set: GroupingSet, keys: set[Expression]) -> Query:
+    present = {_key(query, item) for item in grouping_set}
     missing = keys - present
-    select = tuple(_selected(item, present, missing) for item in query.select)
+    select = tuple(_item_of_set(item, present, missing) for item in query.select)
     having = query.having
     if having is not None:
         having = replace(having, expression=_with_grouping(having.expression, present, missing))
-    if not chosen:  # otherwise the query might have no aggregate, and would select rows
+    if not grouping_set:  # otherwise the query might have no aggregate, and would select rows
         start = query.keyword.start
         positive = _count_is_positive(start)
         both = positive if having is None else Operation(Op.AND, (having.expression, positive), start)
         having = Condition(Word("HAVING", start), both)
     # Positions would refer to items that have become NULL.
-    group_by = tuple(replace(item, expression=_key(query, item)) for item in chosen)
+    group_by = tuple(replace(item, expression=_key(query, item)) for item in grouping_set)
     return replace(query, select=select, group_by=group_by, having=having)
 
 
@@ -143,30 +143,32 @@ def _count_is_positive(start: int) -> Expression:
     return Operation(Op.GT, (count, Constant(Kind.NUMBER, "0", start)), start)
 
 
-def _selected(item: SelectItem, present: set[Expression], missing: set[Expression]) -> SelectItem:
-    by_alias = item.alias is not None and Name(replace(item.alias, quoted=False)) in missing
-    if item.expression not in missing and not by_alias:
-        return replace(item, expression=_with_grouping(item.expression, present, missing))
+def _item_of_set(item: SelectItem, present_keys: set[Expression], missing_keys: set[Expression]) -> SelectItem:
+    by_alias = item.alias is not None and Name(replace(item.alias, quoted=False)) in missing_keys
+    if item.expression not in missing_keys and not by_alias:
+        return replace(item, expression=_with_grouping(item.expression, present_keys, missing_keys))
     alias = item.alias
     if alias is None and isinstance(item.expression, Name):
         alias = item.expression.word
     return SelectItem(Null(item.start), alias)
 
 
-def _with_grouping(expression: Expression, present: set[Expression], missing: set[Expression]) -> Expression:
+def _with_grouping(expression: Expression, present_keys: set[Expression], missing_keys: set[Expression]) -> Expression:
     """Replace the calls of `grouping` in an expression by constants."""
-    return cast(Expression, _replaced(expression, present, missing))
+    return cast(Expression, _replace(expression, present_keys, missing_keys))
 
 
-def _replaced(node: Any, present: set[Expression], missing: set[Expression]) -> Any:
+def _replace(node: Any, present_keys: set[Expression], missing_keys: set[Expression]) -> Any:
     if isinstance(node, tuple):
-        return tuple(_replaced(member, present, missing) for member in node)
+        return tuple(_replace(member, present_keys, missing_keys) for member in node)
     if not is_dataclass(node) or isinstance(node, Word | Query):
         return node
     if isinstance(node, Call) and node.function.text.lower() == GROUPING and len(node.arguments) == 1:
         argument = node.arguments[0]
-        if argument in present or argument in missing:
-            return Constant(Kind.NUMBER, str(int(argument in missing)), node.function.start)
+        if argument in present_keys or argument in missing_keys:
+            return Constant(Kind.NUMBER, str(int(argument in missing_keys)), node.function.start)
     values = {field.name: getattr(node, field.name) for field in fields(node)}
-    changed = {name: new for name, old in values.items() if (new := _replaced(old, present, missing)) is not old}
+    changed = {
+        name: new for name, old in values.items() if (new := _replace(old, present_keys, missing_keys)) is not old
+    }
     return replace(node, **changed) if changed else node

@@ -27,7 +27,7 @@ class ItemWindow:
 
     start: int
     range: int
-    tumbling: bool
+    is_tumbling: bool
     origin: int = 0
     boundary: Boundary | None = None
     time: tuple[Word | None, Word] | None = None

@@ -24,26 +24,26 @@ from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import ARROW_TYPES
 from queries.plans.conjuncts import conjuncts, equality_sides, implied_condition
 from queries.plans.join_window import ItemWindow, bind_item_window
-from queries.plans.relations import NamedTable, Relation, RelationNode, conjunction, names_in, renamed
+from queries.plans.relations import NamedTable, Relation, RelationNode, conjunction, names_in, rename_columns
 from queries.plans.time_distances import narrow
 from queries.text.errors import QueryError
 from queries.text.tree import FromItem, Table
 
-KEEPS_LEFT = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI)
+LEFT_KEEPING_JOINS = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI)
 """Joins whose results always contain a row of the left side."""
 
-KEEPS_RIGHT = (JoinKind.INNER, JoinKind.RIGHT)
+RIGHT_KEEPING_JOINS = (JoinKind.INNER, JoinKind.RIGHT)
 """Joins whose results always contain a row of the right side."""
 
-NARROWS_RIGHT = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI)
+RIGHT_NARROWING_JOINS = (JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI)
 """Joins that ignore rows of the right side without a match."""
 
-NARROWS_LEFT = (JoinKind.INNER, JoinKind.RIGHT, JoinKind.SEMI)
+LEFT_NARROWING_JOINS = (JoinKind.INNER, JoinKind.RIGHT, JoinKind.SEMI)
 """Joins that ignore rows of the left side without a match."""
 
 
 @dataclass
-class Step:
+class JoinStep:
     """An item and its join with the items before it; the first item has no join."""
 
     item: FromItem
@@ -60,9 +60,9 @@ class Step:
 
     def owns(self, name: str) -> bool:
         """Return whether `name` is a column of this item, written with the name of the item."""
-        return name.startswith(f"{self.table.name}.") and self.table.relation.column(self.plain(name)) is not None
+        return name.startswith(f"{self.table.name}.") and self.table.relation.column(self.plain_name(name)) is not None
 
-    def plain(self, name: str) -> str:
+    def plain_name(self, name: str) -> str:
         """Return the name of a column of this item without the name of the item."""
         return name.removeprefix(f"{self.table.name}.")
 
@@ -79,7 +79,7 @@ class Step:
 class JoinTree:
     """The items of one FROM and their conditions. `make_node` creates the nodes of the plan."""
 
-    def __init__(self, sql: str, steps: Sequence[Step]) -> None:
+    def __init__(self, sql: str, steps: Sequence[JoinStep]) -> None:
         """`steps` are the items with their windows. All conditions must be added before `make_node` is called."""
         self._sql = sql
         self.steps = list(steps)
@@ -92,42 +92,42 @@ class JoinTree:
     def on(self, index: int, condition: Expression) -> None:
         """Add the conditions of ON, or of WHERE for a join in Gigascope's syntax."""
         for conjunct in conjuncts(condition):
-            self._match(conjunct, index)
+            self._add_match_condition(conjunct, index)
 
     def _push_down(self, condition: Expression, index: int) -> None:
         """Add a filter on the join of the items up to `index`, at the earliest possible place in the tree."""
         step, names = self.steps[index], names_in([condition])
         if index == 0:
             step.filters.append(condition)
-        elif not any(step.owns(name) for name in names) and step.kind in KEEPS_LEFT:
+        elif not any(step.owns(name) for name in names) and step.kind in LEFT_KEEPING_JOINS:
             self._push_down(condition, index - 1)
-        elif names and all(step.owns(name) for name in names) and step.kind in KEEPS_RIGHT:
+        elif names and all(step.owns(name) for name in names) and step.kind in RIGHT_KEEPING_JOINS:
             step.filters.append(condition)
         elif step.kind is JoinKind.INNER:
-            self._match(condition, index)
+            self._add_match_condition(condition, index)
         else:
             step.result_conditions.append(condition)
 
-    def _match(self, condition: Expression, index: int) -> None:
+    def _add_match_condition(self, condition: Expression, index: int) -> None:
         """Add a condition on pairs, or a filter on one side if the join drops rows of this side without a match."""
         step, names = self.steps[index], names_in([condition])
-        if names and all(step.owns(name) for name in names) and step.kind in NARROWS_RIGHT:
+        if names and all(step.owns(name) for name in names) and step.kind in RIGHT_NARROWING_JOINS:
             step.filters.append(condition)
             return
-        if not any(step.owns(name) for name in names) and step.kind in NARROWS_LEFT:
+        if not any(step.owns(name) for name in names) and step.kind in LEFT_NARROWING_JOINS:
             self._push_down(condition, index - 1)
             return
         step.conditions.append(condition)
         implication = implied_condition(condition, step.own_names(names))
-        if implication is not None and step.kind in NARROWS_RIGHT:
+        if implication is not None and step.kind in RIGHT_NARROWING_JOINS:
             step.filters.append(implication)
-        for earlier in self.steps[:index] if step.kind in NARROWS_LEFT else []:
+        for earlier in self.steps[:index] if step.kind in LEFT_NARROWING_JOINS else []:
             implication = implied_condition(condition, earlier.own_names(names))
             if implication is not None:
                 self._push_down(implication, index - 1)
 
     @property
-    def visible(self) -> list[Step]:
+    def visible_steps(self) -> list[JoinStep]:
         """The items whose columns the results contain."""
         return [step for step in self.steps if not step.kind.is_left_only]
 
@@ -136,9 +136,9 @@ class JoinTree:
         columns = set(needed) | {step.time_column.name for step in self.steps}
         for step in self.steps:
             columns |= names_in([*step.conditions, *step.result_conditions])
-        return self._node(len(self.steps) - 1, columns, list(times))
+        return self._join_node(len(self.steps) - 1, columns, list(times))
 
-    def _node(self, index: int, columns: set[str], times: list[str]) -> Node:
+    def _join_node(self, index: int, columns: set[str], times: list[str]) -> Node:
         """Return the join of the items up to `index`."""
         step = self.steps[index]
         right_time = step.time_column.name
@@ -154,20 +154,23 @@ class JoinTree:
             if left_times or not times
             else WatermarkForm.RIGHT
         )
-        keys, residuals = self._condition(index, left_time)
+        keys, residuals = self._split_conditions(index, left_time)
         window, residuals = self._window(index, left_time, residuals)
         key_columns = names_in(left for left, _ in keys)
         if index == 1:
-            left, left_names = self._item(0, columns | key_columns)
+            left, left_names = self._item_node(0, columns | key_columns)
         else:
-            inner = self._node(index - 1, columns | key_columns, [left_time])
+            inner = self._join_node(index - 1, columns | key_columns, [left_time])
             left, left_names = inner, {column.name: column.name for column in inner.columns}
-        right, right_names = self._item(index, columns | names_in(right_key for _, right_key in keys))
+        right, right_names = self._item_node(index, columns | names_in(right_key for _, right_key in keys))
         spec = JoinSpec(
             _side(left, left_names, left_time, columns),
             _side(right, right_names, right_time, columns),
             window,
-            tuple((renamed(left_key, left_names), renamed(right_key, right_names)) for left_key, right_key in keys),
+            tuple(
+                (rename_columns(left_key, left_names), rename_columns(right_key, right_names))
+                for left_key, right_key in keys
+            ),
             conjunction(residuals),
             step.kind,
         )
@@ -175,17 +178,20 @@ class JoinTree:
         condition = conjunction(step.result_conditions)
         return node if condition is None else Filter(node, condition)
 
-    def _item(self, index: int, columns: set[str]) -> tuple[Node, dict[str, str]]:
+    def _item_node(self, index: int, columns: set[str]) -> tuple[Node, dict[str, str]]:
         """Return the node of an item, and its columns by their qualified names."""
         step = self.steps[index]
-        plain_names = {step.plain(name) for name in step.own_names(columns)} | {step.time}
+        plain_names = {step.plain_name(name) for name in step.own_names(columns)} | {step.time}
         filters = [
-            renamed(condition, {name: step.plain(name) for name in names_in([condition])}) for condition in step.filters
+            rename_columns(condition, {name: step.plain_name(name) for name in names_in([condition])})
+            for condition in step.filters
         ]
         relation_node: RelationNode = step.table.relation.make_node(plain_names, step.time, filters)
         return relation_node.node, {f"{step.table.name}.{name}": column for name, column in relation_node.names.items()}
 
-    def _condition(self, index: int, left_time: str) -> tuple[list[tuple[Expression, Expression]], list[Expression]]:
+    def _split_conditions(
+        self, index: int, left_time: str
+    ) -> tuple[list[tuple[Expression, Expression]], list[Expression]]:
         """Divide the conditions on pairs into keys (equalities between both sides) and residual conditions.
 
         The windows of items whose time is not used as the time of the left side become residual conditions.
@@ -201,12 +207,12 @@ class JoinTree:
                 residuals.append(condition)
             else:
                 keys.append(pair)
-        if not step.window.tumbling:
+        if not step.window.is_tumbling:
             others = [other for other in self.steps[:index] if not other.kind.is_left_only]
-            residuals += [self._in_band(other, index) for other in others if other.time_column.name != left_time]
+            residuals += [self._band_condition(other, index) for other in others if other.time_column.name != left_time]
         return keys, residuals
 
-    def _in_band(self, other: Step, index: int) -> Expression:
+    def _band_condition(self, other: JoinStep, index: int) -> Expression:
         """Convert the window between the items `other` and `index` to a condition on their times."""
         step, can_be_null = self.steps[index], self.lacks(other, index - 1)
         band = Band(other.window.range, step.window.range, step.window.boundary or Boundary.CLOSED)
@@ -222,7 +228,7 @@ class JoinTree:
     ) -> tuple[Band | Tumbling, list[Expression]]:
         """Return the window of a join, narrowed by residual conditions, and the other residual conditions."""
         step = self.steps[index]
-        if step.window.tumbling:
+        if step.window.is_tumbling:
             return Tumbling(step.window.range, step.window.origin), residuals
         left = next(candidate for candidate in self.steps[:index] if candidate.time_column.name == left_time)
         band = Band(left.window.range, step.window.range, step.window.boundary or Boundary.CLOSED)
@@ -237,7 +243,7 @@ class JoinTree:
         expected = "the FULL join last: each of its times can be missing"
         raise QueryError("a join with the results of a FULL join", self._sql, start, expected)
 
-    def lacks(self, step: Step, last: int | None = None) -> bool:
+    def lacks(self, step: JoinStep, last: int | None = None) -> bool:
         """Return whether results of the join of the items up to `last` (default: all) may lack the row of an item."""
         index = self.steps.index(step)
         later = self.steps[index + 1 : None if last is None else last + 1]
@@ -251,11 +257,11 @@ def _side(node: Node, names: dict[str, str], time: str, needed: set[str]) -> Sid
     return Side(schema, names[time], columns)
 
 
-def join_steps(sql: str, items: Sequence[FromItem], relation_of: Callable[[Table], Relation]) -> list[Step]:
+def join_steps(sql: str, items: Sequence[FromItem], relation_of: Callable[[Table], Relation]) -> list[JoinStep]:
     """Return a step for each item of a join, in order. Raises QueryError for wrong windows or names."""
-    steps: list[Step] = []
+    steps: list[JoinStep] = []
     windows = [None if item.window is None else bind_item_window(sql, item.window) for item in items]
-    shared = windows[-1] if windows[-1] is not None and windows[-1].tumbling else None
+    shared = windows[-1] if windows[-1] is not None and windows[-1].is_tumbling else None
     for item, own_window in zip(items, windows, strict=True):
         name = item.name
         if name is None:
@@ -280,16 +286,16 @@ def join_steps(sql: str, items: Sequence[FromItem], relation_of: Callable[[Table
             )
             raise QueryError(f"a join without a window for {name}", sql, start, expected)
         first_window = next((item_window for item_window in windows if item_window is not None), window)
-        if (window.tumbling, window.tumbling and (window.range, window.origin)) != (
-            first_window.tumbling,
-            first_window.tumbling and (first_window.range, first_window.origin),
+        if (window.is_tumbling, window.is_tumbling and (window.range, window.origin)) != (
+            first_window.is_tumbling,
+            first_window.is_tumbling and (first_window.range, first_window.origin),
         ):
             expected = "RANGE of each item, or one RANGE TUMBLING for all"
             raise QueryError("a join of windows of two kinds", sql, window.start, expected)
         relation = relation_of(item.table)
         kind = JoinKind.INNER if item.join is None else JoinKind(item.join.kind)
         time = _time_of(sql, item, name, relation, window)
-        steps.append(Step(item, NamedTable(name, relation), window, time, kind))
+        steps.append(JoinStep(item, NamedTable(name, relation), window, time, kind))
     bounded = [window for window in windows if window is not None and window.boundary is not None]
     for window in bounded[1:]:
         if window.boundary is not bounded[0].boundary:
@@ -308,7 +314,7 @@ def _time_of(sql: str, item: FromItem, name: str, relation: Relation, window: It
     if window.time is None:
         return relation.times[0]
     table, column = window.time
-    if table is not None and table.text.lower() != name.lower() and not window.tumbling:
+    if table is not None and table.text.lower() != name.lower() and not window.is_tumbling:
         raise QueryError(f"the window of {name} over {table.text}", sql, table.start, f"WA {name}.{column.text}")
     time_name = "ts" if column.text.lower() == "time" else column.text.lower()
     found = next((time for time in relation.times if time.lower() == time_name), None)

@@ -8,12 +8,12 @@ A result is true while the rows of all items are true. The columns `window_start
 this time. GROUP BY over the join groups the results that are true at each instant, as if the query had `[LIFETIME
 window_start TO window_end]`.
 
-LEFT, RIGHT and FULL joins also return the parts of the lifetimes of rows in which they have no match. ANTI joins
-return only these, and SEMI joins only the parts with a match. If all joins are inner joins, a condition in ON means the
-same as in WHERE. It is evaluated as early as possible: on the rows of one item, as a key, or on the results of a join.
-In other queries a condition in ON is a key, or decides which rows match. It is evaluated on the rows of its item if it
-only reads this item, and if the result has no part of this item without a match. WHERE is evaluated on the results of
-all joins.
+LEFT, RIGHT and FULL joins also return rows for the parts of their lifetimes without a match. ANTI joins return only
+the parts without a match, and SEMI joins only the parts with a match. If all joins are inner joins, a condition in ON
+means the same as in WHERE. It is evaluated as early as possible: on the rows of one item, as a key, or on the results
+of a join. In other queries a condition in ON is a key, or decides which rows match. It is evaluated on the rows of
+its item if it only reads this item, and if the result has no part of this item without a match. WHERE is evaluated on
+the results of all joins.
 """
 
 from __future__ import annotations
@@ -32,14 +32,22 @@ from lowlevel.expressions.types import Type
 from queries.plans.conjuncts import conjuncts, equality_sides
 from queries.plans.group_times import lifetime_column
 from queries.plans.group_window import bind_window_clause
-from queries.plans.relations import LinkRelation, NamedTable, Relation, TableNames, conjunction, names_in, renamed
+from queries.plans.relations import (
+    LinkRelation,
+    NamedTable,
+    Relation,
+    TableNames,
+    conjunction,
+    names_in,
+    rename_columns,
+)
 from queries.text.errors import QueryError
 from queries.text.tree import FromItem, Name, Parameter, Query, Table, Window, Word
 
 BOUNDS = (WINDOW_START, WINDOW_END)
 """The columns of a join that contain the bounds of a result's lifetime."""
 
-EACH_ITEM = "[LIFETIME start TO end] or [LIFETIME 5 minutes] after each item"
+EXPECTED_LIFETIMES = "[LIFETIME start TO end] or [LIFETIME 5 minutes] after each item"
 
 
 @dataclass
@@ -69,9 +77,9 @@ class LifetimeItem:
     def own_names(self, names: set[str]) -> set[str]:
         """Return the names that are columns of this item."""
         own = (name for name in names if name.startswith(self.prefix))
-        return {name for name in own if self.table.relation.column(self.plain(name)) is not None}
+        return {name for name in own if self.table.relation.column(self.plain_name(name)) is not None}
 
-    def plain(self, name: str) -> str:
+    def plain_name(self, name: str) -> str:
         """Return the name of a column without the name of the item."""
         return name.removeprefix(self.prefix)
 
@@ -104,13 +112,13 @@ class LifetimeNames(TableNames):
         bound = self._bounds.get(name.text.lower()) if stream is None else None
         return bound or super().column(name, stream)
 
-    def unknown(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
+    def unknown_column_error(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
         """Return an error that lists the columns of the table `stream`, or of all tables and the bounds."""
-        return super().unknown(name, stream, others if stream is not None else (*others, *BOUNDS))
+        return super().unknown_column_error(name, stream, others if stream is not None else (*others, *BOUNDS))
 
-    def spell_column(self, name: str) -> str | None:
+    def result_name(self, name: str) -> str | None:
         """Return the name of a column without its table; None for other names."""
-        return name if name in BOUNDS else super().spell_column(name)
+        return name if name in BOUNDS else super().result_name(name)
 
 
 class LifetimeJoins:
@@ -147,7 +155,7 @@ class LifetimeJoins:
         for item in self._items:
             if isinstance(item.table.relation, LinkRelation):
                 own = item.own_names(set(positions))
-                item.table.relation.first_uses.update({item.plain(name): positions[name] for name in own})
+                item.table.relation.first_uses.update({item.plain_name(name): positions[name] for name in own})
 
     def add_on(self, number: int, condition: Expression) -> None:
         """Add the condition in ON of an item."""
@@ -180,7 +188,7 @@ class LifetimeJoins:
     def make_node(self, needed: set[str], time: str) -> Node:
         """Return the node of the last join, with the `needed` columns and watermarks for the bound `time`."""
         residuals = [condition for item in self._items for condition in self._split(item)[1]]
-        node = self._node(len(self._items) - 1, needed | names_in([*residuals, *self._where]), time)
+        node = self._join_node(len(self._items) - 1, needed | names_in([*residuals, *self._where]), time)
         where = conjunction(self._where)
         return node if where is None else Filter(node, where)
 
@@ -197,34 +205,40 @@ class LifetimeJoins:
                 keys.append(pair)
         return keys, residuals
 
-    def _node(self, index: int, columns: set[str], time: str) -> Node:
+    def _join_node(self, index: int, columns: set[str], time: str) -> Node:
         """Return the join of the items up to `index`."""
         keys, residuals = self._split(self._items[index])
         of_keys = names_in([key for pair in keys for key in pair])
-        left, left_side, left_names = self._left(index - 1, columns, of_keys)
-        right, right_side, right_names = self._side(index, columns, of_keys)
-        pairs = tuple((renamed(one, left_names), renamed(other, right_names)) for one, other in keys)
+        left, left_side, left_names = self._left_node(index - 1, columns, of_keys)
+        right, right_side, right_names = self._item_node(index, columns, of_keys)
+        pairs = tuple((rename_columns(one, left_names), rename_columns(other, right_names)) for one, other in keys)
         kind, residual = self._items[index].kind, conjunction(residuals)
         if kind is JoinKind.INNER:
             node: Node = OverlapJoin(left, right, (left_side, right_side), pairs, time)
             return node if residual is None else Filter(node, residual)
         return OverlapJoin(left, right, (left_side, right_side), pairs, time, kind, residual)
 
-    def _left(self, index: int, columns: set[str], of_keys: set[str]) -> tuple[Node, JoinedSide, dict[str, str]]:
+    def _left_node(
+        self, index: int, columns: set[str], key_columns: set[str]
+    ) -> tuple[Node, JoinedSide, dict[str, str]]:
         if index == 0:
-            return self._side(0, columns, of_keys)
-        node = self._node(index, columns | of_keys, WINDOW_START)
+            return self._item_node(0, columns, key_columns)
+        node = self._join_node(index, columns | key_columns, WINDOW_START)
         names = {column.name: column.name for column in node.columns if column.name not in BOUNDS}
         kept = tuple((name, name) for name in names if name in columns)
         return node, JoinedSide(Lifetime(WINDOW_START, WINDOW_END), kept), names
 
-    def _side(self, index: int, columns: set[str], of_keys: set[str]) -> tuple[Node, JoinedSide, dict[str, str]]:
+    def _item_node(
+        self, index: int, columns: set[str], key_columns: set[str]
+    ) -> tuple[Node, JoinedSide, dict[str, str]]:
         """Return the node of an item, its lifetime and result columns, and its columns by their qualified names."""
         item = self._items[index]
         relation = item.table.relation
         bounds = {item.start} | ({item.end} if item.end is not None else set())
-        plain_names = {item.plain(name) for name in item.own_names(columns | of_keys)} | bounds
-        filters = [renamed(each, {name: item.plain(name) for name in names_in([each])}) for each in item.filters]
+        plain_names = {item.plain_name(name) for name in item.own_names(columns | key_columns)} | bounds
+        filters = [
+            rename_columns(each, {name: item.plain_name(name) for name in names_in([each])}) for each in item.filters
+        ]
         time = item.start if item.start in relation.times else next(iter(relation.times), None)
         made = relation.make_node(plain_names | ({time} if time is not None else set()), time, filters)
         start = made.names[item.start]
@@ -252,7 +266,7 @@ def lifetime_items(sql: str, items: Sequence[FromItem], relation_of: Callable[[T
             raise QueryError(problem, sql, item.join.word.start, "ON and a condition after the item")
         if item.window is None or not item.window.has_lifetime:
             start = item.start if item.window is None else item.window.start
-            raise QueryError(f"a join with lifetimes and {name}, which has none", sql, start, EACH_ITEM)
+            raise QueryError(f"a join with lifetimes and {name}, which has none", sql, start, EXPECTED_LIFETIMES)
         made.append(_item(sql, item, NamedTable(name, relation_of(item.table))))
     return LifetimeJoins(sql, made)
 

@@ -52,7 +52,7 @@ from queries.plans.sorting import Sorting
 from queries.text.errors import QueryError
 from queries.text.tree import Call, Query, calls_in
 
-Timed = TypeVar("Timed", bound=InstantRanks | OverlapJoin | Snapshots | TouchedWindows)
+TimedNode = TypeVar("TimedNode", bound=InstantRanks | OverlapJoin | Snapshots | TouchedWindows)
 
 RANKED_START, RANKED_END, RANKED_TIME = ".start", ".end", ".time"
 """Columns of rows that are ranked: their lifetime, and the time of the watermark if it is not their start."""
@@ -76,7 +76,7 @@ def rank_snapshots(query: Query, node: Snapshots, over: OverStep | None, sorting
     Raises QueryError for the bounds of results in the query.
     """
     if over is None and (sorting is None or not sorting.limits):
-        return node if sorting is None else sorting.over(node, windowed=True)
+        return node if sorting is None else sorting.add_node(node, windowed=True)
     aggregation = node.aggregation
     expressions = [out.expression for out in aggregation.select]
     expressions += [] if aggregation.having is None else [aggregation.having]
@@ -94,7 +94,10 @@ def rank_rows(
     over: OverStep | None,
     sorting: Sorting | None,
 ) -> Node:
-    """Return the columns `outputs` of rows, true from a column until another or for a length, as `rank_snapshots`."""
+    """Return the columns `outputs` of the rows, ranked as in `rank_snapshots`.
+
+    `lifetime`: start, end and length in ns.
+    """
     _refuse_bounds(query, set(), sorting)
     start, end, length = lifetime
     columns = {column.name: column for column in node.columns}
@@ -129,7 +132,7 @@ def _rank(node: Node, lifetime: Lifetime | None, over: OverStep | None, sorting:
     node = Apply(node, (*bounds, *over.outputs, *changes), (TimeOutput(WINDOW_END, WINDOW_END),))
     if first is not None:
         return InstantRanks(node, first, None, hidden)
-    return node if sorting is None else sorting.over(node, windowed=True)
+    return node if sorting is None else sorting.add_node(node, windowed=True)
 
 
 def _first_rows(sorting: Sorting) -> Ranks:
@@ -147,7 +150,7 @@ def _refuse_bounds(query: Query, names: Collection[str], sorting: Sorting | None
 
 def bind_lifetime(query: Query, names: Names) -> tuple[str, str | None, int | None]:
     """Return the columns of the start and the end of rows, or their length. Raises QueryError for other windows."""
-    window = bind_group_window(query, of_links=False)
+    window = bind_group_window(query, reads_links=False)
     if not isinstance(window.kind, LifetimeWindow):
         expected = "an aggregate like count(*), or LIFETIME without SLIDE"
         raise QueryError("LIFETIME with SLIDE over rows without an aggregate", query.sql, window.start or 0, expected)
@@ -159,7 +162,7 @@ def bind_lifetime(query: Query, names: Names) -> tuple[str, str | None, int | No
         table, name = window.time
         time = names.column(name, table)
         if time is None:
-            raise names.unknown(name, table, ())
+            raise names.unknown_column_error(name, table, ())
     if time is None or time.type is not Type.TIME:
         expected = "LIFETIME start TO end, or rows with a time: an inner query must select ts"
         raise QueryError("LIFETIME of rows that have no time", query.sql, window.start or 0, expected)
@@ -188,16 +191,16 @@ def check_functions(sql: str, functions: Iterable[BoundFunction]) -> None:
 
 
 def make_windows(
-    node: Node, local: Mapping[str, str], aggregation: Aggregation, start: str, end: str | None, length: int | None
+    node: Node, node_names: Mapping[str, str], aggregation: Aggregation, start: str, end: str | None, length: int | None
 ) -> Windowed:
     """Return windows; a row counts in each window that its lifetime overlaps.
 
-    `local`: the names of columns of `node`.
+    `node_names`: the names of columns of `node`.
     """
-    if any(name != own for name, own in local.items()):  # the time column of links has another name in the node
+    if any(name != own for name, own in node_names.items()):  # the time column of links has another name in the node
         columns = {column.name: column for column in node.columns}
-        outputs = tuple(Output(name, columns[own]) for name, own in local.items() if own in columns)
-        times = tuple(TimeOutput(name, own) for name, own in local.items() if own in node.time_columns)
+        outputs = tuple(Output(name, columns[own]) for name, own in node_names.items() if own in columns)
+        times = tuple(TimeOutput(name, own) for name, own in node_names.items() if own in node.time_columns)
         node = Apply(node, outputs, times)
     assert isinstance(aggregation.window, SlidingWindow)
     late_by = 0 if start in node.time_columns else None
@@ -205,7 +208,7 @@ def make_windows(
     return Windowed(touched, aggregation, TOUCHED)
 
 
-def with_remember(node: Timed, remember: int | None) -> Timed:
+def with_remember(node: TimedNode, remember: int | None) -> TimedNode:
     """Set how much earlier than the newest row of its link a row of the node may begin: `remember` ns."""
     if remember in (None, FOREVER):
         return node

@@ -58,25 +58,25 @@ def names_of(root: Any, tables: frozenset[str]) -> Iterator[tree.Name]:
                 yield node
 
 
-def is_correlated(query: tree.Query, around: frozenset[str]) -> bool:
-    """Return whether a sub-query refers to columns of the outer query. `around` are the names of the outer items.
+def is_correlated(query: tree.Query, outer_names: frozenset[str]) -> bool:
+    """Return whether a sub-query refers to columns of the outer query. `outer_names` are the names of the outer items.
 
     Raises QueryError for such a column outside WHERE of the sub-query, and in a query within the sub-query.
     """
     where = None if query.where is None else query.where.expression
     direct = {id(node) for node in parts_of(query, skip=tree.Query)}
     allowed = {id(node) for node in parts_of(where, skip=tree.Query)}
-    names = sorted(names_of(query, around - item_names(query)), key=lambda name: name.start)
+    names = sorted(names_of(query, outer_names - item_names(query)), key=lambda name: name.start)
     for name in names:
         if id(name) in allowed:
             continue
         assert name.table is not None
         qualified_name = f"'{name.table.text}.{name.word.text}'"
         if id(name) in direct:
-            problem = f"{qualified_name}, a column of the query around the sub-query, outside WHERE of the sub-query"
+            problem = f"{qualified_name}, a column of the outer query, outside WHERE of the sub-query"
             expected = "such columns in WHERE of the sub-query only"
         else:
-            problem = f"{qualified_name}, a column of a query two levels around"
-            expected = "columns of the query directly around; that query may select this one, if it joins or reads it"
+            problem = f"{qualified_name}, a column of a query two levels outside"
+            expected = "columns of the directly outer query; that query may select it"
         raise QueryError(problem, query.sql, name.start, expected)
     return bool(names)

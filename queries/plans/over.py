@@ -28,7 +28,7 @@ class OverStep:
     functions: tuple[RowFunction, ...]
     outputs: tuple[Output, ...]
 
-    def over(self, node: Node, *, windowed: bool = False) -> Over:
+    def add_node(self, node: Node, *, windowed: bool = False) -> Over:
         """Return the node Over above `node`, which has the columns `below`.
 
         With windows, a function uses only the rows of one window, unless it is ordered by a bound of the windows.

@@ -121,7 +121,7 @@ class LinkRelation:
     def move_byte_functions_down(self, expression: Expression) -> Expression:
         """Replace functions of bytes in an expression by columns that the low level computes."""
 
-        def computed(part: Expression) -> Expression | None:
+        def replace_byte_function(part: Expression) -> Expression | None:
             if isinstance(part, UserCall):
                 of_bytes = any(argument.type is Type.BYTES for argument in part.arguments)
             else:
@@ -132,7 +132,7 @@ class LinkRelation:
             self.computed[name] = part
             return Column(name, Type.BOOL) if isinstance(part, IsNull) else computed_column(name, part)
 
-        return transform(expression, computed)
+        return transform(expression, replace_byte_function)
 
     def names(self, alias: str | None) -> LinkNames:
         """Return the name resolution of a query that reads only this relation."""
@@ -195,7 +195,7 @@ class UnionRelation:
         for part in self.parts:
             columns = {column.name: found for column in self.columns if (found := part.column(column.name)) is not None}
             names = {name: column.name for name, column in columns.items()}
-            conditions = [renamed(condition, names) for condition in where]
+            conditions = [rename_columns(condition, names) for condition in where]
             relation_node = part.make_node(names.values(), names.get(time or ""), conditions)
             of_node = {name: relation_node.names[of_part] for name, of_part in names.items()}
             outputs = tuple(Output(column.name, replace(column, name=of_node[column.name])) for column in self.columns)
@@ -236,7 +236,7 @@ def conjunction(conditions: Sequence[Expression]) -> Expression | None:
     return whole
 
 
-def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
+def rename_columns(expression: Expression, names: Mapping[str, str]) -> Expression:
     """Rename the columns of an expression. Columns that are not in `names` keep their names."""
 
     def rename(part: Expression) -> Expression | None:
@@ -347,7 +347,7 @@ class TableNames:
         return self._record_use(candidates[0][1], name) if candidates else None
 
     @property
-    def _shown(self) -> list[NamedTable]:
+    def _shown_tables(self) -> list[NamedTable]:
         """The tables that messages list."""
         return [table for table in self.tables if not table.name.startswith(SUB_QUERY)]
 
@@ -359,33 +359,33 @@ class TableNames:
         expected = "the name of a table in FROM"
         if stream.text.lower() in self._semi_join_tables:
             expected += " whose columns are results; a SEMI or ANTI join has no columns of its right side"
-        choices = [each.name for each in self._shown]
+        choices = [each.name for each in self._shown_tables]
         problem = f"got a column of '{stream.text}'"
         raise QueryError(problem, self._sql, stream.start, expected, choices, stream.text)
 
-    def unknown(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
+    def unknown_column_error(self, name: Word, stream: Word | None, others: tuple[str, ...]) -> QueryError:
         """Return an error that lists the columns of the table `stream`, or of all tables if it is None."""
         named = self._table(stream) if stream is not None else None
-        tables = [named] if named is not None else self._shown
+        tables = [named] if named is not None else self._shown_tables
         names = [column for table in tables for column in table.relation.visible_names]
         whose = " and ".join(table.name for table in tables)
         problem = f"unknown column '{name.text}'" + (f" of {whose}" if whose else "")
         return QueryError(problem, self._sql, name.start, "one of the valid names", (*others, *names), name.text)
 
-    def spell_column(self, name: str) -> str | None:
+    def result_name(self, name: str) -> str | None:
         """Return the name of a column without its table; None for other names."""
         for table in self.tables:
-            plain_name = self._plain(table, name)
+            plain_name = self._plain_name(table, name)
             if self.qualified(table, plain_name) == name and table.relation.column(plain_name) is not None:
                 plain = (
-                    table.relation.names(None).spell_column(plain_name)
+                    table.relation.names(None).result_name(plain_name)
                     if isinstance(table.relation, LinkRelation)
                     else plain_name
                 )
                 return plain or plain_name
         return None
 
-    def _plain(self, table: NamedTable, name: str) -> str:
+    def _plain_name(self, table: NamedTable, name: str) -> str:
         return name.removeprefix(f"{table.name}.") if self._qualify else name
 
     def _table(self, stream: Word) -> NamedTable | None:

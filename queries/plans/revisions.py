@@ -25,7 +25,7 @@ from queries.plans.relations import (
     TableNames,
     conjunction,
     names_in,
-    renamed,
+    rename_columns,
 )
 from queries.text import tree
 from queries.text.errors import QueryError
@@ -38,7 +38,7 @@ FLOW_KEY = (
 )
 """The default key of MERGE: the columns that are equal in all records of a flow."""
 
-START, REASON, FLAGS, PROTOCOL = "start_ts", "flowEndReason", "tcp_flags", "protocol"
+START_COLUMN, REASON_COLUMN, FLAGS_COLUMN, PROTOCOL_COLUMN = "start_ts", "flowEndReason", "tcp_flags", "protocol"
 ACTIVE_TIMEOUT, TCP, FIN_OR_RST = 2, 6, 5
 
 _COUNTERS = frozenset({"packets", "bytes", "raw_packets", "raw_bytes"})
@@ -69,7 +69,7 @@ class CopiesRelation:
 
     def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return the first copies."""
-        below, above = _split(where, self.keys, self.inner)
+        below, above = _split_conditions(where, self.keys, self.inner)
         used = {*needed, *self.keys, *self.times, *names_in(above)}
         relation_node = self.inner.make_node(used, self.times[0], below)
         node = FirstCopies(relation_node.node, tuple(relation_node.names[key] for key in self.keys), self.within)
@@ -102,22 +102,22 @@ class FlowsRelation:
 
     def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Return the flows."""
-        below, above = _split(where, self.keys, self.inner)
-        shown = {*needed, *self.keys, *self.times, START, *names_in(above)} - {RECORDS, OPEN}
-        ended = self._ended
+        below, above = _split_conditions(where, self.keys, self.inner)
+        shown = {*needed, *self.keys, *self.times, START_COLUMN, *names_in(above)} - {RECORDS, OPEN}
+        ended = self._end_condition
         relation_node = self.inner.make_node(shown | names_in([ended]), self.times[0], below)
         names = {name: relation_node.names[name] for name in sorted(shown)}
         roles = tuple((names[name], Role.LAST if name in self.keys else _role(name)) for name in names)
         keys = tuple(names[key] for key in self.keys)
-        ended = renamed(ended, relation_node.names)
-        node = FlowMerge(relation_node.node, keys, roles, self.within, self.idle, names[START], ended)
+        ended = rename_columns(ended, relation_node.names)
+        node = FlowMerge(relation_node.node, keys, roles, self.within, self.idle, names[START_COLUMN], ended)
         names |= {RECORDS: RECORDS, OPEN: OPEN}
         return _with_names(node, self, names, names, above)
 
     @property
-    def _ended(self) -> Expression:
+    def _end_condition(self) -> Expression:
         """The condition that marks the last record of a flow: the reason of its export, or else a FIN or RST."""
-        columns = (self.inner.column(name) for name in (REASON, FLAGS, PROTOCOL))
+        columns = (self.inner.column(name) for name in (REASON_COLUMN, FLAGS_COLUMN, PROTOCOL_COLUMN))
         reason, flags, protocol = (column for column in columns if column is not None)
         closing = Binary(Op.NE, Binary(Op.BIT_AND, flags, Literal(FIN_OR_RST, Type.INT)), Literal(0, Type.INT))
         closed = Binary(Op.AND, Binary(Op.EQ, protocol, Literal(TCP, Type.INT)), closing)
@@ -155,7 +155,9 @@ class NetRelation:
 def without_copies(sql: str, clause: tree.DistinctOn, inner: Relation) -> CopiesRelation:
     """Bind DISTINCT ON. Raises QueryError for a table without a time column, and for columns of bytes."""
     _check_time(sql, "DISTINCT ON", clause.keyword, inner)
-    return CopiesRelation(inner, _bind_keys(sql, "DISTINCT ON", clause.columns, inner), _bind(sql, clause.within))
+    return CopiesRelation(
+        inner, _bind_keys(sql, "DISTINCT ON", clause.columns, inner), _bind_length(sql, clause.within)
+    )
 
 
 def merged_flows(sql: str, clause: tree.MergeRecords, inner: Relation) -> FlowsRelation:
@@ -165,8 +167,8 @@ def merged_flows(sql: str, clause: tree.MergeRecords, inner: Relation) -> FlowsR
         expected = "flow records: flows, or LINK.flows; a query may read them: SELECT … FROM flows MERGE WITHIN …"
         raise QueryError(f"MERGE of {kind}", sql, clause.keyword.start, expected)
     keys = _bind_keys(sql, "MERGE BY", clause.columns, inner) if clause.columns else FLOW_KEY
-    idle = None if clause.idle is None else _bind(sql, clause.idle)
-    return FlowsRelation(inner, keys, _bind(sql, clause.within), idle)
+    idle = None if clause.idle is None else _bind_length(sql, clause.idle)
+    return FlowsRelation(inner, keys, _bind_length(sql, clause.within), idle)
 
 
 def remaining_rows(sql: str, clause: tree.ChangeLog, inner: Relation) -> NetRelation:
@@ -185,7 +187,7 @@ def remaining_rows(sql: str, clause: tree.ChangeLog, inner: Relation) -> NetRela
     return NetRelation(inner, column.name)
 
 
-def _bind(sql: str, length: tree.Length) -> int:
+def _bind_length(sql: str, length: tree.Length) -> int:
     return 0 if float(length.number) == 0 else duration_of(sql, length)
 
 
@@ -204,7 +206,7 @@ def _bind_keys(sql: str, clause: str, columns: Sequence[tree.Expression], inner:
     )
     keys: list[str] = []
     for column in columns:
-        bound = Binder(sql, clause, column, Scope(names).in_row).bind()
+        bound = Binder(sql, clause, column, Scope(names).resolve_in_row).bind()
         if isinstance(bound, Column):
             name = bound.name
         elif isinstance(inner, LinkRelation):
@@ -219,10 +221,10 @@ def _bind_keys(sql: str, clause: str, columns: Sequence[tree.Expression], inner:
     return tuple(dict.fromkeys(keys))
 
 
-def _split(
+def _split_conditions(
     where: Sequence[Expression], keys: Sequence[str], inner: Relation
 ) -> tuple[list[Expression], list[Expression]]:
-    """Divide conditions into those on only key columns, and the others."""
+    """Divide conditions into conditions that read only key columns, and all others."""
     below = [each for each in where if names_in([each]) <= set(keys)]
     above = [each for each in where if each not in below]
     return below, [inner.move_byte_functions_down(each) for each in above] if isinstance(inner, LinkRelation) else above
@@ -231,15 +233,15 @@ def _split(
 def _with_names(
     node: Node,
     relation: CopiesRelation | FlowsRelation,
-    used: Iterable[str],
+    used_columns: Iterable[str],
     names: Mapping[str, str],
     where: Sequence[Expression],
 ) -> RelationNode:
-    """Return the rows that satisfy all of `where`, with the `used` columns by their names in the relation."""
+    """Return the rows that satisfy all of `where`, with the `used_columns` columns by their names in the relation."""
     inner, (time,) = relation.inner, relation.times
     computed = inner.computed if isinstance(inner, LinkRelation) else {}
     outputs: list[Output] = []
-    for name in sorted(used):
+    for name in sorted(used_columns):
         column = computed_column(name, computed[name]) if name in computed else relation.column(name)
         assert column is not None, name
         outputs.append(Output(name, replace(column, name=names[name])))
@@ -253,8 +255,8 @@ def _role(name: str) -> Role:
     """Return how a column of flow records is merged."""
     if name in _COUNTERS or name in _INITIATOR_COUNTERS or name.endswith("DeltaCount"):
         return Role.SUM
-    if name in (FLAGS, "tcpControlBits", "reverseTcpControlBits"):
+    if name in (FLAGS_COLUMN, "tcpControlBits", "reverseTcpControlBits"):
         return Role.BITS
     if name.endswith("TotalCount") or name in ("ts", "end_ts", "export_ts", "arrival_ts"):
         return Role.GREATEST
-    return Role.LEAST if name == START or name.startswith("flowStart") else Role.LAST
+    return Role.LEAST if name == START_COLUMN or name.startswith("flowStart") else Role.LAST

@@ -84,7 +84,7 @@ class MatchRelation:
     skip_field: str
     neighbours: tuple[Neighbour, ...]
     measures: tuple[Output, ...]
-    is_numbered: bool
+    reads_match_number: bool
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ class MatchRelation:
     def visible_names(self) -> tuple[str, ...]:
         """The partition columns, the times of the first and last row, and the measures.
 
-        With all rows also the time of the row, after the partition columns, and the other columns, at the end.
+        ALL ROWS PER MATCH adds the time of the row after the partition columns, and the other columns at the end.
         """
         order = () if self.rows is ONE_ROW else (self.order,)
         names = (*self.keys, *order, MATCH_START, MATCH_END, *(out.name for out in self.measures))
@@ -121,7 +121,7 @@ class MatchRelation:
         return of_match if of_match is not None or self.rows is ONE_ROW else self.inner.column(name)
 
     def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
-        """Return the matches. Conditions on partition columns select rows."""
+        """Make the node that returns the matches. Conditions on partition columns select rows of the input."""
         below = [each for each in where if names_in([each]) <= set(self.keys)]
         above = [each for each in where if each not in below]
         sources = {each.name: each.column for each in self.neighbours}
@@ -141,7 +141,16 @@ class MatchRelation:
             outputs.append(Output(name, replace(column, name=placed.names[name])))
         rows = Apply(placed.node, tuple(outputs), (TimeOutput(self.order, placed.names[self.order]),))
         sums = integer_sums(measure.expression for measure in self.measures)
-        common = rows, self.automaton, self.keys, self.skip, self.skip_field, self.neighbours, self.is_numbered, sums
+        common = (
+            rows,
+            self.automaton,
+            self.keys,
+            self.skip,
+            self.skip_field,
+            self.neighbours,
+            self.reads_match_number,
+            sums,
+        )
         matches = Matches(*common)
         if self.rows is not ONE_ROW:
             has_empty = self.rows is not tree.RowsPerMatch.WITHOUT_EMPTY
@@ -164,8 +173,8 @@ def row_pattern_matches(sql: str, clause: tree.MatchRecognize, inner: Relation) 
         else TableNames(sql, [NamedTable("", inner)], qualify=False)
     )
     scope = Scope(names)
-    order = _order(sql, clause, inner)
-    keys = tuple(_key(sql, word, inner) for word in clause.partition)
+    order = _order_column(sql, clause, inner)
+    keys = tuple(_partition_column(sql, word, inner) for word in clause.partition)
     variables: dict[str, str] = {}
     for word in _variables(clause.pattern):
         variables.setdefault(word.text.lower(), word.text)
@@ -177,7 +186,7 @@ def row_pattern_matches(sql: str, clause: tree.MatchRecognize, inner: Relation) 
         sql,
         variables,
         subsets,
-        scope.in_row,
+        scope.resolve_in_row,
         computing,
         has_all_rows=has_all_rows,
         has_final_measures=clause.has_final_measures,
@@ -205,8 +214,8 @@ def row_pattern_matches(sql: str, clause: tree.MatchRecognize, inner: Relation) 
             in_no_match = IsNull(Column(MATCH_START, Type.TIME, nullable=True))
             measure = Conditional(in_no_match, Literal(None, measure.type), measure)
         measures.append(Output(item.alias.text, measure))
-    skip, skip_field = _skip(clause, binder)
-    read = names_in(out.expression for out in measures) | {skip_field, *binder.final}
+    skip, skip_field = _bind_skip(clause, binder)
+    read = names_in(out.expression for out in measures) | {skip_field, *binder.final_fields}
     automaton, excluded = _automaton(sql, clause, variables, binder, conditions, read)
     columns = names_in(automaton.expressions)
     neighbours = tuple(each for name, each in binder.neighbours.items() if name in columns)
@@ -216,17 +225,17 @@ def row_pattern_matches(sql: str, clause: tree.MatchRecognize, inner: Relation) 
         keys,
         clause.rows,
         automaton,
-        tuple(binder.final),
+        tuple(binder.final_fields),
         excluded,
         skip,
         skip_field,
         neighbours,
         tuple(measures),
-        binder.is_numbered,
+        binder.reads_match_number,
     )
 
 
-def _order(sql: str, clause: tree.MatchRecognize, inner: Relation) -> str:
+def _order_column(sql: str, clause: tree.MatchRecognize, inner: Relation) -> str:
     column = inner.column(clause.order.text)
     if column is None or column.name not in inner.times:
         problem = f"ORDER BY {clause.order.text} in MATCH_RECOGNIZE"
@@ -235,7 +244,7 @@ def _order(sql: str, clause: tree.MatchRecognize, inner: Relation) -> str:
     return column.name
 
 
-def _key(sql: str, word: tree.Word, inner: Relation) -> str:
+def _partition_column(sql: str, word: tree.Word, inner: Relation) -> str:
     column = inner.column(word.text)
     if column is None:
         expected = "a column of the rows"
@@ -294,7 +303,7 @@ def _definitions(sql: str, clause: tree.MatchRecognize, variables: dict[str, str
     return definitions
 
 
-def _skip(clause: tree.MatchRecognize, binder: RowPatternBinder) -> tuple[SkipRule, str]:
+def _bind_skip(clause: tree.MatchRecognize, binder: RowPatternBinder) -> tuple[SkipRule, str]:
     word = clause.skip.variable
     if word is None:
         return SkipRule(clause.skip.rule), ""
@@ -308,11 +317,11 @@ def _automaton(
     variables: dict[str, str],
     binder: RowPatternBinder,
     conditions: dict[str, Expression],
-    read: set[str],
+    read_fields: set[str],
 ) -> tuple[Automaton, tuple[str, ...]]:
     """Return the automaton of a pattern, and its states of excluded rows.
 
-    `read`: the fields that measures and SKIP need.
+    `read_fields`: the fields that measures and SKIP need.
     """
     start = clause.keyword.start
     positions = Positions(sql, start)
@@ -327,14 +336,14 @@ def _automaton(
         numbers[variable] += 1
         names[position] = f"{variable}{numbers[variable]}" if counts[variable] > 1 else variable
     transfers = {name: dict(binder.transfer(name)) for name in variables.values()}
-    tested = {name: _after_row(conditions[name], transfers[name]) for name in conditions}
+    tested = {name: _condition_after_row(conditions[name], transfers[name]) for name in conditions}
     fields = {field.name for field in binder.register}
     for column in (column for condition in tested.values() for column in columns_of(condition)):
         if column.type is Type.BYTES and column.name in fields:
             expected = "functions of the bytes of the tested row"
             raise QueryError(f"{column.name} in DEFINE: bytes of an earlier row", sql, start, expected)
-    fences = {name: binder.computing(condition) for name, condition in tested.items()}
-    needed = _needed_fields(read | names_in(fences.values()), transfers.values())
+    fences = {name: binder.move_byte_functions_down(condition) for name, condition in tested.items()}
+    needed = _needed_fields(read_fields | names_in(fences.values()), transfers.values())
     changed = {
         variable: tuple((name, value) for name, value in transfer.items() if name in needed)
         for variable, transfer in transfers.items()
@@ -382,7 +391,7 @@ def _with_condition(condition: Expression, tests: Mapping[str, Expression]) -> d
     }
 
 
-def _after_row(condition: Expression, transfer: Mapping[str, Expression]) -> Expression:
+def _condition_after_row(condition: Expression, transfer: Mapping[str, Expression]) -> Expression:
     """Return a condition with the new values of fields that the row changes."""
 
     def new_value(part: Expression) -> Expression | None:
@@ -391,11 +400,11 @@ def _after_row(condition: Expression, transfer: Mapping[str, Expression]) -> Exp
     return transform(condition, new_value)
 
 
-def _needed_fields(read: set[str], transfers: Collection[Mapping[str, Expression]]) -> set[str]:
+def _needed_fields(read_fields: set[str], transfers: Collection[Mapping[str, Expression]]) -> set[str]:
     """Return the fields that are read, and those from which they are computed."""
     while True:
-        values = (value for transfer in transfers for name, value in transfer.items() if name in read)
-        more = read | names_in(values)
-        if more == read:
-            return read
-        read = more
+        values = (value for transfer in transfers for name, value in transfer.items() if name in read_fields)
+        more = read_fields | names_in(values)
+        if more == read_fields:
+            return read_fields
+        read_fields = more

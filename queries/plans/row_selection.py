@@ -27,7 +27,7 @@ from queries.text.tree import Query
 
 @dataclass(frozen=True)
 class SelectList:
-    """The columns of the result. `increasing_columns` lists the columns that increase with a time column.
+    """The columns of the result.
 
     `increasing_columns` contains tuples (name of the output, time column, interval in ns). `functions` are the window
     functions. If `over` is None, `outputs` contains placeholders for them. Otherwise `over` computes them, and
@@ -46,7 +46,7 @@ class SelectList:
         over = split_select(self.outputs, list(self.functions.uses.values()))
         return replace(self, outputs=over.below, over=over)
 
-    def of(self, time: str) -> list[TimeOutput]:
+    def outputs_of_time(self, time: str) -> list[TimeOutput]:
         """Return the outputs that increase with a time column, the smallest interval first."""
         groups_of_time = sorted(
             (interval, name) for name, column, interval in self.increasing_columns if column.name == time
@@ -67,7 +67,7 @@ class SelectList:
 def select_all(columns: Sequence[tuple[str, Column]], times: Sequence[Column]) -> SelectList:
     """Return the select list that `*` means."""
     outputs = tuple(Output(name, column) for name, column in columns)
-    return _selected(outputs, times, WindowFunctions())
+    return _select_list(outputs, times, WindowFunctions())
 
 
 def select_rows(query: Query, names: Names, times: Sequence[Column]) -> SelectList:
@@ -76,7 +76,7 @@ def select_rows(query: Query, names: Names, times: Sequence[Column]) -> SelectLi
     check_missing_commas(sql, items, names)
     scope = Scope(names)
     functions = WindowFunctions()
-    bound = [Binder(sql, "SELECT", item.expression, scope.in_row, functions=functions).bind() for item in items]
+    bound = [Binder(sql, "SELECT", item.expression, scope.resolve_in_row, functions=functions).bind() for item in items]
     if query.window is not None:
         expected = "an aggregate like count(*), or the query without a window"
         raise QueryError("a window over rows without an aggregate", sql, query.window.start, expected)
@@ -87,14 +87,14 @@ def select_rows(query: Query, names: Names, times: Sequence[Column]) -> SelectLi
             expected = "length(…), byte(…, n), contains(…, 'text') or starts_with(…, x'0a') of them"
             raise QueryError("SELECT of bytes", sql, item.start, expected)
     output_names_of_items = output_names(
-        sql, items, bound, find_given_names(items, bound), name_without_table(bound, names.spell_column), ()
+        sql, items, bound, find_given_names(items, bound), name_without_table(bound, names.result_name), ()
     )
-    return _selected(
+    return _select_list(
         tuple(Output(name, each) for name, each in zip(output_names_of_items, bound, strict=True)), times, functions
     )
 
 
-def _selected(outputs: Sequence[Output], times: Sequence[Column], functions: WindowFunctions) -> SelectList:
+def _select_list(outputs: Sequence[Output], times: Sequence[Column], functions: WindowFunctions) -> SelectList:
     increasing_columns = tuple(
         (out.name, time, interval)
         for out in outputs

@@ -37,10 +37,10 @@ AGGREGATES = ("count", "sum", "min", "max", "first")
 FAMILY_OF = {function: name for name, family in FAMILIES.items() for function in family.names}
 """The family (the functions that share a state) of each function with a state."""
 
-CompileRows = Callable[[Query], ReadableQuery]
+RowCompiler = Callable[[Query], ReadableQuery]
 
 
-def compile_sample(query: Query, compile_rows: CompileRows, name: str, layer: str) -> ReadableQuery:
+def compile_sample(query: Query, compile_rows: RowCompiler, name: str, layer: str) -> ReadableQuery:
     """Compile a query with supergroups. `compile_rows` compiles a query without groups, which computes the rows."""
     return _SampleCompiler(query).compile(compile_rows, name, layer)
 
@@ -53,7 +53,7 @@ class _SampleCompiler:
         self._check()
         self._arguments: dict[Expression, str] = {}
         self._where = query.where
-        self._functions = self._admission()
+        self._functions = self._take_admission()
         self._state_calls: dict[str, Call] = {}
         for expression in self._expressions():
             for call in calls_in(expression):
@@ -113,14 +113,14 @@ class _SampleCompiler:
         self._refuse_aggregates(argument, name)
         return argument
 
-    def _admission(self) -> StateFunctions | None:
+    def _take_admission(self) -> StateFunctions | None:
         """Remove the function with a state from WHERE, and add its weight to the arguments."""
         if self._query.where is None:
             return None
         condition = self._query.where.expression
         conjunction = isinstance(condition, tree.Operation) and condition.op is Op.AND
         conjuncts = list(condition.operands) if isinstance(condition, tree.Operation) and conjunction else [condition]
-        calls = {number: call for number, each in enumerate(conjuncts) if (call := _admitting(each)) is not None}
+        calls = {number: call for number, each in enumerate(conjuncts) if (call := _admitting_call(each)) is not None}
         for number, each in enumerate(conjuncts):
             inner = next((call for call in calls_in(each) if call.function.text.lower() in FAMILY_OF), None)
             if inner is not None and number not in calls:
@@ -165,13 +165,13 @@ class _SampleCompiler:
             weight = self._arguments.setdefault(argument, f"argument {len(self._arguments) + 1}")
         return StateFunctions(FAMILY_OF[name], numbers[0], numbers[1] if len(numbers) > 1 else 0, weight)
 
-    def _refuse_aggregates(self, expression: Expression, where: str) -> None:
+    def _refuse_aggregates(self, expression: Expression, clause: str) -> None:
         for call in calls_in(expression):
             name = call.function.text.lower()
             if name in known_aggregates():
-                self._fail(f"the aggregate {name} within {where}", call.start, "columns of the rows")
+                self._fail(f"the aggregate {name} within {clause}", call.start, "columns of the rows")
 
-    def compile(self, compile_rows: CompileRows, name: str, layer: str) -> ReadableQuery:
+    def compile(self, compile_rows: RowCompiler, name: str, layer: str) -> ReadableQuery:
         query, clauses = self._query, self._clauses
         items = []
         for number, item in enumerate(query.group_by, 1):
@@ -193,20 +193,20 @@ class _SampleCompiler:
         self._columns = {column.name: column for column in below.columns}
         self._check_time(below, keys)
         self._check_weight()
-        supergroup = tuple(self._supergroup(item) for item in clauses.items)
+        supergroup = tuple(self._bind_supergroup(item) for item in clauses.items)
         bound = [self._bind("SELECT", item.expression) for item in query.select]
         names = output_names(query.sql, query.select, bound, self._names(), lambda _: None, ())
         outputs = [Output(*each) for each in zip(names, bound, strict=True)]
-        having = self._condition(query.having)
-        when, by = self._condition(clauses.when), self._condition(clauses.by)
+        having = self._bind_condition(query.having)
+        when, by = self._bind_condition(clauses.when), self._bind_condition(clauses.by)
         supers = {DUE.name, *(aggregate.name for aggregate in self.aggregates.values() if aggregate.of_supergroup)}
         if when is not None and not {column.name for column in columns_of(when)} <= supers:
             assert clauses.when is not None
             expected = f"superaggregates: {', '.join(SUPERAGGREGATES)}"
             self._fail("CLEANING WHEN over a group", clauses.when.expression.start, expected)
         tickets = (
-            [self._ticket]
-            if any(group_argument == self._ticket.column for group_argument in self._group_arguments)
+            [self._ticket_aggregate]
+            if any(group_argument == self._ticket_aggregate.column for group_argument in self._group_arguments)
             else []
         )
         aggregates = (*self.aggregates.values(), *tickets)
@@ -219,7 +219,7 @@ class _SampleCompiler:
         return ReadableQuery(root.columns, times, node, Plan(name, query.sql, root, layer))
 
     @property
-    def _ticket(self) -> SampleAggregate:
+    def _ticket_aggregate(self) -> SampleAggregate:
         """The smallest ticket (random number) of a group's rows."""
         return SampleAggregate(".group ticket", SampleKind.MIN, Type.INT, TICKET)
 
@@ -263,13 +263,13 @@ class _SampleCompiler:
             names[aggregate.column] = name
         return names
 
-    def _supergroup(self, item: SelectItem) -> str:
+    def _bind_supergroup(self, item: SelectItem) -> str:
         key = self._keys.get(item.expression)
         if key is None:
             self._fail("SUPERGROUP over a value that is not a group", item.start, "items of GROUP BY")
         return key
 
-    def _condition(self, condition: Condition | None) -> Bound | None:
+    def _bind_condition(self, condition: Condition | None) -> Bound | None:
         if condition is None:
             return None
         clause = condition.keyword.text.upper()
@@ -301,11 +301,11 @@ class _SampleCompiler:
         known = self.aggregates.get(call)
         if known is None:
             name = call.function.text.lower()
-            known = self._first(call, bind) if name == "first" else self._of_rows(call)
+            known = self._first_aggregate(call, bind) if name == "first" else self._row_aggregate(call)
             self.aggregates[call] = known
         return known.column
 
-    def _of_rows(self, call: Call) -> SampleAggregate:
+    def _row_aggregate(self, call: Call) -> SampleAggregate:
         name = call.function.text.lower()
         kind, argument = SampleKind(name.rstrip("$")), self._argument(call)
         column = None if argument is None else self._columns[self._arguments[argument]]
@@ -339,7 +339,7 @@ class _SampleCompiler:
             self._fail(f"{name} with other arguments", call.start, usage)
         if name == family.value:
             return STATE_VALUE
-        argument: Bound = bind(call.arguments[0]) if expected else self._ticket.column
+        argument: Bound = bind(call.arguments[0]) if expected else self._ticket_aggregate.column
         if argument.type not in (Type.INT, Type.FLOAT):
             self._fail(f"{name} over a value of type {argument.type}", call.arguments[0].start, "integer or float")
         if name == family.due:
@@ -354,7 +354,7 @@ class _SampleCompiler:
             self._functions = replace(functions, finish=argument)
         return KEPT
 
-    def _first(self, call: Call, bind: Callable[[Expression], Bound]) -> SampleAggregate:
+    def _first_aggregate(self, call: Call, bind: Callable[[Expression], Bound]) -> SampleAggregate:
         if len(call.arguments) != 1 or call.where is not None:
             self._fail("first with other arguments", call.start, "first(x), without FILTER")
         bound = bind(call.arguments[0])
@@ -390,7 +390,7 @@ class _SampleBinder(Binder):
         return self._compilation.aggregate(node, lambda argument: self._bind(argument, depth + 1))
 
 
-def _admitting(condition: Expression) -> Call | None:
+def _admitting_call(condition: Expression) -> Call | None:
     """Return the call of `ssample(…)` or `ssample(…) = TRUE`."""
     if isinstance(condition, tree.Operation) and condition.op is Op.EQ and len(condition.operands) == 2:
         left, right = condition.operands

@@ -54,8 +54,8 @@ SIDE = ".side"
 class QueryRows:
     """The rows of several queries with the same number of columns, as a relation.
 
-    `parts` are pairs of a query and its outputs; the outputs have the names of `columns`. `times` are the columns that
-    are time columns in every query.
+    `parts`: pairs of a query and its outputs, which have the names of `columns`. `times`: the columns that are time
+    columns in every query.
     """
 
     parts: tuple[tuple[ReadableQuery, tuple[Output, ...]], ...]
@@ -137,7 +137,7 @@ def rows_of_queries(sql: str, operation: SetOperation, queries: Sequence[Readabl
 
 
 def _operands(sql: str, query: ReadableQuery, text: Query) -> list[Operand]:
-    """Return the columns of a query with their positions in its text.
+    """Return the columns of a query with their positions in the query text.
 
     Constant texts and NULL can be converted to other types.
 
@@ -179,7 +179,7 @@ def _as_type(value: Expression, type_: Type) -> Expression:
 def query_over_rows(sql: str, operation: SetOperation, rows: QueryRows) -> Query:
     """Return the query that computes a set operation from the rows of all queries.
 
-    For INTERSECT ALL and EXCEPT ALL its last column states how many times `repeated` returns a row.
+    For INTERSECT ALL and EXCEPT ALL its last column contains the number of times that `repeat_rows` returns a row.
     """
     word, operator = operation.words[0], operation.operator
     start = word.start
@@ -215,7 +215,7 @@ def query_over_rows(sql: str, operation: SetOperation, rows: QueryRows) -> Query
     return replace(query, group_by=items, having=Condition(word, condition))
 
 
-def repeated(groups: ReadableQuery) -> ReadableQuery:
+def repeat_rows(groups: ReadableQuery) -> ReadableQuery:
     """Return the rows of INTERSECT ALL or EXCEPT ALL: each group as many times as its last column states."""
     *kept, count = groups.columns
 

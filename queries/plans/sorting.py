@@ -20,8 +20,8 @@ from queries.text.errors import QueryError
 from queries.text.lexer import Kind
 from queries.text.tree import Order, OrderItem
 
-Bind = Callable[[tree.Expression], Expression]
-"""Bind an expression over the same names as the select list."""
+ExpressionBinder = Callable[[tree.Expression], Expression]
+"""A function that binds an expression over the same names as the select list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +42,20 @@ class Sorting:
         """The names of the hidden outputs."""
         return tuple(out.name for out in self.hidden)
 
-    def over(self, node: Node, *, windowed: bool = False) -> Sort:
+    def add_node(self, node: Node, *, windowed: bool = False) -> Sort:
         """Return the sorted rows of `node`, which has the columns of the select list and `hidden`."""
         window_columns = (WINDOW_END, WINDOW_START) if windowed else ()
         return Sort(node, self.keys, window_columns, self.order.limit, self.order.offset, self.hidden_names)
 
 
-def bind_order(sql: str, order: Order, outputs: Sequence[Output], bind: Bind, *, windowed: bool = False) -> Sorting:
-    """Bind ORDER BY over the select list `outputs`. `windowed`: the rows also contain the bounds of windows."""
+def bind_order(
+    sql: str, order: Order, outputs: Sequence[Output], bind: ExpressionBinder, *, is_windowed: bool = False
+) -> Sorting:
+    """Bind ORDER BY over the select list `outputs`. `is_windowed`: the rows also contain the bounds of windows."""
     keys: list[SortKey] = []
     hidden: list[Output] = []
     for item in order.items:
-        name = _column(sql, item, outputs, windowed)
+        name = _column(sql, item, outputs, is_windowed)
         if name is None:
             expression = bind(item.expression)
             if expression.type is Type.BYTES:
@@ -68,7 +70,7 @@ def bind_order(sql: str, order: Order, outputs: Sequence[Output], bind: Bind, *,
     return Sorting(order, tuple(keys), tuple(hidden))
 
 
-def _column(sql: str, item: OrderItem, outputs: Sequence[Output], windowed: bool) -> str | None:
+def _column(sql: str, item: OrderItem, outputs: Sequence[Output], is_windowed: bool) -> str | None:
     """Return the column that an item states by name or position; None for another expression."""
     expression = item.expression
     match expression:
@@ -83,7 +85,7 @@ def _column(sql: str, item: OrderItem, outputs: Sequence[Output], windowed: bool
             raise QueryError("ORDER BY over a constant", sql, item.expression.start, "a column, for example count(*)")
         case tree.Name(table=None):
             name = expression.word.text.lower()
-            if windowed and name in BOUNDS:
+            if is_windowed and name in BOUNDS:
                 return name
             return next((out.name for out in outputs if out.name.lower() == name), None)
     return None

@@ -21,8 +21,8 @@ from lowlevel.expressions.types import Type
 
 TS = "ts"
 
-MakeNode = Callable[[str | None], Node]
-"""A function that returns the node whose watermarks are of the given time column. None: any time column."""
+NodeMaker = Callable[[str | None], Node]
+"""A function that returns the node with watermarks of the given time column. None: any time column."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ReadableQuery:
 
     columns: tuple[Column, ...]
     times: tuple[str, ...]
-    node: MakeNode
+    node: NodeMaker
     plan: Plan
     window: AnyWindow | None = None
 

@@ -39,15 +39,15 @@ class Values:
     rows: int
 
 
-Compute = Callable[[tree.Query, tree.Expression], Values]
+SubqueryRunner = Callable[[tree.Query, tree.Expression], Values]
 """A function that computes a query for the expression that contains it: ScalarQuery, In or Exists."""
 
 
-def is_enough(node: tree.Expression, rows: int, values: int) -> bool:
+def is_enough(node: tree.Expression, row_count: int, value_count: int) -> bool:
     """Return True if the rows that were read so far determine the value of a sub-query."""
     if isinstance(node, tree.In):
-        return values > MAX_VALUES + 1  # 1 is added because one value may be NULL
-    return rows >= (1 if isinstance(node, tree.Exists) else 2)
+        return value_count > MAX_VALUES + 1  # 1 is added because one value may be NULL
+    return row_count >= (1 if isinstance(node, tree.Exists) else 2)
 
 
 def start_of(node: tree.Expression) -> int:
@@ -60,37 +60,39 @@ def has_subqueries(query: tree.Query) -> bool:
     return any(isinstance(node, tree.ScalarQuery | tree.Exists) for node in parts_of(query))
 
 
-def with_values(query: tree.Query, compute: Compute) -> tree.Query:
+def with_values(query: tree.Query, run_subquery: SubqueryRunner) -> tree.Query:
     """Replace the sub-queries of a query by their values.
 
     Raises QueryError for a sub-query without exactly one value.
     """
-    return _Replacement(compute, ()).query(query)
+    return _Replacement(run_subquery, ()).query(query)
 
 
 @dataclass(frozen=True, slots=True)
 class _Replacement:
     """Replaces sub-queries. `known` are the queries of WITH that they may read.
 
-    `around` are the items in FROM of the query that contains the expression.
+    `outer_items` are the items in FROM of the query that contains the expression.
     """
 
-    compute: Compute
+    run_subquery: SubqueryRunner
     known: tuple[tuple[tree.Word, tree.Query], ...]
-    around: frozenset[str] = frozenset()
+    outer_items: frozenset[str] = frozenset()
 
     def query(self, query: tree.Query) -> tree.Query:
         """Return a query with values. Each query of WITH may read earlier queries of WITH."""
         known = list(self.known)
         named = []
         for word, inner in query.queries:
-            named.append((word, _Replacement(self.compute, tuple(known)).query(inner)))
+            named.append((word, _Replacement(self.run_subquery, tuple(known)).query(inner)))
             known.append(named[-1])
-        inside = _Replacement(self.compute, tuple(known), item_names(query))
-        parts = {part.name: inside.part(getattr(query, part.name)) for part in fields(query) if part.name != "queries"}
+        inside = _Replacement(self.run_subquery, tuple(known), item_names(query))
+        parts = {
+            part.name: inside.replace_in(getattr(query, part.name)) for part in fields(query) if part.name != "queries"
+        }
         return replace(query, queries=tuple(named), **parts)
 
-    def part(self, node: Any) -> Any:
+    def replace_in(self, node: Any) -> Any:
         """Replace the sub-queries in a part of a syntax tree."""
         match node:
             case tree.Query():
@@ -98,29 +100,29 @@ class _Replacement:
             case tree.ScalarQuery(query=query) | tree.Exists(query=query) if self._is_correlated(query):
                 return replace(node, query=self.query(query))
             case tree.ScalarQuery():
-                return self._scalar(node)
+                return self._scalar_value(node)
             case tree.Exists(query=query):
-                exists = bool(self._computed(query, node).values)
+                exists = bool(self._run(query, node).values)
                 return tree.Constant(Kind.WORD, str(exists).upper(), node.start)
             case tree.In(operand=operand, values=(tree.ScalarQuery() as values,)) if not self._is_correlated(
                 values.query
             ):
-                return self._members(self.part(operand), values, node)
+                return self._member_list(self.replace_in(operand), values, node)
             case tuple():
-                return tuple(map(self.part, node))
+                return tuple(map(self.replace_in, node))
             case _ if is_dataclass(node) and not isinstance(node, type):
-                return replace(node, **{part.name: self.part(getattr(node, part.name)) for part in fields(node)})
+                return replace(node, **{part.name: self.replace_in(getattr(node, part.name)) for part in fields(node)})
         return node
 
     def _is_correlated(self, query: tree.Query) -> bool:
-        return is_correlated(query, self.around)
+        return is_correlated(query, self.outer_items)
 
-    def _computed(self, query: tree.Query, node: tree.Expression) -> Values:
+    def _run(self, query: tree.Query, node: tree.Expression) -> Values:
         inner = self.query(query)
-        return self.compute(replace(inner, queries=(*self.known, *inner.queries)), node)
+        return self.run_subquery(replace(inner, queries=(*self.known, *inner.queries)), node)
 
-    def _scalar(self, node: tree.ScalarQuery) -> tree.Expression:
-        answer = self._computed(node.query, node)
+    def _scalar_value(self, node: tree.ScalarQuery) -> tree.Expression:
+        answer = self._run(node.query, node)
         sql, start = node.query.sql, node.start
         if answer.rows > 1:
             expected = "one value: an aggregate such as max(len), or IN for several values"
@@ -133,8 +135,8 @@ class _Replacement:
             )
         return _constant(sql, start, answer.values[0], answer.type)
 
-    def _members(self, operand: tree.Expression, node: tree.ScalarQuery, list_: tree.In) -> tree.Expression:
-        found, start = self._computed(node.query, list_), list_.start
+    def _member_list(self, operand: tree.Expression, node: tree.ScalarQuery, list_: tree.In) -> tree.Expression:
+        found, start = self._run(node.query, list_), list_.start
         values = [value for value in found.values if value is not None]
         if len(values) > MAX_VALUES:
             expected = "fewer values; a file of values and in_list() have no such limit"

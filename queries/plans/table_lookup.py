@@ -49,17 +49,18 @@ class NamedQuery:
 class KnownQueries:
     """The queries and links that a query can read.
 
-    * `named`: the queries of the pipeline by name in lower case. `with_queries`: the queries of WITH. `tables`: tables.
-    * `links`: the names of links; None if they are unknown.
-    * `path`: the queries whose compilation has begun, the outermost first. `later`: queries of WITH after the current
-      one.
+    * `pipeline_queries`: the queries of the pipeline by name in lower case. `with_queries`: the queries of WITH.
+      `tables`: tables.
+    * `links`: the names of links; None if the names are unknown.
+    * `path`: the queries whose compilation has begun, the outermost first. `later_queries`: queries of WITH after the
+      current one.
     """
 
-    named: Mapping[str, NamedQuery] = field(default_factory=dict)
+    pipeline_queries: Mapping[str, NamedQuery] = field(default_factory=dict)
     with_queries: Mapping[str, ReadableQuery] = field(default_factory=dict)
     links: Collection[str] | None = None
     path: tuple[str, ...] = ()
-    later: frozenset[str] = frozenset()
+    later_queries: frozenset[str] = frozenset()
     tables: Mapping[str, ReadableQuery] = field(default_factory=dict)
 
     def find(self, name: str) -> ReadableQuery | None:
@@ -69,7 +70,7 @@ class KnownQueries:
     def has(self, stream: Stream) -> bool:
         """Return whether a name is the name of a query or a table."""
         name = stream.word.text.lower()
-        return stream.kind is None and (self.find(name) is not None or name in self.named)
+        return stream.kind is None and (self.find(name) is not None or name in self.pipeline_queries)
 
     def check(self, sql: str, streams: Sequence[Stream]) -> None:
         """If the links are known, raise QueryError for a name that is neither a link nor a query.
@@ -78,7 +79,7 @@ class KnownQueries:
         an error too, because the user probably means this query.
         """
         for stream in streams:
-            if stream.kind is None and stream.word.text.lower() in self.later:
+            if stream.kind is None and stream.word.text.lower() in self.later_queries:
                 problem = f"{stream.word.name_in_messages} is a later query of WITH"
                 raise QueryError(problem, sql, stream.word.start, "the query before the queries that read it")
         if self.links is None or len(self.path) < 2:
@@ -87,7 +88,7 @@ class KnownQueries:
         for stream in streams:
             word = stream.word
             if word.text.lower() not in known and word.text.lower() not in KINDS:
-                choices = (*self.links, *self.named, *self.with_queries)
+                choices = (*self.links, *self.pipeline_queries, *self.with_queries)
                 problem = f"{word.name_in_messages} is neither a link nor a query"
                 raise QueryError(problem, sql, word.start, "one of these, or a kind of rows", choices, word.text)
 
@@ -114,7 +115,7 @@ class TableLookup:
         streams = streams_of(table)
         if streams is not None and not any(self.known.has(stream) for stream in streams):
             self.known.check(self.sql, streams)
-            return self._of_links(streams)
+            return self._link_relation(streams)
         match table:
             case Stream(word=word):
                 return self._read(self.compile_named(word), word)
@@ -156,7 +157,7 @@ class TableLookup:
                 links_of_table and links_of_table[0] is not links[0]
             ):  # links_of has already united these links with the first
                 continue
-            united.append(self._of_links(links) if links_of_table else self.relation(each))
+            united.append(self._link_relation(links) if links_of_table else self.relation(each))
             positions.append(first_word(each))
         return union_of(self.sql, united, positions)
 
@@ -164,7 +165,7 @@ class TableLookup:
         """Return the rows of a query in parentheses, or next to a set operator."""
         return self._read(self.compile_query(query), query.keyword)
 
-    def _of_links(self, streams: list[Stream]) -> LinkRelation:
+    def _link_relation(self, streams: list[Stream]) -> LinkRelation:
         links = Links(links_of(self.sql, streams), self.layer, self.sampling)
         return LinkRelation(self.sql, self.name, links)
 

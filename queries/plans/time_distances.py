@@ -21,7 +21,10 @@ SWAPPED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE, Op.EQ: Op.EQ}
 
 
 def narrow(band: Band, conditions: Iterable[Expression], left: str, right: str) -> tuple[Band, list[Expression]]:
-    """Narrow `band` by the conditions on the times `left` and `right`. Return it and the other conditions."""
+    """Narrow `band` by conditions on the times `left` and `right`.
+
+    Return the narrower band and the other conditions.
+    """
     least, greatest = band.least, band.greatest
     others = []
     for condition in conditions:
@@ -39,7 +42,7 @@ def _limits(condition: Expression, left: str, right: str) -> tuple[int | None, i
     """Return the smallest and the largest `right - left` that a condition allows. Return None for other conditions."""
     if not isinstance(condition, Binary) or condition.op not in SWAPPED:
         return None
-    one, other = _linear(condition.left), _linear(condition.right)
+    one, other = _linear_form(condition.left), _linear_form(condition.right)
     if one is None or other is None:
         return None
     factors = {name: one[0].get(name, 0) - other[0].get(name, 0) for name in one[0] | other[0]}
@@ -61,7 +64,7 @@ def _limits(condition: Expression, left: str, right: str) -> tuple[int | None, i
     }[op]
 
 
-def _linear(expression: Expression) -> tuple[dict[str, int], int] | None:
+def _linear_form(expression: Expression) -> tuple[dict[str, int], int] | None:
     """Return the factors of the columns in a sum, and the constant. Return None for other expressions."""
     match expression:
         case Literal(value=bool()):
@@ -71,7 +74,7 @@ def _linear(expression: Expression) -> tuple[dict[str, int], int] | None:
         case Column(nullable=False):
             return {expression.name: 1}, 0
         case Binary(op=Op.ADD | Op.SUB | Op.MUL):
-            one, other = _linear(expression.left), _linear(expression.right)
+            one, other = _linear_form(expression.left), _linear_form(expression.right)
             if one is None or other is None:
                 return None
             if expression.op is Op.MUL:

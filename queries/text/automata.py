@@ -64,7 +64,7 @@ class AutomatonParser(RowPatternParser):
         arcs: list[AutomatonArc] = []
         while self._token.keyword in ARC_WORDS or not (arcs or self._token.keyword == "ARCS"):
             arcs.append(self._arc())
-        rules = self._rules() if self._accept("ARCS") else None
+        rules = self._arcs_file() if self._accept("ARCS") else None
         within = self._within_match() if self._accept("WITHIN") else None
         self._clause = "AUTOMATON"
         if not self._accept(")"):
@@ -119,7 +119,7 @@ class AutomatonParser(RowPatternParser):
         end = self._expression() if self._accept("TO") else None
         return AutomatonArc(source, target, is_silent, condition, changes, None, begin, end)
 
-    def _rules(self) -> Word:
+    def _arcs_file(self) -> Word:
         """Read FROM and the path of a file with arcs."""
         self._clause = "ARCS FROM"
         if not self._accept("FROM"):

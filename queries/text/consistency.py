@@ -120,6 +120,6 @@ def find_consistency(sql: str, tokens: Sequence[Token]) -> int | None:
         if depth == 0 and (emits or states):
             return position
         if emits:
-            expected = "it at the end of the whole text, where it applies to all queries"
+            expected = "EMIT at the end of the whole text, where it applies to all queries"
             raise QueryError(f"EMIT {following.keyword} in a sub-query", sql, token.start, expected)
     return None

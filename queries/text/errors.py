@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from capture.errors import WiretideError
 
-SHOWN = 100
-"""Largest number of characters of the line in a message. Of a longer line, only the part around the position is
-shown.
+MAX_SHOWN_CHARACTERS = 100
+"""Largest number of characters of the line in a message. If the line is longer, a message shows the part around the
+position.
 """
 
-LONGEST_WORD, LONGEST_TEXT = 100, 400
+MAX_WORD_LENGTH, MAX_TEXT_LENGTH = 100, 400
 """Largest number of characters of one word, and of the description of the problem, because a query may contain
 megabytes.
 """
@@ -65,21 +65,23 @@ class QueryError(WiretideError, ValueError):
         """Return the line and a second line with a caret under the position, both indented by four blanks."""
         line = self.sql.split("\n")[self.line - 1].rstrip("\r")
         caret = self.column - 1
-        first = max(0, min(caret - SHOWN // 2, len(line) - SHOWN))
-        excerpt = "".join(character if character.isprintable() else " " for character in line[first : first + SHOWN])
+        first = max(0, min(caret - MAX_SHOWN_CHARACTERS // 2, len(line) - MAX_SHOWN_CHARACTERS))
+        excerpt = "".join(
+            character if character.isprintable() else " " for character in line[first : first + MAX_SHOWN_CHARACTERS]
+        )
         return ["    " + excerpt, "    " + " " * (caret - first) + "^"]
 
 
 def _shortened(text: str) -> str:
     """Shorten long words and long texts; `…` marks what was removed."""
-    text = re.sub(rf"(\S{{{LONGEST_WORD}}})\S+", r"\1…", text)
-    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
+    text = re.sub(rf"(\S{{{MAX_WORD_LENGTH}}})\S+", r"\1…", text)
+    return text if len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]}…"
 
 
 def _closest_first(got: str, choices: Iterable[str]) -> tuple[str, ...]:
     """Return the names, with up to three names that are similar to `got` (ignoring case) moved to the front.
 
-    Of names that differ only in case, the last is returned, because the select list contains names in lower case.
+    If names differ only in case, only the last one is returned: the select list contains names in lower case.
     """
     from difflib import get_close_matches
 

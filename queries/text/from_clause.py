@@ -64,7 +64,7 @@ JOINS = ("INNER", *OUTER_JOINS, "SEMI", "ANTI")
 JOIN_WORDS = ("JOIN", "ON", "USING", *JOINS, *GIGASCOPE_JOINS)
 """Words that can be the name of an item in FROM only if they are quoted or follow AS."""
 
-_BEHIND_ITEM = "UNION, DISTINCT ON, MERGE WITHIN, a name, '[', ',', JOIN, WHERE, GROUP BY, HAVING, ORDER BY or the end"
+_AFTER_ITEM = "UNION, DISTINCT ON, MERGE WITHIN, a name, '[', ',', JOIN, WHERE, GROUP BY, HAVING, ORDER BY or the end"
 
 
 class FromParser(AutomatonParser):
@@ -346,7 +346,7 @@ class FromParser(AutomatonParser):
         if token.keyword in ("UNION", "∪") and self._ahead().keyword != "SELECT":
             problem, expected = "after a name", "one name after the last stream, for the whole union"
         elif token.keyword not in UNSUPPORTED and token.kind in (Kind.WORD, Kind.QUOTED):
-            problem, expected = "after a stream", _BEHIND_ITEM
+            problem, expected = "after a stream", _AFTER_ITEM
         else:
             return self._unexpected("UNION and the name of a stream, or the end of the clause")
         return QueryError(f"got {token.name_in_messages} {problem}", self._sql, token.start, expected)

@@ -55,7 +55,7 @@ class GroupByParser(WindowParser):
                 raise QueryError(
                     f"{prod(map(len, items))} grouping sets", self._sql, 0 if word is None else word.start, expected
                 )
-            sets = tuple(_combined(chosen) for chosen in product(*items))
+            sets = tuple(_union_of_sets(chosen) for chosen in product(*items))
             return (sets[0], call, None) if word is None else ((), call, GroupingSets(sets, word))
 
     def _begins_grouping_sets(self) -> bool:
@@ -71,9 +71,9 @@ class GroupByParser(WindowParser):
             raise self._unexpected("',' or the end of the clause")
         lengths = range(len(elements), -1, -1)
         if keyword == "ROLLUP":  # all prefixes
-            return [_combined(elements[:length]) for length in lengths]
+            return [_union_of_sets(elements[:length]) for length in lengths]
         if keyword == "CUBE":  # all subsets
-            return [_combined(chosen) for length in lengths for chosen in combinations(elements, length)]
+            return [_union_of_sets(chosen) for length in lengths for chosen in combinations(elements, length)]
         return elements
 
     def _elements(self, *, allow_sets: bool) -> list[GroupingSet]:
@@ -139,6 +139,6 @@ class GroupByParser(WindowParser):
         return self._word()
 
 
-def _combined(sets: Sequence[GroupingSet]) -> GroupingSet:
+def _union_of_sets(sets: Sequence[GroupingSet]) -> GroupingSet:
     """Return the union of several sets: their items, without repetition."""
     return tuple(dict.fromkeys(chain.from_iterable(sets)))

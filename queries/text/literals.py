@@ -97,7 +97,7 @@ def parse_prefix(text: str) -> Prefix:
     network = address.value >> (width - length) << (width - length)
     if network != address.value:
         meant = prefix_text(Prefix(address.version, network, length))
-        raise AddressError(f"'{text}' has host bits set, the network meant is '{meant}'")
+        raise AddressError(f"'{text}' has host bits set; its network is '{meant}'")
     return Prefix(address.version, address.value, length)
 
 

@@ -28,10 +28,10 @@ from queries.text.literals import (
 ALL = "all"
 """The value of a WINDOW parameter for a query without windows."""
 
-FOLLOWED = "@"
+FILE_MARK = "@"
 """The first character of a value that is the path of a file which contains the value."""
 
-LARGEST_FLOAT = 1e308
+MAX_FLOAT = 1e308
 """Bound of floats from a file, if the parameter has no bound."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
@@ -131,12 +131,12 @@ class Parameter:
     def user_literal(self, value: object) -> str:
         """Convert a value from the user of the query, as `literal` does.
 
-        `@FILE` is allowed: the query uses the value in a file.
+        `@FILE` is allowed. The query then uses the value in the file.
 
         A DEFAULT in the text of a query cannot be a file: the text may come from a web page, which must not read files.
         """
-        if isinstance(value, str) and value.strip().startswith(FOLLOWED) and self.type is not ParameterType.TEXT:
-            return self._setting(value.strip()[len(FOLLOWED) :])
+        if isinstance(value, str) and value.strip().startswith(FILE_MARK) and self.type is not ParameterType.TEXT:
+            return self._setting(value.strip()[len(FILE_MARK) :])
         return self.literal(value)
 
     def _setting(self, path: str) -> str:
@@ -150,8 +150,8 @@ class Parameter:
                 has_bounds = least > INT64_MIN or most < INT64_MAX
                 bounds = f", {max(least, -INT64_MAX)}, {most}" if has_bounds else ""
             case ParameterType.FLOAT:
-                lowest = -LARGEST_FLOAT if self.minimum is None else float(self.minimum)
-                bounds = f", {lowest}, {LARGEST_FLOAT if self.maximum is None else float(self.maximum)}"
+                lowest = -MAX_FLOAT if self.minimum is None else float(self.minimum)
+                bounds = f", {lowest}, {MAX_FLOAT if self.maximum is None else float(self.maximum)}"
             case _:
                 raise ValueError(f"a value of type {self.type} cannot change while a query runs")
         if not path:

@@ -41,8 +41,8 @@ from queries.text.windows import WindowParser
 MAX_REPEATS = 1_000
 """Largest number in a quantifier."""
 
-MAX_PERMUTED = 6
-"""Most patterns in PERMUTE: they have 720 orders."""
+MAX_PERMUTED_PATTERNS = 6
+"""Largest number of patterns in PERMUTE. Six patterns have 720 orders."""
 
 CLAUSES = (
     "PARTITION BY, ORDER BY, MEASURES, ONE ROW PER MATCH or ALL ROWS PER MATCH, AFTER MATCH SKIP, PATTERN, WITHIN, "
@@ -254,9 +254,9 @@ class RowPatternParser(WindowParser):
             parts.append(self._choice_of_patterns())
         if not self._accept(")"):
             raise self._unexpected("a variable, a quantifier (* + ? {2,3}), '|', ',' or ')'")
-        if len(parts) > MAX_PERMUTED:
+        if len(parts) > MAX_PERMUTED_PATTERNS:
             problem = f"PERMUTE of {len(parts)} patterns"
-            raise QueryError(problem, self._sql, start, f"at most {MAX_PERMUTED}; or count(A.*) in DEFINE")
+            raise QueryError(problem, self._sql, start, f"at most {MAX_PERMUTED_PATTERNS}; or count(A.*) in DEFINE")
         return PatternPermutation(tuple(parts))
 
     def _begins_exclusion(self) -> bool:

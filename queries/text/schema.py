@@ -188,7 +188,7 @@ class _SchemaParser:
     def _attributes(self, kind: Type) -> tuple[int | None, bool]:
         """Read attributes and their closing parenthesis.
 
-        Return the band in ns, or None without one, and whether the column is one of the key.
+        Return the slack in ns (None without a temporal attribute), and whether the column belongs to the key.
         """
         bands: list[int | None] = []
         is_key = False

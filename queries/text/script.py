@@ -13,7 +13,7 @@ becomes, with the value 250 of `least`
 
     SELECT sum(n) AS packets FROM talkers [RANGE 1 hour]
 
-Blocks are replaced by blanks, so lines keep their numbers. So an error in the query states the line of the script.
+Blocks are replaced by blanks, so lines keep their numbers, and an error in the query states the line of the script.
 
     CREATE AUTOMATON scan ON packets (ORDER BY ts …);        becomes a query of WITH, with the name of the automaton:
     WITH scan AS (SELECT * FROM packets AUTOMATON (ORDER BY ts …))
@@ -49,18 +49,18 @@ TYPES: dict[str, tuple[ParameterType, int | None, int | None]] = {
 }
 """Types in PARAM with their ranges: Gigascope's types, and three types for ready queries. Integers have 64 bits."""
 
-NAME = "query_name"
-TEXTS = ("comment", "title", "namespace")
-TUNING = (
+NAME_PROPERTY = "query_name"
+TEXT_PROPERTIES = ("comment", "title", "namespace")
+TUNING_PROPERTIES = (
     *("real_time", "aggregate_slots", "slow_flush", "select_lfta", "max_lfta_disorder", "max_hfta_disorder"),
     *("algorithm", "num_bloom", "bloom_size", "reusable", "visibility", "print_warnings", "liveness_timeout"),
 )
 """Properties that tune Gigascope. They never change its results, and have no effect here."""
 
-REFUSED = {
+REFUSED_PROPERTIES = {
     "lfta_aggregation": "no such property: `wiretide capture` runs the low level of queries in a separate process"
 }
-PROPERTIES = (NAME, *TEXTS, *TUNING)
+PROPERTIES = (NAME_PROPERTY, *TEXT_PROPERTIES, *TUNING_PROPERTIES)
 
 _NUMBERS = (ParameterType.INTEGER, ParameterType.FLOAT)
 
@@ -71,10 +71,10 @@ def expand(sql: str, values: Mapping[str, object] | None = None) -> str:
     `values`: the values of parameters by name; case does not matter. Raises QueryError for a wrong block, and for a
     wrong or missing value of a parameter.
     """
-    return _ScriptParser(sql).expanded(values or {})
+    return _ScriptParser(sql).expand(values or {})
 
 
-def declared(sql: str) -> list[str]:
+def declared_parameters(sql: str) -> list[str]:
     """Return the names of the parameters of a script, in lower case. Raises QueryError for a wrong block."""
     parser = _ScriptParser(sql)
     parser.statements()
@@ -89,7 +89,7 @@ class _Statement:
     end: Token
     name: Token | None
     constants: dict[str, tuple[Token, Token]]
-    used: set[str] = field(default_factory=set)
+    used_constants: set[str] = field(default_factory=set)
 
 
 class _ScriptParser:
@@ -102,7 +102,7 @@ class _ScriptParser:
         self.parameters: list[Parameter] = []
         self._changes: list[tuple[int, int, str]] = []
 
-    def expanded(self, values: Mapping[str, object]) -> str:
+    def expand(self, values: Mapping[str, object]) -> str:
         """Return the text of the query."""
         statements = self.statements()
         known = {parameter.name for parameter in self.parameters}
@@ -113,7 +113,7 @@ class _ScriptParser:
         for statement in statements:
             self._replace_names(statement, texts)
         self._join(statements)
-        return self._changed()
+        return self._apply_changes()
 
     def statements(self) -> list[_Statement]:
         """Read all queries and their blocks."""
@@ -170,12 +170,14 @@ class _ScriptParser:
         end = self._take()
         if created is not None:
             self._place_automaton(first, created, end)
-            if NAME in properties:
-                raise self._error(properties[NAME][0], "query_name before CREATE", "one name: that after AUTOMATON")
+            if NAME_PROPERTY in properties:
+                raise self._error(
+                    properties[NAME_PROPERTY][0], "query_name before CREATE", "one name: that after AUTOMATON"
+                )
             if self._token.kind is Kind.END:
                 raise self._got(f"a query after CREATE AUTOMATON: SELECT * FROM {created.text}")
-            properties[NAME] = created, created
-        name = properties[NAME][1] if NAME in properties else None
+            properties[NAME_PROPERTY] = created, created
+        name = properties[NAME_PROPERTY][1] if NAME_PROPERTY in properties else None
         constants = {key: tokens for key, tokens in properties.items() if key not in PROPERTIES}
         return _Statement(first, end, name, constants)
 
@@ -230,8 +232,8 @@ class _ScriptParser:
                 raise self._got("a property such as query_name, or '}'", PROPERTIES)
             self._at += 1
             key = name.text.lower()
-            if key in REFUSED:
-                raise self._error(name, f"the property {name.text}", REFUSED[key])
+            if key in REFUSED_PROPERTIES:
+                raise self._error(name, f"the property {name.text}", REFUSED_PROPERTIES[key])
             if key in properties:
                 raise self._error(name, f"{name.text} is given twice", "each property once")
             value = self._token
@@ -240,8 +242,8 @@ class _ScriptParser:
             properties[key] = name, value
             self._at += 1
             self._end_of_entry("a property")
-        if NAME in properties:
-            self._check_name(properties[NAME][1])
+        if NAME_PROPERTY in properties:
+            self._check_name(properties[NAME_PROPERTY][1])
 
     def _end_of_entry(self, entry: str) -> None:
         if not self._accept(";") and self._token.keyword != "}":
@@ -352,11 +354,11 @@ class _ScriptParser:
                     raise self._error(
                         token, f"unknown constant {token.name_in_messages}", expected, choices, token.text
                     )
-                statement.used.add(name)
+                statement.used_constants.add(name)
                 quoted = statement.constants[name][1].text.replace("'", "''")
                 self._changes.append((token.start, token.end, f"'{quoted}'"))
         for name, (word, _) in statement.constants.items():
-            if name not in statement.used:
+            if name not in statement.used_constants:
                 expected = f"a property, or a constant that the query uses as #{name}"
                 raise self._error(word, f"unknown property {name!r}", expected, PROPERTIES, name)
 
@@ -385,7 +387,7 @@ class _ScriptParser:
         if len(statements) > 1 and last.first.keyword == "WITH":
             self._changes.append((last.first.start, last.first.end, ","))
 
-    def _changed(self) -> str:
+    def _apply_changes(self) -> str:
         parts, position = [], 0
         for start, end, text in sorted(self._changes, key=lambda change: change[:2]):
             parts += [self._sql[position:start], text]

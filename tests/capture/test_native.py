@@ -17,7 +17,7 @@ import pytest
 
 from capture import native
 from capture.kernel_cache import cache_folder
-from capture.native import Integer, Integers, Kernel, helper, kernel, missing, pointer
+from capture.native import Integer, Integers, Kernel, helper, kernel, missing_kernels, pointer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -71,11 +71,11 @@ def fresh() -> Kernel:
 def test_a_kernel_is_compiled_once_and_loaded_after_that(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = fresh()
     assert first.stored() is None
-    assert first in missing()
+    assert first in missing_kernels()
     assert first(VALUES, 3) == 84
     assert [path.name for path in cache.iterdir()] == [first.path().name]
     second = fresh()
-    assert second not in missing()
+    assert second not in missing_kernels()
     monkeypatch.setattr(Kernel, "compile", lambda kernel: pytest.fail("compiled again"))
     monkeypatch.setattr(native, "_read_code", lambda path: pytest.fail("read again"))
     assert second(VALUES, 3) == 84

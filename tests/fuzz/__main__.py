@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from capture.native import kernels, missing
+from capture.native import kernels, missing_kernels
 from tests.fuzz.guided import write_paths
 from tests.fuzz.targets import FOUND, TARGETS, Target
 
@@ -58,7 +58,7 @@ def prepare() -> None:
     """
     for target in TARGETS.values():
         target.load()
-    for number, kernel in enumerate(missing()):
+    for number, kernel in enumerate(missing_kernels()):
         print(f"compiling kernel {number + 1}: {kernel.name}, one of {len(kernels)}", flush=True)
         kernel.compile()
     SCRATCH.mkdir(exist_ok=True)

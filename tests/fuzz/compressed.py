@@ -18,7 +18,7 @@ import numpy as np
 from capture.errors import InputError
 from capture.files.byte_source import FileBytes
 from capture.files.capture import Capture
-from capture.files.decompressed import Decompressed, is_skippable
+from capture.files.decompressed import DecompressedSource, is_skippable
 from capture.files.formats import HEAD_BYTES, record_format
 from capture.files.messages import ExportFormat
 from capture.files.scan import scan
@@ -81,9 +81,9 @@ class Trickle:
         pass
 
 
-def content(source: Any, room: int) -> tuple[bytes, str | None, Decompressed]:
+def content(source: Any, room: int) -> tuple[bytes, str | None, DecompressedSource]:
     """Return the decompressed content of a source, up to MOST bytes, and how it ends."""
-    decompressed = Decompressed(source)
+    decompressed = DecompressedSource(source)
     buffer = memoryview(bytearray(room))
     found = b""
     while len(found) < MOST:

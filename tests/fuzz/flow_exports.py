@@ -17,7 +17,7 @@ from capture.flows.columns import FLOW_COLUMNS, flow_column
 from capture.flows.decoder import Datagrams, FlowDecoder, Flows
 from capture.flows.export_datagrams import choose_exports
 from capture.flows.kernels.datagrams import JOB_ROWS
-from capture.flows.templates import Bounds
+from capture.flows.templates import DecoderLimits
 from capture.flows.texts import Texts
 from lowlevel.rows.flows import FlowColumns
 from tests.fuzz.agreement import same
@@ -29,7 +29,7 @@ from tests.references.vector_values import values
 __all__ = ["check", "seeds"]
 
 CAPACITY = 16
-BOUNDS = Bounds(6, 12, 24, 1024, 4096)
+BOUNDS = DecoderLimits(6, 12, 24, 1024, 4096)
 ELEMENTS = (
     "interfaceName", "applicationId", "basicList", "absoluteError", "dataRecordsReliability", "mibObjectValueInteger",
     "flowStartSeconds", "flowEndMilliseconds", "observationTimeMicroseconds", "flowStartNanoseconds",

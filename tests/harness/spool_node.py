@@ -70,7 +70,7 @@ class SpoolNode:
         for _ in range(blocks):
             if not self.blocks:
                 self._write(self.node.flush())
-                self.writer.close(ended=True)
+                self.writer.close(has_ended=True)
                 return False
             block = self.blocks.pop(0)
             self._write(self.node.process(block))

@@ -38,7 +38,7 @@ from lowlevel.expressions.tree import (
     Variance,
     WideSum,
 )
-from lowlevel.expressions.types import NAMES, Function, Op, Scalar, Type
+from lowlevel.expressions.types import NAME_FUNCTIONS, Function, Op, Scalar, Type
 from lowlevel.plan import LowLevelPlan
 from lowlevel.subaggregates import Kind
 
@@ -161,7 +161,7 @@ def call(function: Function, x: bytes | str | None, y: Any) -> Any:
 
 def scalar(function: Scalar, x: Any, y: Any, constants: list[Any]) -> Any:
     """A function of a number or a text, by the modules of Python."""
-    if function in NAMES:
+    if function in NAME_FUNCTIONS:
         return names_of(function).get(x)
     if isinstance(x, str):
         return of_text(function, x, constants)

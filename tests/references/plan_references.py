@@ -58,7 +58,7 @@ from highlevel.speculation.consistency import Consistency
 from highlevel.windows.kind import WHOLE_INPUT, LifetimeWindow, SlidingWindow
 from lowlevel.expressions.tree import Binary, Column, Literal
 from lowlevel.expressions.types import Op, Type
-from lowlevel.plan import ARROW_TYPES, NEWEST, Key, LowLevelPlan
+from lowlevel.plan import ARROW_TYPES, NEWEST_COLUMN, Key, LowLevelPlan
 from lowlevel.subaggregates import Kind, SubAggregate
 from tests.references.instant_ranks import ranked_rows
 from tests.references.row_functions import NAMES, function_values
@@ -206,7 +206,7 @@ def _changing(random: Random) -> ChangingWindows:
     """Strong consistency: every change is final, so the rows do not depend on the order of arrival."""
     node = _windowed(random)
     low = node.aggregation.low
-    low = replace(low, subaggregates=(*low.subaggregates, SubAggregate(NEWEST, Kind.MAX, TS)))
+    low = replace(low, subaggregates=(*low.subaggregates, SubAggregate(NEWEST_COLUMN, Kind.MAX, TS)))
     return ChangingWindows(ROWS, replace(node.aggregation, low=low), "ts", Consistency(wait=None))
 
 

@@ -27,7 +27,7 @@ from queries.explain.plan import graph_lines
 from queries.gsql import compile_query
 from queries.plans import joins
 from queries.plans.conjuncts import conjuncts
-from queries.plans.relations import LinkRelation, RelationNode, UnionRelation, conjunction, names_in, renamed
+from queries.plans.relations import LinkRelation, RelationNode, UnionRelation, conjunction, names_in, rename_columns
 from queries.text.printer import expression_text
 
 Switch = Callable[[pytest.MonkeyPatch], None]
@@ -119,7 +119,7 @@ def _filter_above(patch: pytest.MonkeyPatch, relation: type[LinkRelation] | type
         self: LinkRelation | UnionRelation, needed: Iterable[str], time: str | None, where: Sequence[Expression]
     ) -> RelationNode:
         placed = make_node(self, {*needed, *names_in(where)}, time, [])  # type: ignore[arg-type]
-        condition = conjunction([renamed(each, placed.names) for each in where])
+        condition = conjunction([rename_columns(each, placed.names) for each in where])
         return placed if condition is None else RelationNode(Filter(placed.node, condition), placed.names)
 
     patch.setattr(relation, "make_node", literal)

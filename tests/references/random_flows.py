@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from capture.flows.elements import registered
+from capture.flows.elements import registered_elements
 from tests.references.flow_rows import Sent
 from tests.references.netflow_bytes import (
     VARIABLE,
@@ -42,8 +42,8 @@ def random_spec(random: Random, version: int) -> Spec:
     if random.random() < 0.75:
         element = random.choice(COMMON)
     else:
-        element = random.choice([*registered(), 40001, 40005, 33002, 9999])
-    known = registered().get(element)
+        element = random.choice([*registered_elements(), 40001, 40005, 33002, 9999])
+    known = registered_elements().get(element)
     natural = NATURAL.get(known.type if known else "", random.choice([3, 4, 8, 20]))
     length = random.choice([natural] * 12 + [max(1, natural // 2), natural + random.randrange(1, 9), 0, VARIABLE])
     if version == 10 and random.random() < 0.15:

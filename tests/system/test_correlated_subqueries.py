@@ -1,6 +1,6 @@
 """Correlated sub-queries from the text to the rows: other sub-queries within them, inputs that are read once, names.
 
-The tests detect a sub-query that is computed first although it refers to the query around it, an input that is read
+The tests detect a sub-query that is computed first although it refers to the outer query, an input that is read
 twice, names of columns that a join changes, and a pipeline that refuses them. Conformance tests compare values.
 """
 

@@ -166,7 +166,7 @@ def test_a_spool_whose_commits_cannot_be_read_for_a_time(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(spool_writer, "committed_number", raise_shortage)
     assert check_reading(writer, writer.samples).total(SPOOL_RETRIES) == 0
-    writer.close(ended=True)
+    writer.close(has_ended=True)
 
 
 def test_a_collector_with_its_inspector(tmp_path: Path) -> None:

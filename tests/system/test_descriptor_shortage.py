@@ -26,7 +26,7 @@ from dashboards.output.console import compile_kernels
 from highlevel.inline.engine import Input
 from lowlevel.metrics import SPOOL_RETRIES, SPOOL_ROWS_DROPPED
 from lowlevel.spool.fingerprint import fingerprint
-from lowlevel.spool.folder import Committed, SpoolFullError, write_committed
+from lowlevel.spool.folder import ReaderCommit, SpoolFullError, write_committed
 from lowlevel.spool.limits import SpoolLimits, WhenFull
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter
@@ -79,7 +79,7 @@ def test_a_spool_writes_later_what_it_could_not_open_a_file_for(tmp_path: Path, 
         while writer.samples().total(SPOOL_RETRIES) < before + 10:
             now += 10**9
             writer.tick(now)
-    writer.close(ended=True)
+    writer.close(has_ended=True)
     samples = writer.samples()
     assert samples.total(SPOOL_RETRIES, cause="descriptors") >= 10
     assert samples.total(SPOOL_RETRIES, cause="disk") == samples.total(SPOOL_ROWS_DROPPED) == 0
@@ -88,12 +88,12 @@ def test_a_spool_writes_later_what_it_could_not_open_a_file_for(tmp_path: Path, 
 
 
 def test_a_reader_that_finds_no_descriptor_commits_nothing_and_keeps_the_reserve(tmp_path: Path) -> None:
-    write_committed(tmp_path, Committed(3, 30))
+    write_committed(tmp_path, ReaderCommit(3, 30))
     (tmp_path / ".reserve").write_bytes(bytes(4096))
     with without_descriptors(), pytest.raises(SpoolFullError, match=r"no free file descriptor.*ulimit -n"):
-        write_committed(tmp_path, Committed(4, 40))
+        write_committed(tmp_path, ReaderCommit(4, 40))
     assert (tmp_path / ".reserve").exists()
-    write_committed(tmp_path, Committed(4, 40))
+    write_committed(tmp_path, ReaderCommit(4, 40))
 
 
 def test_a_followed_folder_is_read_once_and_completely(tmp_path: Path) -> None:

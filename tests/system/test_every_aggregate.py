@@ -33,7 +33,7 @@ from dashboards.output.writers import write_results
 from dashboards.prometheus.exporter import Exporter
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
-from queries.binding.aggregates import BOUNDED, HOLISTIC
+from queries.binding.aggregates import BOUNDED_AGGREGATES, HOLISTIC_AGGREGATES
 from queries.gsql import compile_query
 from queries.pipeline.file import parse_pipeline
 from queries.text.errors import QueryError
@@ -43,7 +43,13 @@ from tests.references.pcap_bytes import NS, pcap_bytes
 ARGUMENTS = ("len", "destPort", "len * 0.5", "ts", "destIP", "srcMAC", "link")
 WINDOW = "[RANGE 1 minute, SLIDE 1 minute, WA ts]"
 DOCS = Path(__file__).parents[2] / "docs" / "guide"
-CALLS = ["count(*)", "count(DISTINCT x)", "rms(x)", *(f"{name}(x)" for name in BOUNDED), *HOLISTIC.values()]
+CALLS = [
+    "count(*)",
+    "count(DISTINCT x)",
+    "rms(x)",
+    *(f"{name}(x)" for name in BOUNDED_AGGREGATES),
+    *HOLISTIC_AGGREGATES.values(),
+]
 
 
 def define_rms() -> None:
@@ -143,8 +149,8 @@ def differing(question: Question, got: dict[str, list[Any]], want: dict[str, lis
 def test_the_documents_name_every_aggregate() -> None:
     text = (DOCS / "sql.md").read_text().split("## Aggregates")[1].split("## Names")[0]
     all_values = (DOCS / "aggregates.md").read_text()
-    assert set(HOLISTIC) <= set(re.findall(r"`(\w+)\(", all_values))
-    assert set(BOUNDED) <= set(re.findall(r"`(\w+)", text))
+    assert set(HOLISTIC_AGGREGATES) <= set(re.findall(r"`(\w+)\(", all_values))
+    assert set(BOUNDED_AGGREGATES) <= set(re.findall(r"`(\w+)", text))
 
 
 def test_the_questions_ask_for_every_aggregate(questions: list[Question], answers: dict[str, pa.Table]) -> None:

@@ -22,7 +22,7 @@ from capture.generate import Profile, generate
 from dashboards.output.console import compile_kernels
 from highlevel.inline.engine import Input
 from lowlevel.punctuation import Punctuation
-from lowlevel.spool.folder import numbers
+from lowlevel.spool.folder import segment_numbers
 from lowlevel.spool.reader import SpoolReader
 from queries.pipeline.file import read_pipeline
 from tests.harness.capture_process import node
@@ -132,11 +132,11 @@ def test_a_node_that_is_killed_leaves_whole_segments_and_goes_on_behind_them(sit
     with held_open(site / "tap") as tap:
         for _ in range(3):
             with node(site, "--link", "Tap") as running:
-                before = len(numbers(spool))
+                before = len(segment_numbers(spool))
                 os.write(tap, HEADER)
                 for _ in range(3):
                     write_five_seconds()
-                running.until(lambda before=before: len(numbers(spool)) > before, "a segment")
+                running.until(lambda before=before: len(segment_numbers(spool)) > before, "a segment")
                 for _ in range(random.randrange(8)):
                     write_five_seconds()
                     time.sleep(random.random() * 0.1)

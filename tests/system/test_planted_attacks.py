@@ -71,7 +71,7 @@ def test_a_new_indicator_finds_the_contacts_of_the_minutes_before(
     arcs = tmp_path / "indicators.arcs"
     arcs.write_text("")
     sql = query_text("@indicators", {"file": str(arcs)})
-    nodes = NodeOperators([compile_query(sql).root], [["a"]], watchlists=Watchlists(followed=True))
+    nodes = NodeOperators([compile_query(sql).root], [["a"]], watchlists=Watchlists(is_followed=True))
     items = RecordedRun(sql, capture, block_records=8).items()
 
     def process(part: slice) -> list[tuple[Any, ...]]:

@@ -65,7 +65,7 @@ STEP_WORDS = 7
 """Number of words of a step."""
 
 VARIABLE_LENGTH = 65535
-"""Length in a template for a field of variable length, whose length is in the record."""
+"""Length that a template states for a field of variable length. Each record contains the real length."""
 
 NEEDS_TIMES, NEEDS_RATES = 1, 2
 """Flags of a layout. NEEDS_TIMES: records may have no start or end time. NEEDS_RATES: the output contains the
@@ -116,7 +116,7 @@ def write_column(  # type: ignore[no-untyped-def]
     buf, offset, stride, length, code, limit_or_kind, first_column, row, row_count, sender: Sender, texts: TextTable,
     output: FlowRows,
 ):  # fmt: skip
-    """Run one step for `rows` records that are `stride` bytes apart; the field of the first record is at `offset`.
+    """Run one step for `row_count` records that are `stride` bytes apart; the field of the first record is at `offset`.
 
     The most frequent codes have separate loops without tests inside.
     """
@@ -237,7 +237,7 @@ def clear_unknown_rates(row, row_count, output: FlowRows):  # type: ignore[no-un
 def write_fixed(  # type: ignore[no-untyped-def]
     buf, offset, stride, row_count, steps, step, steps_end, sender: Sender, texts: TextTable, row, output: FlowRows
 ):  # fmt: skip
-    """Write `rows` records of `stride` bytes from `buf[offset:]`, column by column."""
+    """Write `row_count` records of `stride` bytes from `buf[offset:]`, column by column."""
     forced = sender.sessions[sender.session_row + FORCED_NUM]
     kinds = sender.sessions[sender.session_row + KEY_KINDS]
     while step < steps_end:
@@ -255,8 +255,8 @@ def write_fixed(  # type: ignore[no-untyped-def]
 def record_end(buf, offset, end, field_lengths, first, count, field_positions):  # type: ignore[no-untyped-def]
     """Return the end of the record at `offset`, or -1 if it is beyond `end`.
 
-    `field_lengths[first:first + count]`: of the fields of the template. The offset in `buf` and the length of each
-    field are written to `field_positions` (2 x count).
+    `field_lengths[first:first + count]`: the lengths of the template's fields. The offset in `buf` and the length of
+    each field are written to `field_positions` (2 x count).
     """
     for index in range(count):
         length = field_lengths[first + index]

@@ -1,12 +1,12 @@
 """Count the units that were lost in transit, by the sequence numbers of export headers.
 
 A sequence number counts units. The unit depends on the version: a flow record (NetFlow v5 and v7), a data record or
-option record (IPFIX), or a datagram (v9). If a number is larger than expected, there is a gap, and the units in the gap
-are lost. If a number is slightly smaller than expected, its datagram is late, or a duplicate if the number is among the
-last few numbers. The last few gaps are stored. A late datagram recovers its units that lie in a gap, and the gap
-shrinks. So a unit is recovered at most once, and only if it was counted as lost, even if the exporter sends arbitrary
-numbers. Any other number is a reset, and so is the first number after a restart of the exporter. Units lost before a
-reset stay lost. Units lost during a reset are unknown.
+option record (IPFIX), or a datagram (v9). If a number is larger than expected, there is a gap, and the units in the
+gap are lost. If a number is slightly smaller than expected, its datagram is late, or a duplicate if the number is
+among the last few numbers. The last few gaps are stored. A late datagram recovers its units that lie in a gap, and
+the gap shrinks. So a unit is recovered at most once, and only if it was counted as lost, even if the exporter sends
+arbitrary numbers. Any other number is a reset. The first number after a restart of the exporter is a reset too. Units
+lost before a reset stay lost. Units lost during a reset are unknown.
 
 The largest time of an export is the time until which exports have arrived. If an exporter sets its clock back, the next
 number in order has an earlier time. Then this largest time is in the future and proves nothing, so it begins again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from capture.native import missing
+from capture.native import missing_kernels
 
 
 def compile_kernels(kind: str = "packets") -> None:
@@ -14,5 +14,5 @@ def compile_kernels(kind: str = "packets") -> None:
         import lowlevel.rows.flows  # declares its kernels
     if kind == "samples":
         import lowlevel.rows.samples  # noqa: F401
-    for kernel in missing():
+    for kernel in missing_kernels():
         kernel.compile()

@@ -145,7 +145,7 @@ def make_indexed_tasks(
     pieces = read_index(index_folder(file.path), begin, len(file.data))
     if pieces is None:
         return None
-    ranges = select_ranges(pieces, condition.least, condition.most, count)
+    ranges = select_ranges(pieces, condition.minimum, condition.maximum, count)
     return [RangeTask(input_number, start, end, True, file.format) for start, end in ranges or [(begin, begin)]]
 
 

@@ -37,7 +37,7 @@ def compile_condition(text: str, kind: str, compile_query: Callable[[str], Plan]
         raise ValueError(f"option where: {error}") from None
     match plan.root:
         case Apply(input=Leaf(low=low), outputs=(_,)) if (
-            low.where is not None and not low.reduced and not low.remembers
+            low.where is not None and not low.reduced and not low.depends_on_earlier_rows
         ):
             return low.where
     raise ValueError(f"option where: got {text!r}, expected a condition over the columns of one row")
@@ -60,21 +60,21 @@ class RowCondition:
     def __init__(self, expression: Expression | None) -> None:
         """Prepare a BOOL expression. None: all rows pass."""
         self._condition = None
-        self.least, self.most = INT_MIN, INT_MAX
+        self.minimum, self.maximum = INT_MIN, INT_MAX
         if expression is not None:
             self._condition = Condition(expression)
             for test in filter(None, map(interval_test, conjuncts(expression))):
                 if test.column == "ts" and not test.is_outside and test.bits == -1:
-                    self.least, self.most = max(self.least, test.least), min(self.most, test.most)
+                    self.minimum, self.maximum = max(self.minimum, test.minimum), min(self.maximum, test.maximum)
 
     @property
     def limits_times(self) -> bool:
         """Return whether the condition excludes some times."""
-        return (self.least, self.most) != (INT_MIN, INT_MAX)
+        return (self.minimum, self.maximum) != (INT_MIN, INT_MAX)
 
     def excludes(self, block: Block) -> bool:
         """Return whether the times of a block show that none of its rows passes."""
-        return block.max_ts < self.least or block.min_ts > self.most
+        return block.max_ts < self.minimum or block.min_ts > self.maximum
 
     def select(self, rows: Rows) -> Iterator[Rows]:
         """Yield the rows that pass; nothing if there are none."""

@@ -300,7 +300,7 @@ class RangeReader:
                     if isinstance(item, pa.RecordBatch):
                         partials[leaf_index].append(item)
                         partial_count += item.num_rows
-                    elif leaves[leaf_index].low.by_arrival:
+                    elif leaves[leaf_index].low.has_arrival_watermarks:
                         watermarks[leaf_index] = item.watermark
                 if partial_count >= BUFFERED_PARTIALS or any(low != BEGINNING for low in watermarks):
                     if self.measure:

@@ -22,7 +22,7 @@ from capture.errors import InputError
 from capture.files.blocks import TRUNCATIONS, Index
 from capture.files.byte_source import WAIT_SECONDS, FileBytes, open_source
 from capture.files.capture import Capture
-from capture.files.decompressed import Decompressed
+from capture.files.decompressed import DecompressedSource
 from capture.files.read_ahead import CHUNK_BYTES
 from capture.open import open_finite
 from capture.private_files import make_private_folder, replacing
@@ -115,7 +115,7 @@ def _digest(file: FileBytes) -> str:
     return digest.hexdigest()
 
 
-def _read(source: Decompressed, buffer: memoryview, path: Path) -> int | None:
+def _read(source: DecompressedSource, buffer: memoryview, path: Path) -> int | None:
     try:
         return source.read_into(buffer, WAIT_SECONDS)
     except OSError as error:
@@ -124,7 +124,7 @@ def _read(source: Decompressed, buffer: memoryview, path: Path) -> int | None:
 
 def _decompress(path: Path, file: FileBytes, target: Path, say: Say) -> None:
     say(f"{path}: decompressing {file.size / 1e6:,.1f} MB into {target} …")
-    source = Decompressed(file)
+    source = DecompressedSource(file)
     buffer = memoryview(bytearray(CHUNK_BYTES))
     crc = 0
     last_report = start_time = time.monotonic()

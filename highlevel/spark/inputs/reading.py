@@ -39,7 +39,7 @@ from highlevel.spark.tasks.repartition import make_repartition
 from lowlevel.integer_ranges import Ranges
 from lowlevel.metrics import TABLE_BYTES
 from lowlevel.node.node import Node, budget_of
-from lowlevel.plan import NEWEST
+from lowlevel.plan import NEWEST_COLUMN
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.watermarks.jumps import LinkTime
 
@@ -195,7 +195,11 @@ class LeafOutput:
     @property
     def newest(self) -> int:
         """The newest accepted time of provisional partials (`lowlevel.plan.NEWEST`); BEGINNING if there are none."""
-        times = [batch.column(NEWEST) for batch in self.batches if batch.num_rows and NEWEST in batch.schema.names]
+        times = [
+            batch.column(NEWEST_COLUMN)
+            for batch in self.batches
+            if batch.num_rows and NEWEST_COLUMN in batch.schema.names
+        ]
         return min(self.accepted, max((pc.max(column).as_py() for column in times), default=BEGINNING))
 
 

@@ -440,7 +440,7 @@ def read_link_times(
 
     `capacity`: maximum number of records of a block.
     """
-    kinds = dict.fromkeys(plan.kind for plan in plans if plan.by_arrival)
+    kinds = dict.fromkeys(plan.kind for plan in plans if plan.has_arrival_watermarks)
     return LinkTimes({kind: _times_of(kind, link, file, blocks, capacity) for kind in kinds})
 
 

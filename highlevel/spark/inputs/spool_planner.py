@@ -8,7 +8,7 @@ from pathlib import Path
 from highlevel.inline.engine import Input
 from highlevel.spark.inputs.spool_backlog import WaitingSegment, split_segments
 from highlevel.spark.inputs.spool_reading import SpoolRange
-from lowlevel.spool.folder import SpoolError, numbers, segment_path
+from lowlevel.spool.folder import SpoolError, segment_numbers, segment_path
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.segment import read_trailer
 
@@ -53,7 +53,7 @@ class SpoolPlanner:
         if self._listing_time is None or now - self._listing_time >= LISTING_LIFETIME:
             self._listing_time = now
             try:
-                existing_numbers = numbers(self.folder)
+                existing_numbers = segment_numbers(self.folder)
             except FileNotFoundError:
                 raise SpoolError(f"{self.folder}: the spool was removed while it was read") from None
             newest = max(existing_numbers, default=position)
@@ -98,7 +98,7 @@ class SpoolPlanner:
         reader.record_plan(end_position - 1)  # before results can contain any of these segments
         gaps = [gap for gap in reader.gaps(start_position - 1) if gap.first < end_position]
         lost_partials = sum(gap.rows or 0 for gap in gaps)
-        segment_ranges = split_segments(start_position, end_position, numbers(self.folder), task_count)
+        segment_ranges = split_segments(start_position, end_position, segment_numbers(self.folder), task_count)
         return [
             SpoolRange(self.input_number, segments, 0 if index else lost_partials)
             for index, segments in enumerate(segment_ranges)

@@ -43,7 +43,7 @@ from lowlevel.integer_ranges import Ranges
 from lowlevel.node.shedding import SAMPLING_FACTOR_KEY
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.spool.fingerprint import fingerprint
-from lowlevel.spool.folder import SegmentLostError, SpoolError, numbers, segment_path
+from lowlevel.spool.folder import SegmentLostError, SpoolError, segment_numbers, segment_path
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.segment import Segment
 
@@ -95,7 +95,7 @@ class _SpoolRangeReader:
         damage_messages = []
         damages = []
         reader = SpoolReader(path)
-        for number in numbers(path):
+        for number in segment_numbers(path):
             if not segments.first <= number < segments.end:
                 continue
             try:

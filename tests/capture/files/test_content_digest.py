@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import capture.files.content_digest as content_digest
-from capture.files.content_digest import SUMS, digest_content
+from capture.files.content_digest import SUM_COUNT, digest_content
 
 A, B, WORD = 0xC2B2AE3D27D4EB4F, 0x9E3779B185EBCA87, 2**64
 
@@ -21,14 +21,14 @@ def reference(content: bytes, segment_bytes: int) -> str:
     digest = hashlib.blake2b(len(content).to_bytes(8, "little"), digest_size=16)
     for start in range(0, len(content), segment_bytes):
         segment = content[start : start + segment_bytes]
-        rest = len(segment) % (8 * SUMS)
+        rest = len(segment) % (8 * SUM_COUNT)
         # A whole last group is followed by a group of zeros.
-        segment += bytes(8 * SUMS - rest)
-        sums = [0] * SUMS
+        segment += bytes(8 * SUM_COUNT - rest)
+        sums = [0] * SUM_COUNT
         for word in range(len(segment) // 8):
             value = int.from_bytes(segment[8 * word : 8 * word + 8], "little")
-            total = (sums[word % SUMS] + value * A) % WORD
-            sums[word % SUMS] = (total << 31 | total >> 33) % WORD * B % WORD
+            total = (sums[word % SUM_COUNT] + value * A) % WORD
+            sums[word % SUM_COUNT] = (total << 31 | total >> 33) % WORD * B % WORD
         digest.update(b"".join(total.to_bytes(8, "little") for total in sums))
     return digest.hexdigest()
 

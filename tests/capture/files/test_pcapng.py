@@ -337,7 +337,7 @@ def test_a_file_that_has_changed_since_its_scan_is_not_read_beyond_its_blocks(se
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (section()[:27], "cut inside the pcapng section header: got 27 bytes, expected 28"),
+        (section()[:27], "truncated in the pcapng section header: got 27 bytes, expected 28"),
         (section()[:8] + b"abcd" + section()[12:], "its byte-order magic is 61 62 63 64, not 1a 2b 3c 4d"),
         (section(version=(2, 0)), "pcapng version 2.0 is not supported, expected 1.x"),
         (section(">", version=(0, 1)), "pcapng version 0.1 is not supported, expected 1.x"),

@@ -18,9 +18,9 @@ from capture.files.blocks import (
     BAD_LENGTH,
     BLOCK_WORDS,
     CONTINUE,
-    CUT_HEADER,
     END_OF_DATA,
     NO_WATERMARK,
+    TRUNCATED_HEADER,
     Block,
     WalkState,
 )
@@ -86,7 +86,7 @@ def test_a_tag_that_has_no_room_before_its_frame_stays_away() -> None:
 
 def test_numbers_that_lead_astray_stay_inside_the_block() -> None:
     random = Random(11)
-    ends = {BAD_LENGTH: 0, CUT_HEADER: 0, END_OF_DATA: 0}
+    ends = {BAD_LENGTH: 0, TRUNCATED_HEADER: 0, END_OF_DATA: 0}
     guard = 64
     for _ in range(500):
         link_type = random.choice(LINKS)

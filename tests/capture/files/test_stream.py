@@ -215,7 +215,7 @@ def test_stop_before_anything_came_is_no_error(tmp_path: Path) -> None:
     [
         (b"", "not a pcap or pcapng capture: it is empty"),
         (b"no capture at all, but more than enough bytes", "it begins with 6e 6f 20 63"),
-        (pcap_bytes([])[:20], "cut inside the pcap file header: got 20 bytes, expected 24"),
+        (pcap_bytes([])[:20], "truncated in the pcap file header: got 20 bytes, expected 24"),
     ],
 )
 def test_a_pipe_that_holds_no_capture_is_an_error_of_its_blocks(content: bytes, message: str, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from capture.flows.columns import CORE_COLUMNS, FLOW_COLUMNS, flow_column, flow_columns
-from capture.flows.elements import DataType, by_name, element, element_named, registered
+from capture.flows.elements import DataType, element, element_named, elements_by_name, registered_elements
 from capture.flows.layouts import NETFLOW_V5, NETFLOW_V7
 from lowlevel.expressions.types import Type
 
@@ -25,15 +25,15 @@ KNOWN = {
 
 def test_the_table_is_ianas() -> None:
     for number, (name, kind) in KNOWN.items():
-        assert (registered()[number].name, registered()[number].type) == (name, kind)
-    assert 490 < len(registered()) < 600
-    assert all(1 <= number < 2**15 for number in registered())
+        assert (registered_elements()[number].name, registered_elements()[number].type) == (name, kind)
+    assert 490 < len(registered_elements()) < 600
+    assert all(1 <= number < 2**15 for number in registered_elements())
 
 
 def test_no_two_elements_have_one_name_and_none_is_called_as_a_core_column() -> None:
-    assert len(by_name()) == 2 * len(registered())
-    assert not by_name().keys() & {name.lower() for name in CORE_COLUMNS}
-    assert all(re.fullmatch(r"[A-Za-z][A-Za-z0-9]*", each.name) for each in registered().values())
+    assert len(elements_by_name()) == 2 * len(registered_elements())
+    assert not elements_by_name().keys() & {name.lower() for name in CORE_COLUMNS}
+    assert all(re.fullmatch(r"[A-Za-z][A-Za-z0-9]*", each.name) for each in registered_elements().values())
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_is_no_element_is_not_found(name: str) -> None:
 
 
 def test_numbers_give_the_name_back() -> None:
-    for each in (*registered().values(), element(8, 29305), element(33002), element(128, 5951)):
+    for each in (*registered_elements().values(), element(8, 29305), element(33002), element(128, 5951)):
         assert element_named(each.name) == each
 
 

@@ -14,7 +14,7 @@ import pytest
 from capture.flows.decoder import FlowDecoder
 from capture.flows.kernels import sessions as session_row
 from capture.flows.sessions import SessionKey, Sessions
-from capture.flows.templates import Bounds
+from capture.flows.templates import DecoderLimits
 from capture.flows.waiting_sets import SET_OVERHEAD
 from capture.metrics import (
     FLOW_MALFORMED,
@@ -50,7 +50,7 @@ class Link:
     """A decoder, and what it makes of one datagram after the other."""
 
     def __init__(self, **bounds: int) -> None:
-        self.decoder = FlowDecoder(COLUMNS, 16, bounds=Bounds(**bounds))
+        self.decoder = FlowDecoder(COLUMNS, 16, bounds=DecoderLimits(**bounds))
         self.clock = 0
 
     def send(self, payload: bytes, sender: tuple[str | None, int] = SENDER) -> list[Any]:
@@ -255,7 +255,7 @@ def test_a_session_costs_as_much_with_many_sources_as_with_few() -> None:
 
 def test_sessions_are_found_while_others_open_and_close_in_any_order() -> None:
     random = Random(7)
-    sessions = Sessions(Bounds(sessions=64))
+    sessions = Sessions(DecoderLimits(sessions=64))
     there: dict[SessionKey, Any] = {}
     for _ in range(3000):
         sessions.clock += 1
@@ -369,4 +369,4 @@ def test_lengths_below_a_header_are_no_datagrams() -> None:
 @pytest.mark.parametrize(("name", "value"), [("sessions", 0), ("waiting_bytes", -1)])
 def test_bounds_say_what_they_expect(name: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"{name}: got {value}, expected at least 1"):
-        Bounds(**{name: value})
+        DecoderLimits(**{name: value})

@@ -20,7 +20,7 @@ import pytest
 
 from capture.flows.columns import FLOW_COLUMNS
 from capture.flows.decoder import FlowDecoder
-from capture.flows.elements import DataType, by_name
+from capture.flows.elements import DataType, elements_by_name
 from capture.flows.kernels import sessions as session_row
 from tests.references.flow_rows import decode, decoded
 from tests.references.flow_values import typed
@@ -130,7 +130,7 @@ def test_the_values_that_the_codec_expects(truth: NetflowTruth) -> None:
 
 
 def known_column(name: str) -> str | None:
-    return CODEC_NAMES.get(name) or (name if name.lower() in by_name() else None)
+    return CODEC_NAMES.get(name) or (name if name.lower() in elements_by_name() else None)
 
 
 def agrees(found: Any, value: Any) -> bool:

@@ -13,7 +13,7 @@ from capture.files.capture import Capture
 from capture.files.rotation import TEMPLATES_FILE as NAME
 from capture.flows.decoder import FlowDecoder
 from capture.flows.stored_templates import FORMAT, load, load_for_capture, save
-from capture.flows.templates import Bounds
+from capture.flows.templates import DecoderLimits
 from capture.open import open_capture
 from lowlevel.rows.flows import FlowReader
 from tests.references.flow_comparison import COLUMNS, same
@@ -108,7 +108,7 @@ def test_a_capture_is_read_by_the_file_beside_it(tmp_path: Path) -> None:
 
 def test_bounds_hold_for_files_too(tmp_path: Path) -> None:
     save(tmp_path / NAME, taught())
-    decoder = FlowDecoder(COLUMNS, 64, bounds=Bounds(sessions=2, session_templates=1))
+    decoder = FlowDecoder(COLUMNS, 64, bounds=DecoderLimits(sessions=2, session_templates=1))
     load(tmp_path / NAME, decoder)
     assert len(decoder.sessions) == 2
     assert all(len(session.templates) <= 1 for session in decoder.sessions)

@@ -106,7 +106,7 @@ def test_only_ipv4_says_whether_a_block_holds_an_ipv6_packet(tmp_path: Path) -> 
     (tmp_path / "mixed.pcap").write_bytes(pcap_bytes(list(enumerate(frames)), RAW))
     file = open_capture(tmp_path / "mixed.pcap")
     decoder = Decoder(file, {"ts"}, 2)
-    assert [decoder.decode(block).only_ipv4 for block in scan(file, 2).blocks] == [True, False]
+    assert [decoder.decode(block).has_only_ipv4 for block in scan(file, 2).blocks] == [True, False]
 
 
 def test_a_block_larger_than_the_buffers_is_refused(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_the_lateness_of_links_is_that_of_all_their_late_records() -> None:
         for amount in amounts:
             link.add(np.array([10**12, 10**12 - amount], np.int64))
     united = lateness_of(links)
-    assert (united.late_rows, united.largest, united.of_share(0.6)) == (3, 4 * SECOND, 5_000_000)
+    assert (united.late_rows, united.largest, united.quantile(0.6)) == (3, 4 * SECOND, 5_000_000)
 
 
 def test_every_class_has_a_name() -> None:

@@ -60,7 +60,7 @@ def total_of(sql: str, capture: Path, leases: Path, random: Random, *, restart: 
     run = recorded.run()
 
     def operators() -> NodeOperators:
-        return NodeOperators([run.plans[0].root], [["a"]], watchlists=Watchlists(followed=True))
+        return NodeOperators([run.plans[0].root], [["a"]], watchlists=Watchlists(is_followed=True))
 
     nodes = operators()
     total: Counter[tuple] = Counter()
@@ -110,7 +110,7 @@ def test_rows_below_the_watermark_keep_their_label(tmp_path: Path, monkeypatch: 
     assert any(isinstance(node, WatchedColumns) for node in plan.nodes)
     assert not any(isinstance(node, WatchedColumns) for node in plan.with_final_rows().nodes)
     final_until = 0
-    nodes = NodeOperators([plan.root], [["a"]], watchlists=Watchlists(followed=True))
+    nodes = NodeOperators([plan.root], [["a"]], watchlists=Watchlists(is_followed=True))
     for port, item in RecordedRun(sql, capture).items():
         write_leases(leases, random)
         items = nodes.punctuate(port, item) if isinstance(item, Punctuation) else nodes.process_rows(port, item)

@@ -86,7 +86,7 @@ def write_spool(folder: Path) -> PipelineFile:
         writer.flush()
     for number, item in node.flush():
         writer.append(number, item)
-    writer.close(ended=True)
+    writer.close(has_ended=True)
     return pipeline
 
 

@@ -26,7 +26,7 @@ from highlevel.metrics import (
 from highlevel.spark.errors import FolderError
 from highlevel.spark.run_folder.result_files import read_results
 from highlevel.spark.run_folder.totals import TotalsFiles
-from lowlevel.spool.folder import SpoolError, numbers
+from lowlevel.spool.folder import SpoolError, segment_numbers
 from lowlevel.spool.reader import SpoolReader
 from queries.gsql import compile_query
 from queries.pipeline.file import parse_pipeline
@@ -87,7 +87,7 @@ def test_segments_that_appear_while_the_run_is_on_are_read_through_a_stop_and_a_
     again.stop()
     check(tmp_path / "run", captures)
     samples = again.samples
-    assert samples.total(SPOOL_SEGMENTS_READ) == sum(numbers(each.path)[-1] + 1 for each in inputs)
+    assert samples.total(SPOOL_SEGMENTS_READ) == sum(segment_numbers(each.path)[-1] + 1 for each in inputs)
     assert samples.total(SPOOL_PARTIALS_READ) == samples.total(PARTIALS_RECEIVED)
     assert samples.total(SPOOL_SEGMENTS_LOST) == samples.total(SPOOL_PARTIALS_PASSED_OVER) == 0
 
@@ -122,14 +122,14 @@ def test_runs_killed_at_any_moment_read_every_segment_once(captures, tmp_path: P
             if dies is not None:
                 dies.join()
         assert driver.returncode == (0 if moment == "never" else -signal.SIGKILL), (moment, batch)
-        deleted = deleted or numbers(nodes[0].folder)[0] > 0
+        deleted = deleted or segment_numbers(nodes[0].folder)[0] > 0
         assert all(SpoolReader(node.folder).committed < checkpointed(tmp_path / "run", node) for node in nodes)
     assert deleted
     check(tmp_path / "run", captures, plans)
     files = TotalsFiles(tmp_path / "run" / "totals")
     samples = files.load(files.last_batch_id()).samples
     for node in nodes:
-        last = SpoolReader(node.folder).read(numbers(node.folder)[-1])
+        last = SpoolReader(node.folder).read(segment_numbers(node.folder)[-1])
         assert samples.total(SPOOL_SEGMENTS_READ, link=node.link) == last.number + 1
         assert samples.total(SPOOL_PARTIALS_READ, link=node.link) == last.header.rows_before + last.rows
     assert samples.total(SPOOL_SEGMENTS_LOST) == 0

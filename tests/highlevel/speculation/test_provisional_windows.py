@@ -14,7 +14,7 @@ from highlevel.speculation.consistency import Consistency
 from highlevel.windows.kind import SlidingWindow
 from lowlevel.expressions.tree import Binary, Column, Literal
 from lowlevel.expressions.types import Op, Type
-from lowlevel.plan import NEWEST, Key, LowLevelPlan
+from lowlevel.plan import NEWEST_COLUMN, Key, LowLevelPlan
 from lowlevel.punctuation import END, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 from tests.conftest import Rounds
@@ -27,7 +27,7 @@ def aggregation_of(window: SlidingWindow, having: int = 0) -> Aggregation:
     subaggregates = (
         SubAggregate("c", Kind.COUNT),
         SubAggregate("s", Kind.SUM, NUMBER),
-        SubAggregate(NEWEST, Kind.MAX, TS),
+        SubAggregate(NEWEST_COLUMN, Kind.MAX, TS),
     )
     low = LowLevelPlan(None, (Key("g", GROUP),), subaggregates, window.pane, window.origin)
     least = Binary(Op.GE, Column("c", Type.INT), Literal(having, Type.INT)) if having else None

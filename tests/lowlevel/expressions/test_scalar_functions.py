@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from lowlevel.expressions import scalar_functions
-from lowlevel.expressions.assigned_numbers import ALIASES, NUMBERS, names_of
+from lowlevel.expressions.assigned_numbers import ALIASES, NUMBER_COUNTS, names_of
 from lowlevel.expressions.columns import TextVector, Vector
 from lowlevel.expressions.evaluate import evaluate
 from lowlevel.expressions.tree import Column, Literal, ScalarCall
-from lowlevel.expressions.types import NAMES, TO_TEXT, Scalar, Type
+from lowlevel.expressions.types import NAME_FUNCTIONS, TEXT_FUNCTIONS, Scalar, Type
 from tests.references.lowlevel_oracle import value
 
 INTEGERS = [0, 1, -1, 2, 7, -10, 53, 255, 256, 443, 65535, 65536, 10**15, 2**63 - 1, -(2**63) + 1]
@@ -26,7 +26,7 @@ CONSTANTS: dict[Scalar, list[list[Any]]] = {
     Scalar.SPLIT_PART: [[".", number] for number in (-4, -1, 0, 1, 2, 5)],
     Scalar.CONCAT: [["", "!"], ["<", ">"]],
 }
-OF_NUMBERS = sorted(set(Scalar) - (TO_TEXT - NAMES))
+OF_NUMBERS = sorted(set(Scalar) - (TEXT_FUNCTIONS - NAME_FUNCTIONS))
 
 
 def constants_of(values: list[Any]) -> tuple[Literal, ...]:
@@ -56,7 +56,7 @@ def rows_of(vector: Vector | TextVector, count: int) -> list[Any]:
 @pytest.mark.parametrize("function", OF_NUMBERS)
 @pytest.mark.parametrize("kind", [Type.INT, Type.FLOAT])
 def test_functions_of_numbers(function: Scalar, kind: Type) -> None:
-    if kind is Type.FLOAT and function in NAMES:
+    if kind is Type.FLOAT and function in NAME_FUNCTIONS:
         pytest.skip("names are of integers")
     if kind is Type.INT and function is Scalar.INTEGER:
         pytest.skip("an integer needs no cast")
@@ -78,7 +78,7 @@ def test_functions_of_numbers(function: Scalar, kind: Type) -> None:
             assert same(got, expected), (call, x, y, got, expected)
 
 
-@pytest.mark.parametrize("function", sorted(TO_TEXT - NAMES))
+@pytest.mark.parametrize("function", sorted(TEXT_FUNCTIONS - NAME_FUNCTIONS))
 def test_functions_of_texts(function: Scalar) -> None:
     ids = [*range(len(TEXTS)), 0, 3, 3]
     valid = np.array([number % 5 != 4 for number in range(len(ids))])
@@ -93,9 +93,9 @@ def test_functions_of_texts(function: Scalar) -> None:
 
 def test_ids_of_results_stay_valid_when_names_are_appended() -> None:
     names = ["b", "B"]
-    first = scalar_functions.of_text(Scalar.UPPER, TextVector(np.array([0, 1]), names), [])
+    first = scalar_functions.call_text_function(Scalar.UPPER, TextVector(np.array([0, 1]), names), [])
     names += ["a", "A", "b "]
-    second = scalar_functions.of_text(Scalar.UPPER, TextVector(np.array([2, 0, 4]), names), [])
+    second = scalar_functions.call_text_function(Scalar.UPPER, TextVector(np.array([2, 0, 4]), names), [])
     assert first.ids.tolist() == [0, 0]
     assert second.ids.tolist() == [1, 0, 2]
     assert second.names[: len(first.names)] == first.names
@@ -103,15 +103,15 @@ def test_ids_of_results_stay_valid_when_names_are_appended() -> None:
 
 def test_a_column_of_null_and_a_constant_stay_what_they_are() -> None:
     null = TextVector(np.zeros(3, np.int64), [], np.zeros(3, np.bool_))
-    assert scalar_functions.of_text(Scalar.LOWER, null, []) is null
-    constant = scalar_functions.of_text(Scalar.LOWER, TextVector.constant("A"), [])
+    assert scalar_functions.call_text_function(Scalar.LOWER, null, []) is null
+    constant = scalar_functions.call_text_function(Scalar.LOWER, TextVector.constant("A"), [])
     assert (constant.ids.shape, constant.names[int(constant.ids)]) == ((), "a")
 
 
-@pytest.mark.parametrize("function", sorted(NAMES))
+@pytest.mark.parametrize("function", sorted(NAME_FUNCTIONS))
 def test_names_are_unique_and_in_range(function: Scalar) -> None:
     names = names_of(function)
     assert len(set(names.values())) == len(names)
-    assert all(0 <= number < NUMBERS[function] and name == name.lower() for number, name in names.items())
+    assert all(0 <= number < NUMBER_COUNTS[function] and name == name.lower() for number, name in names.items())
     assert not ALIASES[function].keys() & set(names.values())
     assert all(number in names for number in ALIASES[function].values())

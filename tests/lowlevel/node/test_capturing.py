@@ -36,8 +36,8 @@ from lowlevel.metrics import (
     PARTIALS_WRITTEN,
     RECORDS_SHED,
     ROWS_BELOW_WATERMARK,
-    SAMPLING_ASKED,
     SAMPLING_RATE,
+    SAMPLING_REQUIRED,
     SPOOL_ROWS_DROPPED,
     SPOOL_ROWS_WRITTEN,
 )
@@ -260,7 +260,7 @@ def test_a_folder_that_is_followed_is_gone_on_with_in_the_middle_of_a_file(
         read += int(link.samples.total(RECORDS_READ))
     assert read == PACKETS
     writer = SpoolWriter(tmp_path / "s", "A", [(plan.name, fingerprint(plan.leaves[0].low)) for plan in PLANS])
-    writer.close(ended=True)
+    writer.close(has_ended=True)
     assert through_spools(PLANS, [tmp_path / "s"]) == answer
 
 
@@ -473,7 +473,7 @@ def test_a_wire_whose_spool_is_full_sheds_and_everything_is_counted(wire: Path, 
         packets=round(samples.total(PACKETS_DECODED)),
         late=round(samples.total(ROWS_BELOW_WATERMARK)),
         shed=round(shed),
-        lateness=link.node.lateness["packets"].of_share(0.99),
+        lateness=link.node.lateness["packets"].quantile(0.99),
     )
 
 
@@ -646,5 +646,5 @@ def test_a_wire_whose_ring_is_full_is_sampled_and_its_partials_say_so(
     assert looked_at == samples.total(RECORDS_READ)  # a packet represents the number that was valid when it was reduced
     assert 1 in factors
     assert len(factors) > 1
-    assert samples.total(SAMPLING_ASKED, cause="ring") == samples.total(SAMPLING_RATE) >= 4
-    assert samples.total(SAMPLING_ASKED, cause="spool") == 1
+    assert samples.total(SAMPLING_REQUIRED, cause="ring") == samples.total(SAMPLING_RATE) >= 4
+    assert samples.total(SAMPLING_REQUIRED, cause="spool") == 1

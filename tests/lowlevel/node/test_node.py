@@ -23,7 +23,7 @@ from lowlevel.expressions.tree import Binary, Column, Literal
 from lowlevel.expressions.types import Op, Type
 from lowlevel.kinds import KINDS, row_kind_of
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
-from lowlevel.plan import NEWEST, Key, LowLevelPlan
+from lowlevel.plan import NEWEST_COLUMN, Key, LowLevelPlan
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.rows.readers import make_reader
 from lowlevel.subaggregates import INT_MAX, Kind, SubAggregate
@@ -78,7 +78,7 @@ def test_a_provisional_plan_leaves_the_partials_of_other_plans_unchanged(tmp_pat
     path = tmp_path / "a.pcap"
     write_capture(path, 3)
     rows, plain = oracle_rows(path), minute(("srcIP",))
-    newest = SubAggregate(NEWEST, Kind.MAX, Column("ts", Type.TIME))
+    newest = SubAggregate(NEWEST_COLUMN, Kind.MAX, Column("ts", Type.TIME))
     provisional = replace(plain, provisional=True, subaggregates=(*plain.subaggregates, newest))
     node, index = node_of(path, [plain, provisional], 64, 16)
     batches: list[list[pa.RecordBatch]] = [[], []]
@@ -88,7 +88,7 @@ def test_a_provisional_plan_leaves_the_partials_of_other_plans_unchanged(tmp_pat
                 batches[number].append(item)
     groups = merged(plain, batches[0])
     assert groups == lowlevel_oracle.groups(plain, rows)
-    assert merged(plain, [batch.drop_columns([NEWEST]) for batch in batches[1]]) == groups
+    assert merged(plain, [batch.drop_columns([NEWEST_COLUMN]) for batch in batches[1]]) == groups
 
 
 def test_queries_over_several_kinds_of_rows_are_fed_by_one_pass(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from lowlevel.punctuation import BEGINNING, END, Item, Punctuation
 from lowlevel.spool.fingerprint import fingerprint
 from lowlevel.spool.folder import SegmentLostError, SpoolError, segment_path
 from lowlevel.spool.limits import SpoolLimits, WhenFull
-from lowlevel.spool.pending import MAX_SKIPPED
+from lowlevel.spool.pending import MAX_SKIPPED_RANGES
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.segment import COUNTS_BYTES, Header, LinkCounts
 from lowlevel.spool.writer import SpoolWriter
@@ -61,7 +61,7 @@ def test_what_is_appended_is_what_is_read(tmp_path: Path, seed: int) -> None:
             if random.random() < 0.2:
                 now += random.randrange(2 * SECOND)
                 writer.tick(now)
-        writer.close(ended=start == starts - 1)
+        writer.close(has_ended=start == starts - 1)
         rows = sum(item.num_rows for _, item in appended if not isinstance(item, Punctuation))
         assert writer.waiting == 0
     appended += [(name, Punctuation(LINK, END)) for name, _ in names]
@@ -170,12 +170,12 @@ def test_a_folder_has_one_writer_of_one_link(tmp_path: Path) -> None:
         SpoolWriter(tmp_path, "eth1", [("a", "1")])
     again = SpoolWriter(tmp_path, LINK, [("b", "1"), ("a", "1")])
     assert not again.ended
-    again.close(ended=True)
+    again.close(has_ended=True)
     ended = SpoolWriter(tmp_path, LINK, [("a", "1")])
     assert ended.ended
     with pytest.raises(SpoolError, match="has ended here"):
         ended.append(0, Punctuation(LINK, 2))
-    ended.close(ended=True)
+    ended.close(has_ended=True)
     with pytest.raises(ValueError, match="expected different names"):
         SpoolWriter(tmp_path / "other", LINK, [("a", "1"), ("a", "2")])
     with pytest.raises(SpoolError, match="no folder, expected a spool"):
@@ -270,7 +270,7 @@ def test_what_came_before_the_first_tick_came_with_it(tmp_path: Path) -> None:
 def test_the_end_of_a_link_is_said_to_each_plan_once(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path, LINK, [("a", "1"), ("b", "2")])
     writer.append(1, Punctuation(LINK, END))
-    writer.close(ended=True)
+    writer.close(has_ended=True)
     assert SpoolReader(tmp_path).read(0).new_items == [
         ("b", "2", Punctuation(LINK, END)),
         ("a", "1", Punctuation(LINK, END)),
@@ -308,15 +308,15 @@ def test_skipped_times_are_exact_up_to_a_number_of_ranges_and_then_cover_more(tm
     writer.append(0, random_batch(random, plan, 3))
     writer.flush()
     writer.append(0, random_batch(random, plan, 3))
-    writer.close(ended=True)
+    writer.close(has_ended=True)
     first, second = (SpoolReader(tmp_path).read(number).header.skipped for number in (0, 1))
     exact = unite(added)
     covered = {time for start, end in first for time in range(start, end)}
     assert first == tuple(unite(first))
     assert covered >= {time for start, end in exact for time in range(start, end)}
-    assert len(first) == min(len(exact), MAX_SKIPPED)
+    assert len(first) == min(len(exact), MAX_SKIPPED_RANGES)
     assert second == ()
-    if len(exact) <= MAX_SKIPPED:
+    if len(exact) <= MAX_SKIPPED_RANGES:
         assert first == tuple(exact)
 
 

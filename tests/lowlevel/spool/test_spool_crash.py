@@ -21,17 +21,17 @@ from lowlevel.punctuation import Punctuation
 from lowlevel.spool import segment
 from lowlevel.spool.folder import (
     COMMITTED_NAME,
-    Committed,
+    ReaderCommit,
     SegmentFormatError,
     SegmentLostError,
     SpoolError,
-    numbers,
     read_committed,
+    segment_numbers,
     segment_path,
     write_committed,
     write_durably,
 )
-from lowlevel.spool.reader import LOCK, Gap, SpoolReader
+from lowlevel.spool.reader import LOCK_NAME, Gap, SpoolReader
 from lowlevel.spool.writer import SpoolWriter
 from tests.references.spool_items import LINK, items_of_plans, pairs_plan, random_batch
 
@@ -150,7 +150,7 @@ def test_numbers_go_on_behind_a_newest_segment_that_is_damaged(tmp_path: Path, l
     assert reader.read(3).header.epoch == 1
     reader.commit(3)
     SpoolWriter(tmp_path, LINK, PLANS).close()
-    assert numbers(tmp_path) == [3]
+    assert segment_numbers(tmp_path) == [3]
 
 
 def three_cuts(folder: Path) -> None:
@@ -225,7 +225,7 @@ def test_other_files_in_the_folder_mean_nothing(tmp_path: Path) -> None:
     for name in ("1.segment", "0000000000001.segment", "000000000009.segment~", "x", "00000000000a.segment"):
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "000000000007.segment").mkdir()
-    assert numbers(tmp_path) == [0, 1, 2]
+    assert segment_numbers(tmp_path) == [0, 1, 2]
     assert SpoolReader(tmp_path).segments() == [0, 1, 2]
 
 
@@ -250,11 +250,11 @@ def test_a_commit_that_is_cut_or_changed_at_any_byte_is_refused_and_the_next_one
         writer.abandon()
         assert reader.segments() == [0, 1, 2]
     reader.commit(1)
-    assert read_committed(tmp_path) == Committed(1, 5)
+    assert read_committed(tmp_path) == ReaderCommit(1, 5)
     path.with_name(f"{COMMITTED_NAME}.part").write_bytes(whole[:5])  # of a commit that a crash has stopped
     assert reader.committed == 1
     reader.commit(2)
-    assert read_committed(tmp_path) == Committed(2, 9)
+    assert read_committed(tmp_path) == ReaderCommit(2, 9)
     assert not path.with_name(f"{COMMITTED_NAME}.part").exists()
 
 
@@ -347,18 +347,18 @@ def test_a_segment_that_changes_at_its_size_is_looked_at_again(kept: str, tmp_pa
 
 def test_a_commit_waits_for_another_and_never_goes_back(tmp_path: Path) -> None:
     three_segments(tmp_path)
-    lock = os.open(tmp_path / LOCK, os.O_RDWR | os.O_CREAT)
+    lock = os.open(tmp_path / LOCK_NAME, os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
     committing = threading.Thread(target=SpoolReader(tmp_path).commit, args=(0,))
     try:
         committing.start()
         committing.join(0.2)  # it would be done by now, were it not for the lock
         assert committing.is_alive()
-        write_committed(tmp_path, Committed(1, 5))
+        write_committed(tmp_path, ReaderCommit(1, 5))
     finally:
         os.close(lock)
         committing.join()
-    assert read_committed(tmp_path) == Committed(1, 5)
+    assert read_committed(tmp_path) == ReaderCommit(1, 5)
     SpoolReader(tmp_path).commit(2)  # the lock is free again
     assert read_committed(tmp_path).number == 2
 

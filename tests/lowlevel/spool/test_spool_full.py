@@ -20,10 +20,10 @@ from lowlevel.metrics import SPOOL_BYTES, SPOOL_OLDEST_AGE, SPOOL_ROWS_DROPPED, 
 from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.spool import segment_thread
 from lowlevel.spool.fingerprint import fingerprint
-from lowlevel.spool.folder import BLOCK, SegmentLostError, SpoolError, SpoolFullError, write_durably
+from lowlevel.spool.folder import BLOCK_BYTES, SegmentLostError, SpoolError, SpoolFullError, write_durably
 from lowlevel.spool.limits import SpoolLimits, WhenFull
 from lowlevel.spool.reader import SpoolReader
-from lowlevel.spool.writer import OTHER_FILES, SpoolWriter
+from lowlevel.spool.writer import OTHER_FILES_BYTES, SpoolWriter
 from tests.references.spool_items import LINK, pairs_plan, random_batch, random_items, random_plans
 
 SECOND = 10**9
@@ -41,7 +41,7 @@ def on_disk(folder: Path) -> int:
     total = 0
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):  # renamed or deleted meanwhile
-            total += -(-path.stat().st_size // BLOCK) * BLOCK
+            total += -(-path.stat().st_size // BLOCK_BYTES) * BLOCK_BYTES
     return total
 
 
@@ -53,7 +53,7 @@ def rows_in(folder: Path) -> int:
 
 def limits(policy: WhenFull) -> SpoolLimits:
     """A spool of about thirty segments of one or two blocks."""
-    return SpoolLimits(segment_bytes=4000, segment_time=SECOND, spool_bytes=40 * BLOCK, when_full=policy)
+    return SpoolLimits(segment_bytes=4000, segment_time=SECOND, spool_bytes=40 * BLOCK_BYTES, when_full=policy)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -113,7 +113,7 @@ def test_every_row_is_read_or_counted_as_dropped_and_the_bound_holds(
     assert dict(zip((name for name, _ in names), last.watermarks, strict=True)) == lows
     assert last.header.shed_before == refused
     again = SpoolWriter(tmp_path, LINK, names, limits(policy))  # the account goes on with the next writer
-    again.close(ended=True)
+    again.close(has_ended=True)
     last = reader.read(reader.segments()[-1])
     assert (last.header.shed_before, last.header.rows_before + last.rows) == (refused, appended - refused)
 
@@ -182,7 +182,7 @@ def test_the_end_of_a_link_has_room_in_a_full_spool(tmp_path: Path, policy: When
     for low in range(20):  # what partials have left goes to promises
         writer.append(0, Punctuation(LINK, low))
         writer.flush()
-    writer.close(ended=True)
+    writer.close(has_ended=True)
     assert writer.ended
     assert writer.used <= writer.limits.spool_bytes
     assert on_disk(tmp_path) <= writer.limits.spool_bytes
@@ -206,7 +206,7 @@ def test_room_is_kept_for_a_long_position(tmp_path: Path) -> None:
     writer = SpoolWriter(tmp_path, LINK, PLANS, cuts=True)
     writer.append(0, Punctuation(LINK, 1))
     writer.cut("x" * 20_000)
-    assert writer.used > OTHER_FILES + 20_000
+    assert writer.used > OTHER_FILES_BYTES + 20_000
     writer.flush()
     assert on_disk(tmp_path) <= writer.used
     writer.close()
@@ -243,10 +243,10 @@ def appended_while(writer: SpoolWriter, used: int) -> int:
 def test_the_newest_segment_is_never_dropped(tmp_path: Path) -> None:
     """It has not been read, and the next segment has no room in addition to it."""
     writer = SpoolWriter(tmp_path, LINK, PLANS, limits(WhenFull.OLDEST), cuts=True)
-    appended = appended_while(writer, 20 * BLOCK)
+    appended = appended_while(writer, 20 * BLOCK_BYTES)
     writer.cut("half")
     writer.flush()
-    appended += appended_while(writer, 41 * BLOCK)
+    appended += appended_while(writer, 41 * BLOCK_BYTES)
     with pytest.raises(SpoolFullError, match="the reader has not committed any of them"):
         writer.append(0, random_batch(Random(2), pairs_plan(), 100))
     assert SpoolReader(tmp_path).segments() == [0]
@@ -374,7 +374,7 @@ def test_gauges_tell_how_far_the_reader_is_behind(tmp_path: Path) -> None:
     samples = writer.samples()
     assert samples.total(SPOOL_OLDEST_AGE) == 10
     assert samples.total(SPOOL_SEGMENTS) == 3
-    assert samples.total(SPOOL_BYTES) == OTHER_FILES + 3 * BLOCK
+    assert samples.total(SPOOL_BYTES) == OTHER_FILES_BYTES + 3 * BLOCK_BYTES
     reader.commit(1)
     writer.tick(111 * SECOND)
     assert writer.samples().total(SPOOL_OLDEST_AGE) == 4

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from lowlevel.punctuation import Punctuation
-from lowlevel.spool.folder import BLOCK, SpoolError, segment_path
+from lowlevel.spool.folder import BLOCK_BYTES, SpoolError, segment_path
 from lowlevel.spool.inspection import inspect
 from lowlevel.spool.reader import Gap, SpoolReader
 from lowlevel.spool.segment import LinkCounts
@@ -33,7 +33,7 @@ def test_a_spool_is_described(tmp_path: Path) -> None:
     written(tmp_path)
     found = inspect(tmp_path)
     assert (found.segments, found.committed, found.rows, found.uncommitted) == ([1, 2, 3], 0, 30, 30)
-    assert (found.gaps, found.damaged, found.bytes) == ([], [], 3 * BLOCK)
+    assert (found.gaps, found.damaged, found.bytes) == ([], [], 3 * BLOCK_BYTES)
     assert list(found.lines()) == [
         f"{tmp_path}: link eth0",
         "  segments   3 (1 to 3), 0.0 MB on the disk",

@@ -16,7 +16,7 @@ from random import Random
 import pytest
 
 from lowlevel.punctuation import Punctuation
-from lowlevel.spool.folder import numbers
+from lowlevel.spool.folder import segment_numbers
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.segment import Segment
 
@@ -97,4 +97,4 @@ def test_a_writer_killed_at_any_moment_loses_nothing_that_was_on_the_disk(tmp_pa
         assert len(found) >= on_disk.get(child, 0)
     assert set(on_disk) <= set(rows)
     # The remaining files are at most those that the last child had no time to delete.
-    assert numbers(folder)[-1] == segments[-1].number == reading.reader.committed
+    assert segment_numbers(folder)[-1] == segments[-1].number == reading.reader.committed

@@ -13,7 +13,7 @@ import pytest
 
 from highlevel.spark.inputs.spool_planner import SpoolPlanner
 from lowlevel.punctuation import Punctuation
-from lowlevel.spool.folder import SegmentLostError, SpoolError, numbers, segment_path
+from lowlevel.spool.folder import SegmentLostError, SpoolError, segment_numbers, segment_path
 from lowlevel.spool.inspection import inspect
 from lowlevel.spool.reader import Gap, SpoolReader
 from lowlevel.spool.segment import Segment
@@ -133,7 +133,7 @@ def test_a_spool_without_a_record_is_taken_over_and_gets_one(tmp_path: Path) -> 
     writer = SpoolWriter(tmp_path, LINK, PLANS, cuts=True)
     write(writer, 3, 3, cuts=True)
     writer.close()
-    assert numbers(tmp_path) == [0, 2]
+    assert segment_numbers(tmp_path) == [0, 2]
 
 
 def test_a_commit_of_an_earlier_version_is_read(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_record_with_any_byte_changed_never_lets_a_number_be_used_twice(
         assert writer.position == (str(9 - 3 * deleted) if cuts else None)
         write(writer, 9 - 3 * deleted, 1, cuts)
         writer.abandon()
-        (new,) = set(numbers(tmp_path)) - {0, 1, 2}
+        (new,) = set(segment_numbers(tmp_path)) - {0, 1, 2}
         segment_path(tmp_path, new).unlink()
     assert SpoolReader(tmp_path).newest >= 3
 
@@ -252,11 +252,11 @@ class Model:
         self.place, self.batch = self.batch[1], None
 
     def delete_newest(self) -> None:
-        for number in numbers(self.folder)[-self.random.randrange(1, 3) :]:
+        for number in segment_numbers(self.folder)[-self.random.randrange(1, 3) :]:
             segment_path(self.folder, number).unlink()
 
     def damage_newest(self) -> None:
-        for number in numbers(self.folder)[-1:]:
+        for number in segment_numbers(self.folder)[-1:]:
             path = segment_path(self.folder, number)
             content = bytearray(path.read_bytes())
             content[self.random.randrange(len(content))] ^= 1
@@ -267,7 +267,7 @@ class Model:
         """Read all segments after one more, and account for all rows of the input."""
         self.restart()
         self.write()
-        while self.batch is not None or self.place <= numbers(self.folder)[-1]:
+        while self.batch is not None or self.place <= segment_numbers(self.folder)[-1]:
             self.plan()
             self.read()
         self.writer.close()

@@ -17,7 +17,7 @@ from lowlevel.expressions.columns import AnyVector, BufferColumns, take_rows
 from lowlevel.punctuation import END
 from lowlevel.subaggregates import Kind, SubAggregate
 from lowlevel.table.flushing import Flushing
-from lowlevel.table.inputs import has_only_columns
+from lowlevel.table.inputs import reads_only_columns
 from lowlevel.table.query_tables import QueryTables
 from tests.references.node_oracle import merged, minute, node_of, write_capture
 from tests.references.random_plans import COMPUTED, KEY_SHAPES, PACKET, keys_of, random_plan
@@ -57,7 +57,7 @@ def test_it_makes_no_difference_where_columns_lie(keys: tuple[str, ...], policy:
 
 def test_only_columns_without_null_are_taken_in_as_they_are() -> None:
     def plain(*subs: SubAggregate, keys: tuple[str, ...] = ("srcIP", "srcPort")) -> bool:
-        return has_only_columns(replace(minute(()), keys=keys_of(*keys), subaggregates=subs))
+        return reads_only_columns(replace(minute(()), keys=keys_of(*keys), subaggregates=subs))
 
     count = SubAggregate("packets", Kind.COUNT)
     assert plain(count, SubAggregate("bytes", Kind.SUM, PACKET["len"]))

@@ -15,7 +15,7 @@ from highlevel.inline import engine
 from highlevel.inline.engine import InlineRun, Input
 from lowlevel.metrics import TABLE_BYTES, TABLE_EVICTIONS
 from lowlevel.node.node import TABLE_SLOTS, budget_of
-from lowlevel.table.budget import MIN_SLOTS, SHARE, TableBudget
+from lowlevel.table.budget import MIN_SLOTS, NEW_TABLE_DIVISOR, TableBudget
 from lowlevel.table.flushing import Flushing, Policy
 from lowlevel.table.query_tables import QueryTables
 from queries.gsql import compile_query
@@ -92,7 +92,7 @@ def test_a_new_table_has_a_part_of_the_free_memory() -> None:
         tables = QueryTables("p", plan, TABLE_SLOTS, 1000, budget=budget)
         free = budget.limit - budget.used
         _, table = tables._table_for(())
-        assert table.bytes * SHARE <= free
+        assert table.bytes * NEW_TABLE_DIVISOR <= free
         kept.append(tables)
         sizes.append(table.bytes)
     assert sizes == sorted(sizes, reverse=True)

@@ -25,7 +25,7 @@ from capture.open import open_capture
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
 from lowlevel.expressions.columns import TextVector
-from lowlevel.expressions.evaluate import in_watchlist, longest_prefix
+from lowlevel.expressions.evaluate import find_in_watchlist, find_longest_prefix
 from lowlevel.expressions.tree import Column, InWatchlist, LongestPrefix, columns_of, parts_of
 from lowlevel.expressions.types import Type
 from lowlevel.metrics import WATCHLIST_ENTRIES, WATCHLIST_FAILED, WATCHLIST_RELOADS
@@ -53,7 +53,7 @@ def opened(path: Path, form: Form = Form.ADDRESSES) -> Watchlist:
 
 
 def inside(file: Watchlist, *addresses: Any) -> list[bool]:
-    return in_watchlist(vector_of(list(addresses), Type.ADDRESS, []), file.version.contents).data.tolist()
+    return find_in_watchlist(vector_of(list(addresses), Type.ADDRESS, []), file.version.contents).data.tolist()
 
 
 def labelled(vector: TextVector) -> list[str | None]:
@@ -149,22 +149,22 @@ def test_a_number_of_a_label_means_the_same_in_every_version(tmp_path: Path) -> 
     lists = Watchlists()
     file, same = (lists.open(WatchedFile(str(path), Form.LABELS)) for _ in range(2))
     addresses = vector_of([TEN, ELEVEN, None, ip_address("::1")], Type.ADDRESS, [])
-    before = longest_prefix(addresses, file.version)
+    before = find_longest_prefix(addresses, file.version)
     assert labelled(before) == ["a", "b", None, None]
     write(path, "10.0.0.0/8 c\n10.0.0.1 b\n::/0 a\n")
     assert file.refresh(1.0) is CheckResult.RELOADED
-    after = longest_prefix(addresses, file.version)
+    after = find_longest_prefix(addresses, file.version)
     assert labelled(after) == ["b", None, None, "a"]
     assert before.names is after.names
     assert labelled(before) == ["a", "b", None, None]
     assert after.ids[0] == before.ids[1]
-    assert longest_prefix(addresses, same.version).ids[3] == before.ids[0]  # another query's
-    assert longest_prefix(vector_of([], Type.ADDRESS, []), file.version).ids.tolist() == []
+    assert find_longest_prefix(addresses, same.version).ids[3] == before.ids[0]  # another query's
+    assert find_longest_prefix(vector_of([], Type.ADDRESS, []), file.version).ids.tolist() == []
 
 
 def test_null_is_neither_in_a_list_nor_out_of_it(tmp_path: Path) -> None:
     write(tmp_path / "list", "0.0.0.0/0\n::/0\n")
-    vector = in_watchlist(
+    vector = find_in_watchlist(
         vector_of([TEN, None, ip_address("::1")], Type.ADDRESS, []),
         opened(tmp_path / "list").version.contents,
     )
@@ -269,7 +269,7 @@ def test_lists_above_the_low_level_are_looked_at_when_they_are_asked(tmp_path: P
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     for followed in (False, True):
-        (above,) = Watchlists(followed=followed).read([of_plan])
+        (above,) = Watchlists(is_followed=followed).read([of_plan])
         assert above.version.contents.line_count == (2 if followed else 1)
         write(path, "".join(f"10.0.0.{each} a\n" for each in range(3 if followed else 2)))
         write(tmp_path / "list", "# none any more\n")

@@ -318,7 +318,7 @@ DAMAGED = {
 def test_the_version_in_use_stays_if_the_new_version_is_wrong(name: str, tmp_path: Path) -> None:
     path = tmp_path / "leases"
     path.write_bytes(ENDLESS["csv"])
-    watchlist = Watchlist(WatchedFile(str(path), Form.HISTORY), followed=False)
+    watchlist = Watchlist(WatchedFile(str(path), Form.HISTORY), is_followed=False)
     version = watchlist.read()
     path.write_bytes(DAMAGED[name])
     with pytest.warns(RuntimeWarning, match="the watchlist stays as it was"):

@@ -15,7 +15,7 @@ import pytest
 from capture.metrics import Samples
 from capture.units import SECOND
 from lowlevel.metrics import LATENESS
-from lowlevel.watermarks.lateness import BOUNDS, BUCKETS, LARGEST, Lateness, count_late_rows
+from lowlevel.watermarks.lateness import BOUNDS, BUCKETS, LARGEST_INDEX, Lateness, count_late_rows
 from tests.harness.plain_kernels import plain
 
 
@@ -52,7 +52,7 @@ def test_rows_are_counted_by_steps(seed: int, is_plain: bool, monkeypatch: pytes
         newest = max(newest, *batch)
     amounts = late_amounts(times)
     steps = Counter(sum(bound < amount for bound in BOUNDS.tolist()) for amount in amounts)
-    assert lateness.words[:LARGEST].tolist() == [steps[step] for step in range(LARGEST)]
+    assert lateness.words[:LARGEST_INDEX].tolist() == [steps[step] for step in range(LARGEST_INDEX)]
     assert (lateness.late_rows, lateness.largest) == (len(amounts), max(amounts))
     assert lateness.words.tolist() == lateness_of(amounts).words.tolist()
 
@@ -68,13 +68,13 @@ def test_a_share_of_the_late_rows_is_at_most_so_late(seed: int) -> None:
     for share in (0.01, 0.5, 0.95, 1.0):
         exact = amounts[max(0, -int(-share * len(amounts) // 1) - 1)]
         largest = amounts[-1] if exact > BOUNDS[-1] else max(1000, 1.15 * exact)
-        assert exact <= parts[0].of_share(share) <= largest
-    assert parts[0].of_share(1.0) == amounts[-1]
+        assert exact <= parts[0].quantile(share) <= largest
+    assert parts[0].quantile(1.0) == amounts[-1]
 
 
 def test_a_share_of_no_late_rows_is_refused() -> None:
     with pytest.raises(ValueError, match="without late records"):
-        Lateness().of_share(0.5)
+        Lateness().quantile(0.5)
 
 
 @pytest.mark.parametrize(

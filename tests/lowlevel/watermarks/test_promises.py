@@ -16,7 +16,15 @@ import pytest
 
 from lowlevel.durations import parse_duration
 from lowlevel.punctuation import BEGINNING, END, WatermarkRounder
-from lowlevel.watermarks.generators import MAX_ROWS, Blocks, Exact, LateByRows, LateByTime, Ordered, WatermarkGenerator
+from lowlevel.watermarks.generators import (
+    MAX_ROWS,
+    BlockWatermark,
+    ExactWatermark,
+    LateByRows,
+    LateByTime,
+    OrderedWatermark,
+    WatermarkGenerator,
+)
 from lowlevel.watermarks.idle import IdleWatermark, ReplayClock
 from lowlevel.watermarks.jumps import JUMP
 from lowlevel.watermarks.rule import CHOICES, Kind, WatermarkRule, parse_rule
@@ -62,9 +70,9 @@ def test_ordered_rows_may_tie_with_the_promise() -> None:
     random = Random(1)
     for _ in range(STREAMS):
         times = sorted(disordered(random))
-        assert broken(Ordered(agreeing_rows=1), times, random) == 0
-        agrees(Ordered(agreeing_rows=1), times, lambda seen: seen[-1], random)
-    assert broken(Ordered(agreeing_rows=1), [5, 5, 5, 4], random, most=1) == 1
+        assert broken(OrderedWatermark(agreeing_rows=1), times, random) == 0
+        agrees(OrderedWatermark(agreeing_rows=1), times, lambda seen: seen[-1], random)
+    assert broken(OrderedWatermark(agreeing_rows=1), [5, 5, 5, 4], random, most=1) == 1
 
 
 def test_rows_that_are_late_by_no_more_than_so_long_are_not_below_the_promise() -> None:
@@ -143,7 +151,7 @@ def test_a_promise_of_late_rows_keeps_no_more_times_than_it_was_told() -> None:
 def test_blocks_are_promised_when_their_source_says_that_they_have_ended() -> None:
     random = Random(5)
     for _ in range(STREAMS):
-        start, promise, below = 0, Blocks(agreeing_rows=1), 0
+        start, promise, below = 0, BlockWatermark(agreeing_rows=1), 0
         for _ in range(random.randrange(1, 8)):
             end = start + random.randrange(1, 50)
             rows = [random.randint(start, end) for _ in range(random.randrange(1, 30))]
@@ -163,12 +171,12 @@ def test_blocks_of_equal_length_are_told_by_the_first_row_beyond() -> None:
         times = []
         for block in sorted(random.sample(range(-5, 40), random.randrange(1, 12))):
             times += [block * length + random.randrange(length) for _ in range(random.randrange(1, 20))]
-        assert broken(Blocks(length, agreeing_rows=1), times, random) == 0
-        agrees(Blocks(length, agreeing_rows=1), times, lambda seen, by=length: max(seen) // by * by, random)  # type: ignore[misc]
+        assert broken(BlockWatermark(length, agreeing_rows=1), times, random) == 0
+        agrees(BlockWatermark(length, agreeing_rows=1), times, lambda seen, by=length: max(seen) // by * by, random)  # type: ignore[misc]
 
 
 def test_what_a_source_declares_holds_beside_what_its_rows_say() -> None:
-    exact, late = Exact(), LateByTime(10, agreeing_rows=1)
+    exact, late = ExactWatermark(), LateByTime(10, agreeing_rows=1)
     for promise in (exact, late):
         promise.advance(MadeRows([100]))
     assert (exact.watermark, late.watermark) == (BEGINNING, 90)
@@ -185,7 +193,7 @@ def test_what_a_source_declares_holds_beside_what_its_rows_say() -> None:
 
 def test_the_timer_says_in_a_lull_what_the_worked_example_says() -> None:
     """Threshold 5, slide 2, a timer each second; times arrive as 1@1, 2@2, 3@3, 6@12."""
-    promise, slides = IdleWatermark(Ordered(agreeing_rows=1), 5), WatermarkRounder(2)
+    promise, slides = IdleWatermark(OrderedWatermark(agreeing_rows=1), 5), WatermarkRounder(2)
     arrivals = {1: 1, 2: 2, 3: 3, 12: 6}
     said = {}
     for now in range(1, 16):
@@ -227,7 +235,8 @@ def test_a_lull_is_safe_if_and_only_if_delay_and_offset_are_within_its_threshold
         threshold = max(0, delay + offset - (number % 2))  # every other one is too small by 1
         made = {
             "ordered": LateByTime(latest, agreeing_rows=1), "late": LateByTime(latest + 3, agreeing_rows=1),
-            "rows": LateByRows(len(rows), agreeing_rows=1), "blocks": Blocks(agreeing_rows=1), "exact": Exact(),
+            "rows": LateByRows(len(rows), agreeing_rows=1), "blocks": BlockWatermark(agreeing_rows=1),
+            "exact": ExactWatermark(),
         }[inner]  # fmt: skip
         promise = IdleWatermark(made, threshold)
         waiting = list(rows)
@@ -246,7 +255,11 @@ def test_a_lull_is_safe_if_and_only_if_delay_and_offset_are_within_its_threshold
 
 
 def test_a_source_that_has_never_spoken_is_covered_by_the_clock() -> None:
-    for promise in (IdleWatermark(Exact(), 5), IdleWatermark(LateByTime(10), 5), IdleWatermark(LateByRows(3), 5)):
+    for promise in (
+        IdleWatermark(ExactWatermark(), 5),
+        IdleWatermark(LateByTime(10), 5),
+        IdleWatermark(LateByRows(3), 5),
+    ):
         promise.tick(BEGINNING)  # a clock that has not begun
         assert (promise.watermark, promise.newest) == (BEGINNING, BEGINNING)
         promise.tick(100)

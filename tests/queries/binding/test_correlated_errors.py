@@ -64,16 +64,16 @@ WRONG = [
     (f"{P} EXISTS (SELECT 1 {Q} AND q.«lenn = p.len)", "unknown column 'lenn'", "valid: len"),
     (f"{P} EXISTS (SELECT «lenn {Q})", "unknown column 'lenn'", "valid: len"),
     (f"{P} EXISTS (SELECT 1 {Q} AND «q.payload = p.payload)", "SELECT of bytes", "length(…)"),
-    # columns of the query around, where they have no meaning
-    (f"{P} EXISTS (SELECT «p.len {Q})", "'p.len', a column of the query around", "in WHERE of the sub-query only"),
+    # columns of the outer query, where they have no meaning
+    (f"{P} EXISTS (SELECT «p.len {Q})", "'p.len', a column of the outer query", "in WHERE of the sub-query only"),
     (f"{P} 5 < (SELECT max(«p.len) {Q})", "outside WHERE of the sub-query"),
     (f"{P} EXISTS (SELECT q.len {Q} GROUP BY q.len HAVING max(q.ttl) > «p.ttl)", "outside WHERE of the sub-query"),
     (
         f"{P} EXISTS (SELECT 1 {Q} AND EXISTS (SELECT 1 FROM packets r WHERE r.ts = q.ts AND r.len = «p.len))",
-        "'p.len', a column of a query two levels around",
-        "columns of the query directly around",
+        "'p.len', a column of a query two levels outside",
+        "columns of the directly outer query",
     ),
-    (f"{P} EXISTS (SELECT 1 FROM (SELECT ts, len FROM M WHERE len = «p.len) q)", "two levels around"),
+    (f"{P} EXISTS (SELECT 1 FROM (SELECT ts, len FROM M WHERE len = «p.len) q)", "two levels outside"),
     (f"SELECT ts FROM M a WHERE «{DEEP}", "more than 4 sub-queries within each other"),
     # clauses of the sub-query
     (f"{P} «EXISTS (SELECT count(*) {Q})", "always has a row", "(SELECT count(*) FROM …) > 0"),
@@ -97,7 +97,7 @@ WRONG = [
         "a correlated sub-query over a join",
         "a query of WITH that joins",
     ),
-    # clauses of the query around
+    # clauses of the outer query
     (f"{P} ttl = 3 OR len IN «(SELECT q.len {Q} GROUP BY q.len)", "IN with groups within", "without groups"),
     (f"{P} ttl = 3 OR «len IN (SELECT q.srcIP {Q})", "= between address and integer"),
     (f"{P} ttl = 3 OR «EXISTS (SELECT q.len {Q} GROUP BY q.len)", "EXISTS of groups within", "without groups"),

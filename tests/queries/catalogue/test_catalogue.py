@@ -94,7 +94,7 @@ def test_a_query_whose_placeholders_are_not_its_parameters_is_refused() -> None:
         ReadyQuery("q", "c", "packets", "s", "SELECT ts FROM packets LIMIT $n")
 
 
-HOST_BITS = "got network = '10.0.0.1/8': '10.0.0.1/8' has host bits set, the network meant is '10.0.0.0/8'"
+HOST_BITS = "got network = '10.0.0.1/8': '10.0.0.1/8' has host bits set; its network is '10.0.0.0/8'"
 
 
 @pytest.mark.parametrize(

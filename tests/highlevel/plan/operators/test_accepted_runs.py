@@ -78,7 +78,7 @@ class Stream:
         self.total: Counter[tuple[Any, ...]] = Counter()
 
     def _operator(self) -> AcceptedRunsOperator:
-        self.lists = Watchlists(followed=True)
+        self.lists = Watchlists(is_followed=True)
         self.lists.read(find_watched_files(self.node))
         return AcceptedRunsOperator(bind_watchlists(self.node, self.lists))
 

@@ -38,7 +38,7 @@ from highlevel.spark.run_folder.totals import Totals, TotalsFiles
 from highlevel.spark.tasks.host import LevelTask
 from highlevel.spark.tasks.packing import unpack
 from lowlevel.node.shedding import scale_partials
-from lowlevel.spool.folder import SpoolError, numbers, segment_path
+from lowlevel.spool.folder import SpoolError, segment_numbers, segment_path
 from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.segment import LinkCounts
 from lowlevel.spool.writer import SpoolWriter
@@ -199,8 +199,8 @@ def test_a_commit_lets_nothing_go_that_the_checkpoint_has_not(captures: list[Inp
         steps += 1
         done = engine.offsets[-2][key] if len(engine.offsets) > 1 else 0
         assert SpoolReader(node.folder).committed == done - 1
-        assert set(range(done, max(numbers(node.folder)) + 1)) <= set(numbers(node.folder))
-    assert numbers(node.folder)[0] > 3  # the writer did delete
+        assert set(range(done, max(segment_numbers(node.folder)) + 1)) <= set(segment_numbers(node.folder))
+    assert segment_numbers(node.folder)[0] > 3  # the writer did delete
     engine.finish()
     engine.check(captures[:1])
 
@@ -288,7 +288,7 @@ def test_a_damaged_segment_is_told_by_its_name_and_the_rest_is_read(captures: li
 
 def test_a_damaged_last_segment_is_told_too(captures: list[Input], tmp_path: Path) -> None:
     (spool,) = write_spools(captures[:1], tmp_path / "spools", PLANS)
-    path = segment_path(spool.path, numbers(spool.path)[-1])
+    path = segment_path(spool.path, segment_numbers(spool.path)[-1])
     path.write_bytes(path.read_bytes()[:-1])
     engine = Engine(PLANS, [spool], tmp_path / "state")
     engine.finish()
@@ -355,7 +355,7 @@ def test_partials_that_were_sampled_are_counted_and_told(captures: list[Input], 
     writer = SpoolWriter(tmp_path / "spool", "main1", named(plans))
     for item in items.values():
         writer.append(0, item)
-    writer.close(ended=True)
+    writer.close(has_ended=True)
     engine = Engine(plans, [spool_of(tmp_path / "spool", "main1")], tmp_path / "state")
     engine.finish()
     samples = engine.totals.samples
@@ -388,7 +388,7 @@ def test_windows_with_a_sampled_partial_or_a_skipped_block_are_marked_and_no_oth
             start = plan.leaves[0].low.origin + random.randrange(200 * 10**9)
             writer.skip(start, start + 10**9)
             skipped.append((start, start + 10**9))
-    writer.close(ended=True)
+    writer.close(has_ended=True)
     engine = Engine(plans, [spool_of(tmp_path / "spool", "main1")], tmp_path / "state", max_bytes=1)
     files = TotalsFiles(tmp_path / "totals")
     steps = 0
@@ -420,7 +420,7 @@ def test_a_spool_that_was_begun_again_is_refused(captures: list[Input], tmp_path
     engine.finish()
     for path in spool.path.iterdir():
         path.unlink()
-    SpoolWriter(spool.path, "main1", named(PLANS)).close(ended=True)
+    SpoolWriter(spool.path, "main1", named(PLANS)).close(has_ended=True)
     with pytest.raises(SpoolError, match="the spool was started again since it was read"):
         engine.step()
 
@@ -439,5 +439,5 @@ def test_the_time_of_the_newest_segment_is_that_of_its_last_item(captures: list[
     for _ in range(4):
         node.step(3)
         engine.finish()
-        newest = SpoolReader(node.folder).read(numbers(node.folder)[-1])
+        newest = SpoolReader(node.folder).read(segment_numbers(node.folder)[-1])
         assert engine.totals.samples.total(SPOOL_NEWEST, link="main1") == newest.trailer.last / 1e9 > 0

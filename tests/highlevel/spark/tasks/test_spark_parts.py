@@ -350,9 +350,11 @@ Caused by: java.io.EOFException: gone
 
 
 def test_an_input_error_in_a_task_arrives_as_one() -> None:
-    cause = find_root_cause(SPARK_REPORT.format(cause="capture.errors.InputError: a.pcap: cut inside the file header"))
+    cause = find_root_cause(
+        SPARK_REPORT.format(cause="capture.errors.InputError: a.pcap: truncated in the file header")
+    )
     assert isinstance(cause, InputError)
-    assert str(cause) == "a.pcap: cut inside the file header"
+    assert str(cause) == "a.pcap: truncated in the file header"
 
 
 def test_another_error_in_a_task_is_named_in_one_line() -> None:
