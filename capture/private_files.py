@@ -122,7 +122,7 @@ def create_temporary(path: Path, mode: int = FILE_MODE) -> tuple[int, Path]:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, mode: int = FILE_MODE) -> Iterator[tuple[int, Path]]:
+def open_replacement(path: Path, mode: int = FILE_MODE) -> Iterator[tuple[int, Path]]:
     """Yield descriptor and path of a temporary file, which replaces `path` at the end of the block.
 
     If the block raises, the temporary file is removed and `path` stays unchanged. The descriptor is closed here. An
@@ -161,7 +161,7 @@ class NamedFile(FileIO):
 
 def replace_file(path: Path, content: bytes, *, sync: bool = False) -> None:
     """Write a private file atomically: readers see either the old content or the new one. `sync`: call fsync."""
-    with replacing(path) as (descriptor, _):
+    with open_replacement(path) as (descriptor, _):
         remaining = memoryview(content)
         while remaining:
             remaining = remaining[os.write(descriptor, remaining) :]

@@ -2,8 +2,8 @@
 
 An offset is the number of a message in its partition. Offsets may have gaps: a compacted topic has deleted messages,
 and transactions write marks. Messages of aborted transactions are not returned, and the end of a partition is before
-the first open transaction. So a range of offsets before the end always has the same messages, until the broker deletes
-the oldest.
+the first open transaction. So a range of offsets before the end always has the same messages, until the broker
+deletes some of them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
 
-SECONDS = 10.0
+BROKER_TIMEOUT_SECONDS = 10.0
 """Time to wait for a broker."""
 
-LONGEST_CALL = 2.0
-"""Seconds of a call of the client. Only after a call Ctrl-C has an effect."""
+MAX_CALL_SECONDS = 2.0
+"""Maximum seconds of a call of the client. Ctrl-C has an effect only after a call."""
 
 OUTAGE_SECONDS = 600.0
-"""Longest time without an answer of the brokers, after the start. A longer one is an error."""
+"""Maximum seconds without an answer of the brokers, after the start. A longer outage is an error."""
 
 OUTAGES = (
     "_TIMED_OUT",
@@ -32,7 +32,7 @@ OUTAGES = (
     "LEADER_NOT_AVAILABLE",
     "NOT_LEADER_FOR_PARTITION",
 )
-"""Names of errors that end by themselves. The client connects again."""
+"""Names of errors that end without an action of the user. The client connects again."""
 
 Answer = TypeVar("Answer")
 
@@ -89,7 +89,7 @@ class TopicClient:
                 raise self._kafka.KafkaException(topic.error)
             return len(topic.partitions)
 
-        count: int = self._ask(find_partitions, SECONDS if seconds is None else seconds)
+        count: int = self._request(find_partitions, BROKER_TIMEOUT_SECONDS if seconds is None else seconds)
         if not count:
             raise self._make_error("it has no partitions")
         return count
@@ -126,7 +126,7 @@ class TopicClient:
     def _request_bounds(self, consumer: Any, partition: int) -> tuple[int, int]:
         place = self._kafka.TopicPartition(self._topic.name, partition)
         find = consumer.get_watermark_offsets
-        first, end = self._ask(lambda timeout: find(place, timeout=timeout), OUTAGE_SECONDS)
+        first, end = self._request(lambda timeout: find(place, timeout=timeout), OUTAGE_SECONDS)
         return first, end
 
     def read(self, partition: int, start: int, end: int) -> Iterator[tuple[int, bytes | None]]:
@@ -139,7 +139,7 @@ class TopicClient:
         self._call(lambda: self._consumer.assign([self._kafka.TopicPartition(self._topic.name, partition, start)]))
         deadline = time.monotonic() + OUTAGE_SECONDS
         while True:
-            message: Any = self._call(lambda: self._consumer.poll(SECONDS))
+            message: Any = self._call(lambda: self._consumer.poll(BROKER_TIMEOUT_SECONDS))
             error = None if message is None else message.error()
             is_end = error is not None and error.code() == self._kafka.KafkaError._PARTITION_EOF
             if message is None or (error is not None and not is_end):
@@ -154,13 +154,13 @@ class TopicClient:
             if message.offset() + (not is_end) >= end:
                 return
 
-    def _ask(self, request: Callable[[float], Any], seconds: float) -> Any:
+    def _request(self, request: Callable[[float], Any], seconds: float) -> Any:
         """Return the answer to a request, whose argument is a time limit in s. Repeat it during an outage."""
         begin = time.monotonic()
         while True:
             waited = time.monotonic() - begin
             # A short outage needs only short calls, and a slow answer a long one.
-            limit = min(max(waited, LONGEST_CALL / 4), LONGEST_CALL, max(seconds - waited, 0.1))
+            limit = min(max(waited, MAX_CALL_SECONDS / 4), MAX_CALL_SECONDS, max(seconds - waited, 0.1))
             try:
                 return request(limit)
             except self._kafka.KafkaException as error:

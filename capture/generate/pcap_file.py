@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
-from capture.private_files import SHARED_FILE_MODE, NamedFile, replacing
+from capture.private_files import SHARED_FILE_MODE, NamedFile, open_replacement
 
 MAGIC_NUMBERS = {"us": 0xA1B2C3D4, "ns": 0xA1B23C4D}
 TICK_NS = {"us": 1000, "ns": 1}
@@ -25,7 +25,7 @@ def complete_file(path: Path) -> Iterator[FileIO]:
         raise ValueError(
             f"{path}: is not a regular file, expected the name of a capture to write: it would be replaced"
         )
-    with replacing(path, SHARED_FILE_MODE) as (descriptor, _), NamedFile(descriptor, path) as file:
+    with open_replacement(path, SHARED_FILE_MODE) as (descriptor, _), NamedFile(descriptor, path) as file:
         yield file
 
 

@@ -22,7 +22,7 @@ from capture.packets.fields import INNER_PREFIX
 class ColumnSpec:
     """One column. `type`: `integer` (range 0..2**bits-1), `time`, `address`, `text`, `mac` or `bytes`.
 
-    `is_layered` columns are fields of an IP layer, so there is a second column for the inner layer. The other columns
+    `is_layered`: a field of an IP layer, so there is a second column for the inner layer. All other columns
     are fields of the record.
     """
 

@@ -29,8 +29,8 @@ not prefetch across the end of a page. A block of small packets takes 0.78 times
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64*, i64, i64*)")
 def decode_pcap(  # type: ignore[no-untyped-def]
-    buf, offset, record_count, big_endian, unit, header, length_order, link, mask, inner_mask, every_frame, out, capacity,
-    counts
+    buf, offset, record_count, big_endian, unit, header, length_order, link, mask, inner_mask, every_frame, out,
+    capacity, counts
 ):  # fmt: skip
     """Decode `record_count` records of a classic pcap from `buf[offset:]`. Return the number of rows.
 
@@ -75,8 +75,8 @@ def decode_ring(  # type: ignore[no-untyped-def]
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64*, i64, i64, i64, i64, i64*, i64, i64*, i64*)")
 def decode_pcapng(  # type: ignore[no-untyped-def]
-    buf, offset, stop, record_count, section, interfaces, interface_count, mask, inner_mask, every_frame, out, capacity, counts,
-    replaced_time_counts
+    buf, offset, stop, record_count, section, interfaces, interface_count, mask, inner_mask, every_frame, out,
+    capacity, counts, replaced_time_counts
 ):  # fmt: skip
     """Decode the `record_count` packet blocks of `buf[offset:stop]`, all of one section. Return the number of rows.
 

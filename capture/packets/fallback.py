@@ -55,7 +55,7 @@ RECORD = struct.Struct("<IIII")
 """Header of a record of the small pcap."""
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Return whether dpkt is installed, without importing it."""
     return find_spec("dpkt") is not None
 

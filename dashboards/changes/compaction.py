@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from capture import arrow_compute as pc
 from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
-from capture.private_files import make_private_folder, replacing
+from capture.private_files import make_private_folder, open_replacement
 from dashboards.changes.change_log import ChangeLog
 from highlevel.operators.window_operator import WINDOW_END
 from highlevel.results.stored_columns import COLUMNS_KEY, decode_columns, time_of, with_columns
@@ -139,7 +139,7 @@ def _compact(log: ChangeLog, path: Path, watermark: int, *, only_final: bool) ->
     current = CurrentResults(log.query, row_format.schema, row_format.time)
     changes, rows = 0, {True: 0, False: 0}
     empty = row_format.to_file_rows(row_format.schema.empty_table(), final=True)
-    with replacing(path) as (_, part), pq.ParquetWriter(part, empty.schema, write_page_checksum=True) as writer:
+    with open_replacement(path) as (_, part), pq.ParquetWriter(part, empty.schema, write_page_checksum=True) as writer:
 
         def write(closed: pa.Table, *, final: bool) -> None:
             rows[final] += closed.num_rows

@@ -35,7 +35,7 @@ PACKAGES = {
 class Check:
     """One check: its name, its result, and one line of details.
 
-    `missing_kernels` means that some features do not work.
+    `missing` means that some features do not work.
     """
 
     name: str

@@ -31,7 +31,7 @@ from capture.errors import WiretideError
 from capture.kernel_cache import SHIPPED_FOLDER
 from capture.lazy_dataclasses import dataclass
 from capture.native import kernels
-from capture.private_files import SHARED_FILE_MODE, replacing
+from capture.private_files import SHARED_FILE_MODE, open_replacement
 
 PROJECT = ("capture", "lowlevel", "highlevel", "queries", "dashboards", "wiretide")
 """The import packages of Wiretide. An editable installation does not list their files."""
@@ -130,7 +130,7 @@ def write_archive(output: Path, members: Sequence[Member], progress: Callable[[i
     """
     total = sum(member.size for member in members)
     completed = 0
-    with replacing(output, SHARED_FILE_MODE) as (_, temporary):
+    with open_replacement(output, SHARED_FILE_MODE) as (_, temporary):
         # The level has little effect: libraries of machine code are compressed to a third at every level.
         with (
             igzip.open(temporary, "wb", compresslevel=1) as stream,  # type: ignore[no-untyped-call]

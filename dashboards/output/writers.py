@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from capture import arrow_compute as pc
 from capture.errors import InputError
-from capture.private_files import SHARED_FILE_MODE, NamedFile, replacing
+from capture.private_files import SHARED_FILE_MODE, NamedFile, open_replacement
 from dashboards.output.formats import DEFAULT_TIMES, ChangeForm, Format, Times
 from dashboards.wire_text import escape_json, neutralise_column
 from highlevel.plan.plan import Plan
@@ -66,7 +66,7 @@ def open_output(path: Path | None, *, live: bool = False) -> Iterator[BinaryIO]:
                 sink = stack.enter_context(io.BufferedWriter(NamedFile(path, path)))
             else:
                 mode = path.stat().st_mode if path.exists() else None
-                descriptor, _ = stack.enter_context(replacing(path, SHARED_FILE_MODE))
+                descriptor, _ = stack.enter_context(open_replacement(path, SHARED_FILE_MODE))
                 if mode is not None:
                     os.fchmod(descriptor, stat.S_IMODE(mode))  # the mode of the replaced file
                 sink = stack.enter_context(io.BufferedWriter(NamedFile(descriptor, path)))

@@ -23,7 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from capture.topics import SECONDS, SilentLogger
+from capture.topics import BROKER_TIMEOUT_SECONDS, SilentLogger
 from dashboards.sinks.target import SinkError, StoredQuery, UnreachableError
 from lowlevel.times import time_texts
 
@@ -69,7 +69,7 @@ class KafkaTopics:
             raise SinkError(f"topic {topic!r}: expected {expected}")
         consumer = self._call(self._consumer)
         try:
-            self._call(lambda: consumer.list_topics(timeout=SECONDS))
+            self._call(lambda: consumer.list_topics(timeout=BROKER_TIMEOUT_SECONDS))
         finally:
             consumer.close()
 
@@ -90,11 +90,11 @@ class KafkaTopics:
         """Return the end offset of each partition that is not empty, including open transactions."""
         consumer = self._consumer("read_uncommitted")
         try:
-            metadata = consumer.list_topics(topic, timeout=SECONDS).topics[topic]
+            metadata = consumer.list_topics(topic, timeout=BROKER_TIMEOUT_SECONDS).topics[topic]
             ends = {}
             for partition in metadata.partitions if metadata.error is None else ():
                 place = self._kafka.TopicPartition(topic, partition)
-                first, end = consumer.get_watermark_offsets(place, timeout=SECONDS)
+                first, end = consumer.get_watermark_offsets(place, timeout=BROKER_TIMEOUT_SECONDS)
                 if first < end:
                     ends[partition] = end
             return ends
@@ -107,14 +107,14 @@ class KafkaTopics:
         last, unread = -1, dict(ends)
         begin = self._kafka.OFFSET_BEGINNING
         consumer.assign([self._kafka.TopicPartition(topic, partition, begin) for partition in unread])
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + BROKER_TIMEOUT_SECONDS
         while unread:
             message = consumer.poll(max(deadline - time.monotonic(), 0))
             if message is None:
                 raise UnreachableError(f"topic {topic}: its end cannot be read, another run's transaction may be open")
             if message.error() is None:
                 last = max(last, int(message.value())) if message.key() == key else last
-                deadline = time.monotonic() + SECONDS
+                deadline = time.monotonic() + BROKER_TIMEOUT_SECONDS
             elif message.error().code() != self._kafka.KafkaError._PARTITION_EOF:
                 raise self._kafka.KafkaException(message.error())
             elif message.offset() >= unread[message.partition()]:
@@ -133,7 +133,7 @@ class KafkaTopics:
                 for key, value in encode_rows(query, chunk):
                     self._produce(producer, self._prefix + query.name, key, value)
             self._produce(producer, self._prefix + BATCHES_TOPIC, _batch_key(run, query), str(batch).encode())
-            producer.commit_transaction(SECONDS)
+            producer.commit_transaction(BROKER_TIMEOUT_SECONDS)
         except BaseException:
             # The next attempt begins with a new producer, which ends the transaction of this one.
             del self._producers[query.name]
@@ -144,7 +144,7 @@ class KafkaTopics:
         if query.name not in self._producers:
             conf = {**self._conf, "transactional.id": f"wiretide-{run}-{query.name}"}
             producer = self._kafka.Producer(conf)
-            producer.init_transactions(SECONDS)
+            producer.init_transactions(BROKER_TIMEOUT_SECONDS)
             self._producers[query.name] = producer
         return self._producers[query.name]
 

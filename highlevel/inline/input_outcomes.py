@@ -27,7 +27,7 @@ from capture.metrics import (
 )
 from capture.metrics import METRICS as CAPTURE_METRICS
 from capture.packets.candidates import LINK_TYPES as FALLBACK_LINK_TYPES
-from capture.packets.fallback import installed
+from capture.packets.fallback import is_installed
 from capture.packets.link_layers import LINK_TYPES
 from lowlevel.metrics import METRICS as LOW_METRICS
 
@@ -91,5 +91,5 @@ def unsupported_link_types(capture: AnyCapture) -> tuple[int, ...]:
         types.update(file_format.table.matrix[: len(file_format.table.names), LINK].tolist())
     elif isinstance(file_format, PcapFormat):
         types.add(file_format.link_type)
-    fallback = FALLBACK_LINK_TYPES.keys() if installed() else set()
+    fallback = FALLBACK_LINK_TYPES.keys() if is_installed() else set()
     return tuple(sorted(types - LINK_TYPES.keys() - fallback))

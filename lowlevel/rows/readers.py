@@ -65,7 +65,7 @@ class FrameReader:
     def read(self, block: Block) -> Iterator[PacketRows]:
         """Decode one block."""
         packets = self.decoder.decode(block)
-        self.row_count += packets.row_count
+        self.rows += packets.row_count
         columns = PacketColumns(self.link, packets, self.capture, self.specs, self.interfaces)
         yield PacketRows(packets.row_count, block.min_ts, columns)
 

@@ -117,8 +117,8 @@ class SampleReader:
         """Return the sFlow datagrams among decoded packets."""
         offsets, lengths = packets.field("payload_offset"), packets.field("payload_length")
         count = choose_datagrams(
-            self.capture.data, packets.field("protocol"), packets.field("destPort"), offsets, lengths, packets.row_count,
-            SFLOW_PORT, self.chosen,
+            self.capture.data, packets.field("protocol"), packets.field("destPort"), offsets, lengths,
+            packets.row_count, SFLOW_PORT, self.chosen,
         )  # fmt: skip
         chosen = self.chosen[:count]
         version, high, low = (packets.field(name)[chosen] for name in ("ip_version", "src_high", "src_low"))

@@ -438,7 +438,9 @@ def _over(node: Over) -> Iterator[str]:
         clauses += [function.frame.text] if function.frame != Frame() else []
         yield line("function", f"{function.name} = {function.kind}({argument}) OVER ({' '.join(clauses)})")
     yield from (line("output", f"{out.name} = {expression_text(out.expression)}") for out in node.outputs)
-    until = f"the watermark of {_shown_name(node.final_time_column)}" if node.final_time_column else "the end of the input"
+    until = (
+        f"the watermark of {_shown_name(node.final_time_column)}" if node.final_time_column else "the end of the input"
+    )
     has_history = any(node.final_time_column not in function.partition for function in node.functions)
     kept = "; then the rows that later rows use" if node.final_time_column and has_history else ""
     yield line("state", f"all rows, until {until}{kept}")

@@ -19,8 +19,8 @@ from capture.private_files import (
     create_temporary,
     make_private_folder,
     open_private,
+    open_replacement,
     replace_file,
-    replacing,
 )
 from dashboards.output.writers import open_output
 
@@ -55,7 +55,7 @@ def test_a_file_that_was_open_to_others_becomes_private_and_keeps_its_content(tm
 
 
 def test_a_file_for_users_follows_the_umask(umask: int, tmp_path: Path) -> None:
-    with replacing(tmp_path / "answer.csv", SHARED_FILE_MODE) as (descriptor, _):
+    with open_replacement(tmp_path / "answer.csv", SHARED_FILE_MODE) as (descriptor, _):
         os.write(descriptor, b"x")
     assert mode(tmp_path / "answer.csv") == 0o666 & ~umask
 
@@ -123,7 +123,7 @@ def test_a_block_that_fails_leaves_the_old_content_and_no_temporary_file(tmp_pat
     replace_file(tmp_path / "file", b"old")
 
     def write_half() -> None:
-        with replacing(tmp_path / "file") as (descriptor, _):
+        with open_replacement(tmp_path / "file") as (descriptor, _):
             os.write(descriptor, b"half of")
             raise KeyError
 

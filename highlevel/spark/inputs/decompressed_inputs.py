@@ -25,7 +25,7 @@ from capture.files.capture import Capture
 from capture.files.decompressed import DecompressedSource
 from capture.files.read_ahead import CHUNK_BYTES
 from capture.open import open_finite
-from capture.private_files import make_private_folder, replacing
+from capture.private_files import make_private_folder, open_replacement
 from highlevel.inline.engine import Input
 from highlevel.spark.errors import FolderError
 from highlevel.spark.run_folder.checked_files import read_document, write_document
@@ -129,7 +129,7 @@ def _decompress(path: Path, file: FileBytes, target: Path, say: Say) -> None:
     crc = 0
     last_report = start_time = time.monotonic()
     try:
-        with replacing(target) as (descriptor, _), open(descriptor, "wb", buffering=0, closefd=False) as output:
+        with open_replacement(target) as (descriptor, _), open(descriptor, "wb", buffering=0, closefd=False) as output:
             while count := _read(source, buffer, path):
                 output.write(buffer[:count])
                 crc = zlib.crc32(buffer[:count], crc)

@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from capture.lazy_dataclasses import dataclass
-from capture.private_files import make_private_folder, replace_file, replacing
+from capture.private_files import make_private_folder, open_replacement, replace_file
 
 FOLDER = "quarantine"
 """Subfolder of the folder of a run."""
@@ -66,7 +66,7 @@ def keep_damages(folder: Path, damages: Sequence[Damage], batch_id: int) -> list
                 left_out += 1
                 continue
             make_private_folder(copy.parent)
-            with replacing(copy) as (_, temporary):
+            with open_replacement(copy) as (_, temporary):
                 shutil.copyfile(damage.path, temporary)
         except FileNotFoundError:
             continue

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from capture.errors import MissingPackageError
-from capture.private_files import make_private_folder, replacing
+from capture.private_files import make_private_folder, open_replacement
 from highlevel.spark.errors import FolderError
 
 CONNECT_SECONDS = 5
@@ -158,7 +158,7 @@ class ObjectStore:
 
         def get() -> None:
             answer = self._client.get_object(Bucket=self._bucket, Key=self._key(name))
-            with replacing(path) as (descriptor, _), open(descriptor, "wb", closefd=False) as file:
+            with open_replacement(path) as (descriptor, _), open(descriptor, "wb", closefd=False) as file:
                 file.writelines(answer["Body"].iter_chunks(CHUNK_BYTES))
                 if self._gave_up:
                     raise self._make_stopped_error(name)  # the caller may have released its locks

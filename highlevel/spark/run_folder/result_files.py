@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
-from capture.private_files import make_private_folder, replace_file, replacing
+from capture.private_files import make_private_folder, open_replacement, replace_file
 from highlevel.operators.window_operator import WINDOW_END
 from highlevel.plan.plan import Plan
 from highlevel.results.stored_columns import COLUMNS_KEY, decode_columns, time_of
@@ -113,7 +113,7 @@ def write_results(
             discard_batches(folder, batch_id, {*repeated.get(query, ()), *(path for path, _, _ in files)})
         for path, rows, batches in files:
             make_private_folder(path.parent)
-            with replacing(path) as (_, temporary):
+            with open_replacement(path) as (_, temporary):
                 write_file(temporary, rows, batches)
         written[query] = [path for path, _, _ in files]
         if table.num_rows and keep is not None:
@@ -164,7 +164,7 @@ def discard_batches(folder: Path, batch_id: int, kept_files: Collection[Path] = 
         kept = [entry for entry in batches if entry[0] < batch_id]
         if len(kept) < len(batches):
             rows = read_rows(path).slice(0, sum(count for _, count in kept))
-            with replacing(path) as (_, temporary):
+            with open_replacement(path) as (_, temporary):
                 write_file(temporary, rows, kept)
 
 
@@ -314,6 +314,6 @@ def move_to_dates(output: Path, aside: Path) -> None:
             target = output / path.parent.name / date
             make_private_folder(target)
             batches = merge_counts(numbers[positions])
-            with replacing(target / file_name(batches[0][0])) as (_, temporary):
+            with open_replacement(target / file_name(batches[0][0])) as (_, temporary):
                 write_file(temporary, rows.take(array_of(positions)), batches)
         path.unlink()

@@ -37,7 +37,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from capture.lazy_dataclasses import dataclass
-from capture.private_files import make_private_folder, replace_file, replacing
+from capture.private_files import make_private_folder, replace_file, open_replacement
 from highlevel.spark.errors import FolderError
 from highlevel.spark.run_folder.checked_files import REMEDY, checksum, read_bytes, read_document, verify, write_document
 from highlevel.spark.tasks.packing import pack, unpack
@@ -228,7 +228,7 @@ class PartitionState:
         return kept_entries, pa.Table.from_batches(batches[start:]) if kept_entries else table
 
     def _write_table(self, file_name: str, table: pa.Table) -> FileEntry:
-        with replacing(self.folder / file_name) as (_, temporary):
+        with open_replacement(self.folder / file_name) as (_, temporary):
             with pa.ipc.new_file(str(temporary), table.schema) as writer:
                 writer.write_table(table)
             with pa.memory_map(str(temporary)) as source:

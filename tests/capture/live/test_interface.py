@@ -131,7 +131,7 @@ def test_an_idle_interface_yields_none_until_it_is_stopped_from_another_thread(p
     with capturing(pair) as capture:
         blocks = capture.blocks()
         assert [next(blocks), next(blocks)] == [None, None]
-        assert capture.silent
+        assert capture.is_idle
         threading.Timer(0.05, capture.stop).start()
         assert set(blocks) <= {None}
         assert capture.damage is None

@@ -56,7 +56,7 @@ class Scripted:
     """A live input whose every poll is written down; the rest is a file's."""
 
     live = True
-    silent = True
+    is_idle = True
 
     def __init__(self, path: Path, script: list[Step]) -> None:
         times = [START + round(step * NS) for step in script if isinstance(step, float | int)]
@@ -163,7 +163,7 @@ def test_unread_packets_close_no_windows_however_long_they_wait(tmp_path: Path) 
 
 
 def test_a_record_that_is_there_in_part_is_no_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Scripted, "silent", False)
+    monkeypatch.setattr(Scripted, "is_idle", False)
     clock = FakeClock(100)
     assert promised([*BEGUN, None, None], clock, tmp_path)[0] == [0]
     assert promised([None, None, *BEGUN], clock, tmp_path)[0] == [0]
@@ -171,11 +171,11 @@ def test_a_record_that_is_there_in_part_is_no_silence(tmp_path: Path, monkeypatc
 
 def test_silence_counts_from_when_it_was_not_yet_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the second None the input reports that it has been silent since before the first."""
-    monkeypatch.setattr(Scripted, "silent", False)
+    monkeypatch.setattr(Scripted, "is_idle", False)
     clock = FakeClock(12)
-    heard = lambda: (clock.put(40), monkeypatch.setattr(Scripted, "silent", True))  # noqa: E731
+    heard = lambda: (clock.put(40), monkeypatch.setattr(Scripted, "is_idle", True))  # noqa: E731
     assert promised([*BEGUN, None, heard, None], clock, tmp_path)[0] == [0]
-    monkeypatch.setattr(Scripted, "silent", False)
+    monkeypatch.setattr(Scripted, "is_idle", False)
     clock.put(12)
     assert promised([*BEGUN, None, heard, None, None], clock, tmp_path)[0] == [0, 30]
 
@@ -190,10 +190,10 @@ def test_a_pipe_is_not_silent_while_a_record_is_there_in_part(pipe: Pipe) -> Non
     for block in blocks:
         seen.append(None if block is None else block.records)
         if block is None and sum(filter(None, seen)) == 1:
-            assert not capture.silent
+            assert not capture.is_idle
             if seen.count(None) == 4:
                 pipe.end.write(record[20:])
-        elif block is None and capture.silent:
+        elif block is None and capture.is_idle:
             break
     assert list(filter(None, seen)) == [1, 1]
     capture.stop()

@@ -248,7 +248,7 @@ def test_a_wait_for_a_broker_consists_of_short_calls(broker: Broker) -> None:
         assert client.count_partitions() == 4
         client._consumer = answers
     assert len(limits) == 4
-    assert max(limits) <= topics.LONGEST_CALL
+    assert max(limits) <= topics.MAX_CALL_SECONDS
 
 
 def test_a_topic_that_was_created_again_and_a_missing_broker_are_errors(
