@@ -1,13 +1,13 @@
 """Query Q1 of Chandramouli, Goldstein and Maier (2010) in order: the automaton against a loop of joins, and others.
 
-The automaton also with arcs that could ignore quotes (none is ignorable), with numbered quotes (AFA+O of the paper),
-and as two states with an arc whose transfer simulates the other states (CAN).
+The automaton is also measured with arcs that could ignore quotes (no quote is ignorable), with numbered quotes (AFA+O
+of the paper), and with two states and an arc whose transfer simulates the other states (CAN).
 
 The loop of joins is the plan IPM of the paper, its second baseline (Johnson et al., 2007): partial matches are joined
 with the quote of the next sequence number, and the results go back to the join until none is left. It is a loop of
 Arrow's hash joins over batches.
 
-The other engines match a simple sequence by 1,000 keys. `eql` is the engine in Python of the rules that `wiretide
+The other engines match a simple sequence by 1,000 keys. `eql` is the Python engine for the rules that `wiretide
 translate` reads. The published figures of DuckDB and Trino are for a scan of 2 M rows with MATCH_RECOGNIZE.
 """
 
@@ -64,13 +64,13 @@ def run(setting: Setting) -> Report:
     can = rates["one loop (CAN)", SMALL_BATCH] / rates["with ignorable arcs", SMALL_BATCH]
     report.notes.append(f"one loop / with ignorable arcs: {can:.2f}, the paper 0.75 to 0.84")
     judged = not setting.quick
-    report.require("events/s, Q1 in order, one core", rates["automaton", SMALL_BATCH], ">= 1000000", judged)
+    report.add_criterion("events/s, Q1 in order, one core", rates["automaton", SMALL_BATCH], ">= 1000000", judged)
     ratio = rates["loop of joins", SMALL_BATCH] / rates["automaton", SMALL_BATCH]
-    report.require("events/s, loop of joins / automaton, batches of 1 000", ratio, "<= 0.25", judged)
-    report.require("events/s, one loop / with ignorable arcs, batches of 1 000", can, "<= 1", judged)
+    report.add_criterion("events/s, loop of joins / automaton, batches of 1 000", ratio, "<= 0.25", judged)
+    report.add_criterion("events/s, one loop / with ignorable arcs, batches of 1 000", can, "<= 1", judged)
     first, *_, last = bytes_by_quotes.values()
-    report.require("memory, 100 000 partitions, after 30 quotes each / after 10", last / first, "<= 1.2", judged)
-    _others(report, setting, judged)
+    report.add_criterion("memory, 100 000 partitions, after 30 quotes each / after 10", last / first, "<= 1.2", judged)
+    _compare_with_others(report, setting, judged)
     return report
 
 
@@ -86,11 +86,11 @@ def measure(count: int, runs: int) -> tuple[dict[tuple[str, int], float], dict[i
     rates = {}
     for size in (BATCH, SMALL_BATCH):
         batches = list(changes(Quotes(count, symbols=count), WINDOW, size))
-        found = loop_of_joins(batches)
+        found = count_with_joins(batches)
         for name, engine in engines.items():
             assert count_results(engine(batches)) == found, f"{name} finds other matches than the loop of joins"
-            rates[name, size] = count / least(partial(engine, batches), runs)
-        rates["loop of joins", size] = count / least(partial(loop_of_joins, batches), runs)
+            rates[name, size] = count / min_seconds(partial(engine, batches), runs)
+        rates["loop of joins", size] = count / min_seconds(partial(count_with_joins, batches), runs)
     operator = PatternOperator(SCHEMA, vees(VEES, DROP, 20 * PARTITIONS), ["symbol"])
     sizes = {}
     for number, batch in enumerate(changes(Quotes(30 * PARTITIONS, symbols=PARTITIONS), BATCH, BATCH), 1):
@@ -100,7 +100,7 @@ def measure(count: int, runs: int) -> tuple[dict[tuple[str, int], float], dict[i
     return rates, sizes
 
 
-def least(work: Callable[[], object], runs: int) -> float:
+def min_seconds(work: Callable[[], object], runs: int) -> float:
     """Return the least processor time of some work, in seconds. The first run is not counted."""
     seconds = []
     for _ in range(runs + 1):
@@ -121,7 +121,7 @@ def count_results(results: list[pa.RecordBatch]) -> int:
     return sum(int(np.count_nonzero(times_of(batch)[0] != CTI)) for batch in results)
 
 
-def loop_of_joins(batches: list[pa.RecordBatch]) -> int:
+def count_with_joins(batches: list[pa.RecordBatch]) -> int:
     """Return the number of matches of Q1, by joins of partial matches with the next quotes."""
     waiting = pa.table({name: pa.array([], pa.int64()) for name in ("next", "start", "state", "balance", "found")})
     matches = first = 0
@@ -174,7 +174,7 @@ def _advance(
     return pa.concat_tables(following), int(np.count_nonzero(rises & (found == VEES - 1) & (balance == 1)))
 
 
-def _others(report: Report, setting: Setting, judged: bool) -> None:
+def _compare_with_others(report: Report, setting: Setting, judged: bool) -> None:
     """Compare with other engines on a simple sequence, and on a scan."""
     events, scanned = setting.packets(EVENTS), setting.packets(SCANNED)
     ours, scan, theirs = on_one_core(measure_others, events, scanned, setting.runs(3))
@@ -188,15 +188,15 @@ def _others(report: Report, setting: Setting, judged: bool) -> None:
         rows.append(("eql 1.0.1", "the same", f"{theirs / 1e6:.4f}", "one core"))
     report.table("MATCH_RECOGNIZE and other engines", ("engine", "rows and pattern", "M rows/s", "on"), rows)
     ratio = None if theirs is None else ours / theirs
-    report.require("rows/s, wiretide / eql, sequence by keys", ratio, ">= 10", judged, "eql is not installed")
+    report.add_criterion("rows/s, wiretide / eql, sequence by keys", ratio, ">= 10", judged, "eql is not installed")
 
 
 def measure_others(events: int, scanned: int, runs: int) -> tuple[float, float, float | None]:
     """Return rows per second of a sequence by keys, of a scan, and of the sequence with eql."""
-    table = ticks(events)
-    large = ticks(scanned)
-    ours = events / least(lambda: wiretide.query(SEQUENCE, table, schema=TICKS), runs)
-    scan = scanned / least(lambda: wiretide.query(SCAN, large, schema=TICKS), runs)
+    table = make_ticks(events)
+    large = make_ticks(scanned)
+    ours = events / min_seconds(lambda: wiretide.query(SEQUENCE, table, schema=TICKS), runs)
+    scan = scanned / min_seconds(lambda: wiretide.query(SCAN, large, schema=TICKS), runs)
     if importlib.util.find_spec("eql") is None:
         return ours, scan, None
     import eql
@@ -215,10 +215,10 @@ def measure_others(events: int, scanned: int, runs: int) -> tuple[float, float, 
         engine.stream_events(rows)
         assert len(found) == expected, f"eql finds {len(found)} matches, expected {expected}"
 
-    return ours, scan, events / least(stream, min(runs, 2))
+    return ours, scan, events / min_seconds(stream, min(runs, 2))
 
 
-def ticks(count: int) -> pa.Table:
+def make_ticks(count: int) -> pa.Table:
     """Return rows of `KEYS` hosts, one per millisecond, with a kind from 1 to 4."""
     draw = np.random.default_rng(1)
     return pa.table({

@@ -4,10 +4,11 @@
 passes the quotes that are less than sigma after the watermark, and holds the others in order. With sigma = 0
 nothing is corrected.
 
-The operator returns each correction, from batches as from single quotes (`same_as_single` compares both). SQL adds up
-the changes of a batch: another column counts them for batches of 500 quotes. The growth without waiting follows from
-the length of the matches. A late quote that runs notice corrects at most the matches over its place: it withdraws them,
-and about as many others arise. An operator that also withdraws and returns matches that stay has more changes.
+The operator returns the same corrections for batches and for single quotes (`same_as_single` compares both). SQL adds
+up the changes of a batch, so another column counts the remaining changes of batches of 500 quotes. The growth without
+waiting follows from the length of the matches. A late quote that runs use corrects at most the matches that span its
+time: these are withdrawn, and about as many new matches are returned. An operator that also withdraws and returns
+matches that stay has more changes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SIGMAS = (0, 100, 300, 1000, 3000, 10_000)
 """Milliseconds. With 10,000 no quote waits."""
 
 LATE, SINGLE = 0.05, 2_000
-"""Part of the late quotes, and quotes that are also processed one by one."""
+"""Share of the late quotes, and number of quotes that are also processed one by one."""
 
 IGNORABLE = (0.7, 0.9)
 PAPER = {0.7: "14", 0.9: "4.5"}
@@ -89,13 +90,13 @@ def run(setting: Setting) -> Report:
         )
         needed = (float(PAPER[each]) - 1) / (2 * LATE * (1 - each))
         report.notes.append(f"{each:.0%} ignorable: the growth of the paper needs matches over {needed:.0f} quotes")
-    report.require("changes of results, no wait / sigma 0, 70 % ignorable", growth[0.7], "<= 14", judged)
-    report.require("changes of results, no wait / sigma 0, 90 % ignorable", growth[0.9], "<= 4.5", judged)
+    report.add_criterion("changes of results, no wait / sigma 0, 70 % ignorable", growth[0.7], "<= 14", judged)
+    report.add_criterion("changes of results, no wait / sigma 0, 90 % ignorable", growth[0.9], "<= 4.5", judged)
     return report
 
 
 def measure(count: int) -> tuple[dict[tuple[float, int], tuple[int, int]], dict[float, float]]:
-    """Return the changes by the part of ignorable quotes and sigma, one by one and added up by 500 quotes.
+    """Return the changes by the share of ignorable quotes and sigma: one by one, and added up by 500 quotes.
 
     Also return the number of quotes of a match, on average.
     """
@@ -105,7 +106,7 @@ def measure(count: int) -> tuple[dict[tuple[float, int], tuple[int, int]], dict[
         assert same_as_single(batches[: SINGLE // BATCH]), "single quotes have other changes than batches"
         for sigma in SIGMAS:
             results = match(batches, sigma)
-            counts[ignorable, sigma] = count_results(results), sum(count_added(each) for each in results)
+            counts[ignorable, sigma] = count_results(results), sum(count_net_changes(each) for each in results)
             if sigma == 0:
                 spans = np.concatenate([spans_of(each) for each in results])
                 length[ignorable] = float(spans.mean())
@@ -126,7 +127,7 @@ def same_as_single(batches: list[pa.RecordBatch]) -> bool:
     return count_results(match(batches, SIGMAS[-1])) == count_results(match(single, SIGMAS[-1]))
 
 
-def count_added(results: pa.RecordBatch) -> int:
+def count_net_changes(results: pa.RecordBatch) -> int:
     """Return the number of changes that are left after equal results have been added up."""
     rows = pa.Table.from_batches([weighted(results)])
     names = [name for name in rows.column_names if name != WEIGHT]

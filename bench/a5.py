@@ -25,13 +25,13 @@ COUNT, BATCH, WINDOW, DROP, VEES = 100_000, 10_000, 500, 0.25, 1
 IGNORABLE = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9)
 LONG_WINDOW = 2000
 PAPER_CROSSING = 0.8
-"""Part of ignorable quotes from which on sharing is faster in the paper."""
+"""Share of ignorable quotes from which sharing is faster in the paper."""
 
 FASTER = 1.01
 """Quotient from which on sharing counts as faster: smaller differences also occur if nothing is shared."""
 
 Rates = tuple[float, float, int, int]
-"""Quotes per second without and with sharing, and the most runs stored at one time, without and with it."""
+"""Quotes per second without and with sharing, and the maximum number of stored runs, without and with sharing."""
 
 
 def run(setting: Setting) -> Report:
@@ -73,7 +73,7 @@ def _row(name: str, rates: Rates) -> tuple[str, ...]:
 
 
 def measure(count: int, runs: int) -> dict[float, Rates]:
-    """Return the rates of Q1 by the part of ignorable quotes."""
+    """Return the rates of Q1 by the share of ignorable quotes."""
     automaton = vees(VEES, DROP, WINDOW, with_ignorable=True)
     return {ignorable: _rates(Quotes(count, ignorable=ignorable), automaton, runs) for ignorable in IGNORABLE}
 
@@ -106,8 +106,8 @@ def _match(batches: list[pa.RecordBatch], automaton: Automaton, *, shares_runs: 
     return [operator.process(batch) for batch in batches]
 
 
-def _most_runs(quotes: Quotes, automaton: Automaton, *, shares_runs: bool) -> int:
-    """Return the number of stored runs, the largest before a CTI."""
+def _max_stored_runs(quotes: Quotes, automaton: Automaton, *, shares_runs: bool) -> int:
+    """Return the maximum number of runs that are stored before a CTI."""
     operator, most = PatternOperator(SCHEMA, automaton, shares_runs=shares_runs), 0
     for batch in changes(quotes, WINDOW, WINDOW):
         operator.process(batch.slice(0, batch.num_rows - 1))

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from bench.a1 import count_results, least
+from bench.a1 import count_results, min_seconds
 from bench.one_core import on_one_core
 from bench.quotes import vees
 from bench.report import Report
@@ -33,7 +33,7 @@ RECORDS_PER_SECOND, INACTIVE = 1000, 15
 
 ACTIVE_TIMEOUTS = (15, 60, 300)
 WAITS = (0, 1, 10, 60)
-"""Seconds after the watermark in which records are used before it. 0: a record waits for the watermark."""
+"""A record is used when its time is less than these seconds after the watermark. 0: a record waits for the watermark."""
 
 GUESSES, SHORT, LONG, WITHIN = 5, 5.0, 10.0, 600
 LOADS = pa.schema([("change", pa.float64()), ("relevant", pa.int64()), ("symbol", pa.int64())])
@@ -56,10 +56,10 @@ def run(setting: Setting) -> Report:
     early = [(name, f"{changes:,}", f"{changes / results:.1f}") for name, (changes, results) in chatter.items()]
     report.table("active timeout 60 s", ("records used early", "changes of results", "/ results"), early)
     judged = not setting.quick
-    report.require("ticks/s, Q1 over loads of links, one core", loads["Q1, k = 2"][0], ">= 500000", judged)
-    report.require("records/s, active timeout 60 s, as exported, one core", flows[60][2], ">= 100000", judged)
+    report.add_criterion("ticks/s, Q1 over loads of links, one core", loads["Q1, k = 2"][0], ">= 500000", judged)
+    report.add_criterion("records/s, active timeout 60 s, as exported, one core", flows[60][2], ">= 100000", judged)
     changes, results = chatter["0 s"]
-    report.require("changes of results / results, records that wait", changes / results, "<= 1")
+    report.add_criterion("changes of results / results, records that wait", changes / results, "<= 1")
     return report
 
 
@@ -72,12 +72,12 @@ def measure(
     for name, automaton in (("Q1, k = 2", _q1()), ("Q2", q2())):
         found = _results(automaton, change_schema(LOADS), "symbol", ticks)
         work = partial(_results, automaton, change_schema(LOADS), "symbol", ticks)
-        loads[name] = count / least(work, runs), found
+        loads[name] = count / min_seconds(work, runs), found
     flows = {}
     for timeout in ACTIVE_TIMEOUTS:
         records = FlowRecords(count, timeout)
-        ordered = count / least(partial(_guesses, records.batches(in_order=True)), runs)
-        late = count / least(partial(_guesses, records.batches()), runs)
+        ordered = count / min_seconds(partial(_guesses, records.batches(in_order=True)), runs)
+        late = count / min_seconds(partial(_guesses, records.batches()), runs)
         flows[timeout] = records.displaced, ordered, late
     records = FlowRecords(count, 60)
     results = _guesses(records.batches(in_order=True))
@@ -144,21 +144,22 @@ class FlowRecords:
 
     @property
     def displaced(self) -> float:
-        """The part of the records that arrive after a record with a later time."""
+        """The share of the records that arrive after a record with a later time."""
         start = self.start[np.argsort(self.exported, kind="stable")]
         return float(np.mean(start < np.maximum.accumulate(start)))
 
     def batches(self, *, in_order: bool = False, wait: int | None = None) -> list[pa.RecordBatch]:
         """Return the records in the order of export, or of their times.
 
-        With `wait` a record comes when it is less than these seconds after the watermark, in the order of the times.
+        With `wait`, a record is returned when its time is less than `wait` s after the watermark, in the order of
+        times.
         """
         watermark = self.exported - self._latest
         order = np.arange(len(self.start)) if in_order else np.argsort(self.exported, kind="stable")
         if in_order:
             watermark = self.start
         elif wait is not None:
-            # Cleanse with sigma = wait: the record comes when the watermark passes its time minus sigma.
+            # Cleanse with sigma = wait: a record is returned when the watermark passes its time minus sigma.
             ready = np.maximum(self.exported, self.start - wait * SECOND + self._latest)
             order = np.lexsort((self.start, ready))
             watermark = ready - self._latest

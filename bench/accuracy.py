@@ -20,15 +20,15 @@ from lowlevel.expressions.types import Type
 from lowlevel.punctuation import END, Item, Punctuation
 from lowlevel.subaggregates import Kind, SubAggregate
 
-SUBS = [SubAggregate("packets", Kind.COUNT), SubAggregate("value", Kind.SUM, Column("value", Type.INT))]
+SUBAGGREGATES = [SubAggregate("packets", Kind.COUNT), SubAggregate("value", Kind.SUM, Column("value", Type.INT))]
 
 
 @dataclass(frozen=True)
 class WindowResults:
     """The count, the sum and the time of the result of each window, by window ID.
 
-    The moment is an arrival time in µs, and the number of tuples before it. In the truth these are
-    the window's end, and the tuples with which it was complete.
+    `closed`: arrival time of the result in µs. `tuples`: number of tuples before the result. In the true results,
+    `closed` is the end of the window, and `tuples` the number of tuples that complete the window.
     """
 
     counts: Numbers
@@ -41,7 +41,8 @@ class WindowResults:
 class Errors:
     """Errors over all windows: the share of wrong windows, mean errors of counts and averages in %, and delays.
 
-    `delay` is the median in s behind a window's end, `behind` the mean of tuples from when it was complete.
+    `delay`: median seconds from the end of a window to its result. `behind`: mean number of tuples from the
+    completion of a window to its result.
     """
 
     wrong: float
@@ -52,7 +53,7 @@ class Errors:
 
 
 def compute_true_results(stream: Stream, window: SlidingWindow, windows: int) -> WindowResults:
-    """By the definition of extents."""
+    """Compute the results of windows by the definition of their extents."""
     order = np.argsort(stream.times, kind="stable")
     times, sums = stream.times[order], np.append(0, np.cumsum(stream.values[order]))
     ends = window.origin + (np.arange(windows) + 1) * window.slide
@@ -68,7 +69,7 @@ class ResultCollector:
         """Collect the windows with IDs below `windows`."""
         self.rows = np.zeros((4, windows), np.int64)
 
-    def take(self, items: Iterable[Item], stream: Stream, end: int) -> None:
+    def store(self, items: Iterable[Item], stream: Stream, end: int) -> None:
         """Store the rows of items that the operator emits after tuple `end - 1`."""
         for item in items:
             if isinstance(item, pa.RecordBatch):
@@ -89,29 +90,29 @@ def run_with_slack(
     stream: Stream, window: SlidingWindow, windows: int, slack: int, lateness: Lateness
 ) -> WindowResults:
     """Run the in-order operator with a slack."""
-    operator = SlackAggregate([], SUBS, window, slack, lateness)
+    operator = SlackAggregate([], SUBAGGREGATES, window, slack, lateness)
     found = ResultCollector(windows)
     high = np.maximum.accumulate(stream.times)
     for first, end in pieces((high - slack - window.origin) // window.slide):
-        found.take(operator.process_rows(0, stream.batch(first, end)), stream, end)
-    found.take(operator.punctuate(0, Punctuation("*", END)), stream, len(stream))
+        found.store(operator.process_rows(0, stream.batch(first, end)), stream, end)
+    found.store(operator.punctuate(0, Punctuation("*", END)), stream, len(stream))
     return found.results
 
 
 def run_with_punctuations(stream: Stream, window: SlidingWindow, windows: int) -> WindowResults:
     """Run the operator of Wiretide. A watermark follows each tuple after which a window can close."""
-    operator = Aggregate([], SUBS)
+    operator = Aggregate([], SUBAGGREGATES)
     found = ResultCollector(windows)
-    lows = np.maximum((stream.lows() - window.origin) // window.slide, 0)
+    lows = np.maximum((stream.watermarks() - window.origin) // window.slide, 0)
     for first, end in pieces(lows):
-        found.take(operator.process_rows(0, stream.batch(first, end, window)), stream, end)
-        found.take(operator.punctuate(0, Punctuation("*", int(lows[end - 1]))), stream, end)
-    found.take(operator.punctuate(0, Punctuation("*", END)), stream, len(stream))
+        found.store(operator.process_rows(0, stream.batch(first, end, window)), stream, end)
+        found.store(operator.punctuate(0, Punctuation("*", int(lows[end - 1]))), stream, end)
+    found.store(operator.punctuate(0, Punctuation("*", END)), stream, len(stream))
     return found.results
 
 
 def compute_errors(results: WindowResults, true: WindowResults, judged: slice) -> Errors:
-    """Compare the windows `judged`, which have tuples all of them."""
+    """Return the errors of the windows in the slice `judged`. Each of these windows has tuples."""
     counts, sums = results.counts[judged], results.sums[judged]
     true_counts, true_sums = true.counts[judged], true.sums[judged]
     average = np.divide(sums, counts, out=np.zeros(len(counts)), where=counts > 0)

@@ -1,8 +1,9 @@
-"""Changes that snapshot operators return: counts of a prototype of the same algorithms, and those of this one.
+"""Compare the numbers of changes that snapshot operators return with those of a prototype of the same algorithms.
 
 COUNT over 5 000 rows, one per unit of time, each true for 30, with a CTI after each 50 arrivals. A part of the rows
-arrives 1 to D places late. The counts of rows in order are exact. The others depend on the random numbers, which are
-not those of the prototype; so they are compared within a tolerance. The last column waits for 20 units of time before.
+arrives 1 to D places late. The counts of rows in order are exact. The other counts depend on random numbers, which
+differ from those of the prototype. So they are compared within a tolerance. For the last column, rows first wait for
+20 units of time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from highlevel.speculation.lifetimes.model import times_of
 from highlevel.speculation.lifetimes.snapshot import SnapshotOperator, Variant
 
 Counts = tuple[int, int]
-"""Inserts and retractions."""
+"""Numbers of inserts and of retractions."""
 
 ROWS, TUMBLING_ROWS = 5_000, 6_000
 WAIT = 20
@@ -88,7 +89,7 @@ EXACT = ("in order", "tumbling 60, in order")
 
 
 def count_changes(work: Workload, variant: Variant, seed: int, wait: int | None = None) -> tuple[Counts, int]:
-    """Return the inserts and retractions of a workload, and the most endpoints that were stored."""
+    """Return the inserts and retractions of a workload, and the maximum number of stored endpoints."""
     operator = SnapshotOperator(SCHEMA, [Aggregate("n", "count")], (), variant)
     align = Align(SCHEMA, wait, Release.PERFECT)
     inserts = retractions = most = 0
@@ -131,6 +132,8 @@ def run(setting: Setting) -> Report:
     columns = ("rows", "PERFECT", "ORDERED", "EARLIEST", f"PERFECT after waiting {WAIT}")
     report.table("inserts / retractions (of the prototype)", columns, rows)
     report.table("endpoints stored after a CTI, at most", columns, stored)
-    report.require("changes of rows in order, difference to the prototype", float(difference), "<= 0")
-    report.require("inserts of late rows, farthest from the prototype, part", farthest, "<= 0.1", not setting.quick)
+    report.add_criterion("changes of rows in order, difference to the prototype", float(difference), "<= 0")
+    report.add_criterion(
+        "inserts of late rows, farthest from the prototype, part", farthest, "<= 0.1", not setting.quick
+    )
     return report

@@ -51,7 +51,7 @@ RECOMPUTE: dict[str, Callable[[np.ndarray], object]] = {
 }
 KEYS = 10_000
 JOIN_LIFETIME = 20_000
-"""Keys of the join, and how long its rows are true: two rows of a key at a time."""
+"""Number of keys of the join, and lifetime of its rows: at each time two rows of a key are true."""
 
 ONE_KEY = (10_000, 100_000)
 """Rows of the joins of one key. Each row ends when the next row of its side begins. No CTI forgets them."""
@@ -86,14 +86,16 @@ def run(setting: Setting) -> Report:
     judged = not setting.quick
     for name, target in ((COUNT_SUM, ">= 1000000"), (MEDIAN, ">= 200000"), (LARGEST, ">= 200000"), (JOIN, ">= 300000")):
         slowest = min(found[name, late] for late in LATE)
-        report.require(f"rows/s, {name}, in order, 5 % and 20 % late", slowest, target, judged)
+        report.add_criterion(f"rows/s, {name}, in order, 5 % and 20 % late", slowest, target, judged)
     quotients = [min(found[name, late] / recomputing[name, late] for name in (*RECOMPUTE, JOIN)) for late in LATE]
-    report.require("rows/s, each operator / recomputing the window, in order", quotients[0], ">= 2", judged)
-    report.require("rows/s, each operator / recomputing the window, late rows", min(quotients[1:]), ">= 1.5", judged)
+    report.add_criterion("rows/s, each operator / recomputing the window, in order", quotients[0], ">= 2", judged)
+    report.add_criterion(
+        "rows/s, each operator / recomputing the window, late rows", min(quotients[1:]), ">= 1.5", judged
+    )
     fewer, more = of_one_key.values()
-    report.require("rows/s, join of one key, 100 000 rows / 10 000 rows", more / fewer, ">= 0.5", judged)
+    report.add_criterion("rows/s, join of one key, 100 000 rows / 10 000 rows", more / fewer, ">= 0.5", judged)
     cost = min(found[name, LATE[1]] / waiting[name, LATE[1]] for name in (*AGGREGATES, JOIN))
-    report.require("rows/s, each operator / waiting for a CTI, 5 % late", cost, ">= 0.5", judged)
+    report.add_criterion("rows/s, each operator / waiting for a CTI, 5 % late", cost, ">= 0.5", judged)
     return report
 
 
@@ -107,19 +109,19 @@ def measure(rows: int, runs: int, parts_late: tuple[float, ...]) -> tuple[Rates,
     for late in parts_late:
         changes = list(batches(Workload(rows, late=late), BATCH))
         for name, texts in AGGREGATES.items():
-            found[name, late] = rows / least(partial(aggregate, changes, texts), runs)
-            waiting[name, late] = rows / least(partial(aggregate, changes, texts, waits=True), runs)
+            found[name, late] = rows / min_seconds(partial(aggregate, changes, texts), runs)
+            waiting[name, late] = rows / min_seconds(partial(aggregate, changes, texts, waits=True), runs)
         joined = Workload(rows // 2, JOIN_LIFETIME, late, keys=KEYS)
         left, right = (list(batches(joined, BATCH, seed)) for seed in (1, 2))
-        found[JOIN, late] = rows / least(partial(join, left, right), runs)
-        waiting[JOIN, late] = rows / least(partial(join, left, right, waits=True), runs)
+        found[JOIN, late] = rows / min_seconds(partial(join, left, right), runs)
+        waiting[JOIN, late] = rows / min_seconds(partial(join, left, right, waits=True), runs)
         random = np.random.default_rng(1)
         values = random.integers(40, 1500, RECOMPUTED)
         delays = np.where(random.random(RECOMPUTED) < late, random.integers(1, 21, RECOMPUTED), 0).tolist()
         for name, compute in RECOMPUTE.items():
-            recomputing[name, late] = RECOMPUTED / least(partial(recompute, values, delays, compute), runs)
+            recomputing[name, late] = RECOMPUTED / min_seconds(partial(recompute, values, delays, compute), runs)
         keys = random.integers(0, KEYS, (2, RECOMPUTED + JOIN_LIFETIME))
-        recomputing[JOIN, late] = 2 * RECOMPUTED / least(partial(recompute_pairs, keys), runs)
+        recomputing[JOIN, late] = 2 * RECOMPUTED / min_seconds(partial(recompute_pairs, keys), runs)
     return found, waiting, recomputing
 
 
@@ -129,11 +131,11 @@ def measure_one_key(runs: int) -> dict[int, float]:
     for rows in ONE_KEY:
         work = Workload(rows // 2, 1)
         left, right = (list(batches(work, BATCH, seed, cti_every=rows)) for seed in (1, 2))
-        rates[rows] = rows / least(partial(join, left, right), runs)
+        rates[rows] = rows / min_seconds(partial(join, left, right), runs)
     return rates
 
 
-def least(work: Callable[[], object], runs: int) -> float:
+def min_seconds(work: Callable[[], object], runs: int) -> float:
     """Return the least processor time of some work, in seconds. The first run is not counted."""
     seconds = []
     for _ in range(runs + 1):
@@ -144,7 +146,7 @@ def least(work: Callable[[], object], runs: int) -> float:
 
 
 def aggregate(changes: list[pa.RecordBatch], texts: list[str], *, waits: bool = False) -> None:
-    """Aggregate changes, after holding them until a CTI if it `waits`."""
+    """Aggregate changes. If it `waits`, hold the changes until a CTI first."""
     operator = SnapshotOperator(SCHEMA, [parse_aggregate(text, text) for text in texts])
     align = Align(SCHEMA, None, Release.SYNC)
     for batch in changes:
@@ -166,7 +168,7 @@ def recompute_pairs(keys: np.ndarray) -> None:
 
 
 def join(left: list[pa.RecordBatch], right: list[pa.RecordBatch], *, waits: bool = False) -> int:
-    """Join two streams of changes, after holding them until a CTI if it `waits`. Return the number of changes."""
+    """Join two streams of changes. If it `waits`, hold them until a CTI first. Return the number of changes."""
     schema = change_schema(pa.schema([pa.field("key", pa.int64()), pa.field("y", pa.int64())]))
     operator = LifetimeJoin(SCHEMA, schema, [("key", "key")])
     aligns = [Align(each, None, Release.SYNC) for each in (SCHEMA, schema)]

@@ -20,13 +20,13 @@ REMEMBERS = (0.0, 3.5, 10.0, 25.0, None)
 """Seconds; None is FOREVER."""
 
 ABOVE_JITTER, ABOVE_ALL = 3.5, 25.0
-"""A WAIT above the skew and the delay of late packets, and a REMEMBER above that of very late ones."""
+"""A WAIT above the skew and the delay of late packets, and a REMEMBER above the delay of very late packets."""
 
 Seconds = float | None
 
 
-def named(seconds: Seconds) -> str:
-    """Name a time."""
+def time_name(seconds: Seconds) -> str:
+    """Return the text of a time."""
     return "forever" if seconds is None else f"{seconds:g} s"
 
 
@@ -52,10 +52,10 @@ def run(setting: Setting) -> Report:
         first, last = (outcome.latencies(moments) / SECOND for moments in (outcome.first, outcome.last))
         rows.append(
             (
-                f"{named(wait)}, {named(remember)}",
+                f"{time_name(wait)}, {time_name(remember)}",
                 f"{np.median(first):.1f}",
                 f"{np.median(last):.1f}",
-                f"{share(outcome):.3f}",
+                f"{corrections_per_result(outcome):.3f}",
                 f"{100 * (1 - outcome.counted / total):.3f}",
                 f"{statistics.median(outcome.state) / 1024:,.0f}",
             )
@@ -69,17 +69,17 @@ def run(setting: Setting) -> Report:
     patient, strong = outcomes[ABOVE_JITTER, ABOVE_ALL], outcomes[None, ABOVE_ALL]
     steps = max((eager.first[end] - moment) // STEP + 1 for end, moment in due.items())
     removed = 100.0 * (1 - patient.corrections / eager.corrections)
-    report.require("micro-batches from the first later row to the first result, WAIT 0, the most", steps, "<= 1")
-    report.require("corrections that a WAIT above the jitter removes, %", removed, ">= 95")
+    report.add_criterion("micro-batches from the first later row to the first result, WAIT 0, the most", steps, "<= 1")
+    report.add_criterion("corrections that a WAIT above the jitter removes, %", removed, ">= 95")
     wrong = max(outcome.differences(exact) for (_, memory), outcome in outcomes.items() if memory in (None, ABOVE_ALL))
-    report.require("results that differ from the exact answer, REMEMBER above all delays", wrong, "<= 0")
-    report.require("corrections, WAIT FOREVER", strong.corrections, "<= 0")
+    report.add_criterion("results that differ from the exact answer, REMEMBER above all delays", wrong, "<= 0")
+    report.add_criterion("corrections, WAIT FOREVER", strong.corrections, "<= 0")
     if setting.plots:
         plot(setting, outcomes, total)
     return report
 
 
-def share(outcome: Outcome) -> float:
+def corrections_per_result(outcome: Outcome) -> float:
     """Return the corrections per result."""
     return outcome.corrections / outcome.results
 
@@ -89,7 +89,7 @@ def plot(setting: Setting, outcomes: dict[tuple[Seconds, Seconds], Outcome], tot
     assert setting.plots is not None
     measures: dict[str, Callable[[Outcome], float]] = {
         "median time to the first result, s": lambda each: float(np.median(each.latencies(each.first))) / SECOND,
-        "corrections per result": share,
+        "corrections per result": corrections_per_result,
         "late packets that are not counted, %": lambda each: 100 * (1 - each.counted / total),
         "median state, KiB": lambda each: statistics.median(each.state) / 1024,
     }
@@ -97,11 +97,13 @@ def plot(setting: Setting, outcomes: dict[tuple[Seconds, Seconds], Outcome], tot
     memories = list(dict.fromkeys(memory for _, memory in outcomes))
     triangles(
         setting.plots / "consistency.svg",
-        [named(memory) for memory in memories],
-        [named(wait) for wait in waits],
+        [time_name(memory) for memory in memories],
+        [time_name(wait) for wait in waits],
         ("REMEMBER", "WAIT"),
         {
-            title: {(named(memory), named(wait)): measure(outcome) for (wait, memory), outcome in outcomes.items()}
+            title: {
+                (time_name(memory), time_name(wait)): measure(outcome) for (wait, memory), outcome in outcomes.items()
+            }
             for title, measure in measures.items()
         },
     )

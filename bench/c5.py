@@ -1,7 +1,7 @@
 """How the cost of operators over changes grows with their input: the slope of time over n log n + m, on one core.
 
-n are the rows of the input, m the changes of the result. With a slope of 1 the cost is in proportion. The memory per
-unit of time is constant, since CTIs remove what is final. Processor time, the least of several runs.
+n are the rows of the input, m the changes of the result. With a slope of 1 the cost is proportional. The memory per
+unit of time is constant, because CTIs remove final rows. Times are the smallest processor time of several runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CASES = {
     "median, in order": (["median(x)"], Workload(0)),
     "median, 5 % late": (["median(x)"], Workload(0, late=0.05)),
 }
-"""Aggregates, and workloads whose rows are those of SIZES."""
+"""Aggregates, and workloads. SIZES contains the numbers of their rows."""
 
 Point = tuple[int, int, float, int]
 """Rows, changes of the result, seconds, and bytes of state."""
@@ -47,9 +47,9 @@ def run(setting: Setting) -> Report:
         ],
     )
     steepest = max(slope(points) for points in found.values())
-    report.require("slope of time over n log n + m, the steepest", steepest, "<= 1.15", not setting.quick)
+    report.add_criterion("slope of time over n log n + m, the steepest", steepest, "<= 1.15", not setting.quick)
     grown = max(points[-1][3] / points[1][3] for points in found.values())
-    report.require("bytes of state, most rows / 100 000 rows", grown, "<= 1.5", not setting.quick)
+    report.add_criterion("bytes of state, most rows / 100 000 rows", grown, "<= 1.5", not setting.quick)
     return report
 
 
@@ -74,6 +74,6 @@ def measure_size(texts: list[str], work: Workload, size: int, runs: int) -> Poin
 
 
 def slope(points: list[Point]) -> float:
-    """Return the slope of the logarithm of seconds over that of n log n + m."""
+    """Return the slope of the logarithm of seconds over the logarithm of n log n + m."""
     work = [math.log(rows * math.log2(rows) + changes) for rows, changes, _, _ in points]
     return float(np.polyfit(work, [math.log(seconds) for _, _, seconds, _ in points], 1)[0])

@@ -18,7 +18,7 @@ from bench.command import wiretide
 from bench.kills import PHASES, SpoolThread, kill_and_finish
 from bench.report import Report
 from bench.setting import Setting
-from bench.traffic import cached
+from bench.traffic import generate_cached
 from capture.generate import Profile
 from capture.units import SECOND
 from highlevel.inline.engine import InlineRun, Input
@@ -34,7 +34,7 @@ from queries.pipeline.file import read_pipeline
 KILLS, QUICK_KILLS = 20, 2
 PACKETS, QUICK_PACKETS = 400_000, 100_000
 SPAN = 3
-"""Seconds that a packet is late by at most."""
+"""Maximum lateness of a packet in seconds."""
 
 TALKERS = "SELECT srcIP, count(*) AS n FROM packets [RANGE 30 seconds, SLIDE 10 seconds] GROUP BY srcIP"
 SIZES = "SELECT len / 100 AS size, count(*) AS n FROM packets [RANGE 1 second] GROUP BY len / 100"
@@ -61,10 +61,10 @@ master = "local[2]"
 
 
 def run(setting: Setting) -> Report:
-    """Kill, start again, kill, and in the end let it finish and compare."""
+    """Kill and restart the run several times. Then let it finish, and compare the results."""
     kills, packets = (QUICK_KILLS, QUICK_PACKETS) if setting.quick else (KILLS, PACKETS)
     traffic = Profile(packets=packets, rate=1000.0, groups=200, disorder="band", disorder_span=SPAN * SECOND)
-    capture = cached(traffic, setting.data)
+    capture = generate_cached(traffic, setting.data)
     with tempfile.TemporaryDirectory(prefix="wiretide-c6-") as folder:
         file = Path(folder) / "pipeline.toml"
         texts = (f'[queries.{name}]\nsql = "{sql} {clause} EMIT CHANGES"\n' for name, (sql, clause) in QUERIES.items())
@@ -83,22 +83,22 @@ def run(setting: Setting) -> Report:
         ("query", "consistency", "results", "corrections", "wrong"),
         [(name, QUERIES[name][1], *(f"{count:,}" for count in counts)) for name, counts in compared.items()],
     )
-    report.require("kill -9 of the run, while it ran", killed.total(), ">= 20", judged=not setting.quick)
-    report.require(
+    report.add_criterion("kill -9 of the run, while it ran", killed.total(), ">= 20", judged=not setting.quick)
+    report.add_criterion(
         "phases of a micro-batch with kills", sum(phase in killed for phase in PHASES), ">= 4", judged=not setting.quick
     )
-    report.require("exit status of the last run", status, "<= 0")
+    report.add_criterion("exit status of the last run", status, "<= 0")
     wrong = sum(counts[-1] for counts in compared.values())
-    report.require("compacted rows that differ from the strong answer", wrong, "<= 0")
+    report.add_criterion("compacted rows that differ from the strong answer", wrong, "<= 0")
     corrections = compared["talkers"][1]
-    report.require("corrections of talkers at once", corrections, ">= 100", judged=not setting.quick)
+    report.add_criterion("corrections of talkers at once", corrections, ">= 100", judged=not setting.quick)
     return report
 
 
 def compare(plan: Plan, folder: Path, capture: Path) -> tuple[int, int, int]:
     """Return the rows of a query in the strong answer, its corrections, and the compacted rows that differ.
 
-    `folder` is that of the run. A compacted row that is not final is different too.
+    `folder`: the folder of the run. A compacted row that is not final is different too.
     """
     weights = read_results(folder / "output", plan).column(WEIGHT).to_numpy()
     schema = plan.schema.remove(plan.schema.get_field_index(WEIGHT))

@@ -1,4 +1,4 @@
-"""Changes of rows with lifetimes for benches: rows of windows in order or late, in batches, with CTIs that hold."""
+"""Changes of rows with lifetimes for benches: rows of windows in order or late, in batches, with valid CTIs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ SCHEMA = change_schema(PAYLOAD)
 class Workload:
     """`rows` inserts, one per unit of time, each true for `lifetime`.
 
-    A part `late` of them arrives 1 to `delay` places later. `shortened` of them end earlier, by a later retraction.
+    The share `late` of them arrives 1 to `delay` places later. The share `shortened` of them ends earlier, by a later
+    retraction.
     """
 
     rows: int

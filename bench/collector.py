@@ -69,15 +69,15 @@ def run(setting: Setting) -> Report:
         rows.append(_row(f"bursts of {burst:,}", found))
         short = f"the sender reached {found.rate:,.0f} datagrams/s only" if found.rate < PROMISED_RATE else ""
         name = f"lost at 100 000 datagrams/s in bursts of {burst:,}"
-        report.require(name, found.lost, "<= 0", not setting.quick and not short, short)
+        report.add_criterion(name, found.lost, "<= 0", not setting.quick and not short, short)
         lost = max(lost, found.lost)
-    report.headline("UDP collector, 100 000 datagrams/s in bursts", f"at most {lost:,} of {count:,} lost")
+    report.add_headline("UDP collector, 100 000 datagrams/s in bursts", f"at most {lost:,} of {count:,} lost")
     fastest = measure(setting.data, count, BURSTS[0], 0)
     rows.append(_row("as fast as possible", fastest))
     stopped = measure(setting.data, min(count, 200_000), BURSTS[0], 0, stopped=True)
     rows.append(_row("collector stopped meanwhile", stopped))
     if nfcapd := shutil.which("nfcapd"):
-        rows.append(_peer(nfcapd, setting.data, count))
+        rows.append(_measure_nfcapd(nfcapd, setting.data, count))
     else:
         report.notes.append("nfcapd is not installed; `make servers` fetches it")
     report.table(
@@ -87,8 +87,8 @@ def run(setting: Setting) -> Report:
     )
     for name, found in (("as fast as possible", fastest), ("stopped", stopped)):
         unknown = abs(found.sent - found.recorded - found.lost)
-        report.require(f"neither recorded nor counted as lost, {name}", unknown, "<= 0")
-    report.require("lost and counted, collector stopped", stopped.lost, ">= 1", not setting.quick)
+        report.add_criterion(f"neither recorded nor counted as lost, {name}", unknown, "<= 0")
+    report.add_criterion("lost and counted, collector stopped", stopped.lost, ">= 1", not setting.quick)
     report.notes.append("sender and collector share the cores; files go to the folder of the generated captures")
     return report
 
@@ -120,8 +120,8 @@ def measure(data: Path, count: int, burst: int, rate: float, *, stopped: bool = 
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         told = LOST.search(output)
         if process.returncode or not told:
-            raise RuntimeError(f"the collector ended with status {process.returncode} and said: {output}")
-        recorded = sum(map(records, folder.glob("*.pcap")))
+            raise RuntimeError(f"the collector ended with status {process.returncode}: {output}")
+        recorded = sum(map(count_records, folder.glob("*.pcap")))
     spent = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
     return Outcome(int(sent["sent"]), recorded, int(told[1].replace(",", "")), sent["seconds"], spent)
 
@@ -133,15 +133,15 @@ def send(port: int, count: int, burst: int, rate: float) -> dict[str, float]:
     return found
 
 
-def _peer(program: str, data: Path, count: int) -> tuple[str, ...]:
-    """Offer nfcapd the larger bursts. It did not report its losses."""
+def _measure_nfcapd(program: str, data: Path, count: int) -> tuple[str, ...]:
+    """Send the larger bursts to nfcapd, which does not report its losses."""
     sent: dict[str, float] = {}
     got = count_received(program, data, lambda port: sent.update(send(port, count, BURSTS[-1], RATE)))
     rate = sent["sent"] / sent["seconds"]
     return f"nfcapd, bursts of {BURSTS[-1]:,}", f"{rate:,.0f}", f"{count:,}", f"{got:,}", "-", f"{count - got:,}", "-"
 
 
-def records(path: Path) -> int:
+def count_records(path: Path) -> int:
     """Count the records of a capture."""
     from capture.files.capture import Capture
     from capture.files.scan import scan

@@ -28,7 +28,7 @@ from bench.figure import figure, quotient
 from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
-from bench.traffic import MILLION, address_pairs, cached, warm
+from bench.traffic import MILLION, address_pairs, generate_cached, read_into_cache
 from capture.files.decompressed import CODECS, INPUT_BYTES, OUTPUT_BYTES, Codec
 from capture.files.stream import StreamedCapture
 from capture.open import open_capture
@@ -52,9 +52,9 @@ def run(setting: Setting) -> Report:
     rows, shares = [], []
     for codec in CODECS:
         packets = setting.packets(5 * MILLION) // FEWER.get(codec.name, 1)
-        plain = cached(address_pairs(packets), setting.data)
-        path = compressed(plain, codec.name)
-        size, whole = warm(path), plain.stat().st_size
+        plain = generate_cached(address_pairs(packets), setting.data)
+        path = compress(plain, codec.name)
+        size, whole = read_into_cache(path), plain.stat().st_size
         seconds = measure(path, codec, packets, setting.runs(5))
         rates = {name: figure(step_time).rate(whole / MILLION) for name, step_time in seconds.items()}
         for name in STEPS:
@@ -65,9 +65,11 @@ def run(setting: Setting) -> Report:
             )
         if codec.name in JUDGED:
             ratio = quotient(rates["query"], rates["decompressor alone"]).median
-            report.require(f"{codec.name}: query / decompressor alone", ratio, ">= 0.65", judged=not setting.quick)
+            report.add_criterion(
+                f"{codec.name}: query / decompressor alone", ratio, ">= 0.65", judged=not setting.quick
+            )
             shares.append(f"{ratio:.0%}")
-    report.headline("the same capture in gzip, in zstd", f"{', '.join(shares)} of the decompressor alone")
+    report.add_headline("the same capture in gzip, in zstd", f"{', '.join(shares)} of the decompressor alone")
     report.table(
         "the same capture by every codec, all cores",
         ("codec", "step", "ratio", "MB/s decompressed (min..max)", "M packets/s", "of the decompressor"),
@@ -85,7 +87,7 @@ def measure(path: Path, codec: Codec, packets: int, runs: int) -> dict[str, list
     """Return the seconds of each step in `runs` runs. The steps take turns."""
     work: dict[str, Callable[[], object]] = {
         "decompressor alone": partial(decompress, path, codec),
-        "records": partial(records, path),
+        "records": partial(count_records, path),
         "query": partial(query, path, packets),
     }
     seconds: defaultdict[str, list[float]] = defaultdict(list)
@@ -111,7 +113,7 @@ def decompress(path: Path, codec: Codec) -> int:
     return total
 
 
-def records(path: Path) -> int:
+def count_records(path: Path) -> int:
     """Read the blocks of a compressed capture. Return the number of records."""
     file = open_capture(path)
     assert isinstance(file, StreamedCapture)
@@ -129,7 +131,7 @@ def query(path: Path, packets: int) -> None:
         raise RuntimeError(f"{path}: got {counted} packets in the answer, expected {packets}")
 
 
-def compressed(plain: Path, codec: str) -> Path:
+def compress(plain: Path, codec: str) -> Path:
     """Compress a capture with the default level of the usual tool, into the same folder, unless the file exists."""
     target = plain.with_name(f"{plain.name}.{codec}")
     if target.exists():

@@ -18,7 +18,7 @@ import time
 RECORDS = 30
 """Flow records in each datagram: the maximum of v5. A datagram has 1464 bytes."""
 
-PIECE = 1024
+MAX_MESSAGES = 1024
 """Maximum messages of one call (UIO_MAXIOV)."""
 
 
@@ -41,7 +41,7 @@ class Burst:
         self._payload = ctypes.create_string_buffer(payload, len(payload))
         self._vector = ctypes.create_string_buffer(struct.pack("@PQ", ctypes.addressof(self._payload), len(payload)))
         message = struct.pack("@PI4xPQPQi4xI4x", 0, 0, ctypes.addressof(self._vector), 1, 0, 0, 0, 0)
-        self._messages = ctypes.create_string_buffer(message * PIECE)
+        self._messages = ctypes.create_string_buffer(message * MAX_MESSAGES)
         self._send = getattr(ctypes.CDLL(None, use_errno=True), "sendmmsg", None)
 
     def send(self, count: int) -> None:
@@ -50,7 +50,7 @@ class Burst:
             if self._send is None:
                 sent = bool(self._socket.send(self._payload.raw))
             else:
-                sent = self._send(self._socket.fileno(), self._messages, min(count, PIECE), 0)
+                sent = self._send(self._socket.fileno(), self._messages, min(count, MAX_MESSAGES), 0)
                 if sent < 0:
                     number = ctypes.get_errno()
                     raise OSError(number, os.strerror(number))

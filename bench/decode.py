@@ -19,8 +19,8 @@ from bench.one_core import core, on_one_core
 from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
-from bench.traffic import MILLION, address_pairs, cached, warm
-from bench.undisturbed import run_undisturbed, step
+from bench.traffic import MILLION, address_pairs, generate_cached, read_into_cache
+from bench.undisturbed import run_undisturbed, time_step
 
 COPY_BYTES = 1 << 20
 DPKT_RECORDS = 50_000
@@ -35,8 +35,8 @@ def run(setting: Setting) -> Report:
     report = Report("decode")
     judged = not setting.quick
     for title, ipv6 in (("IPv4", 0.0), ("a quarter of the pairs IPv6", 0.25)):
-        path = cached(address_pairs(packets, ipv6), setting.data)
-        size = warm(path)
+        path = generate_cached(address_pairs(packets, ipv6), setting.data)
+        size = read_into_cache(path)
         seconds, repeated = on_one_core(measure, path, setting.runs(7))
         rates = {name: figure(seconds[name]).rate(packets / MILLION) for name in STEPS}
         rates["dpkt"] = figure(seconds["dpkt"]).rate(min(packets, DPKT_RECORDS) / MILLION)
@@ -47,15 +47,15 @@ def run(setting: Setting) -> Report:
         )
         report.notes.append(f"{title}: {repeated} steps were repeated because other processes used the core")
         ratio = quotient(rates["decode + table"], rates["memory copy"]).median
-        report.require(f"decode + table / memory copy of the same bytes, {title}", ratio, TARGETS[title], judged)
-        report.inform(f"decode + table, one core, {title}, M packets/s", rates["decode + table"])
+        report.add_criterion(f"decode + table / memory copy of the same bytes, {title}", ratio, TARGETS[title], judged)
+        report.add_information(f"decode + table, one core, {title}, M packets/s", rates["decode + table"])
         if not ipv6:
             engine = quotient(rates["inline engine"], rates["decode + table"]).median
-            report.require("inline engine / decode + table, packets/s", engine, ">= 0.3", judged)
+            report.add_criterion("inline engine / decode + table, packets/s", engine, ">= 0.3", judged)
             against = quotient(rates["decode + table"], rates["dpkt"]).median
-            report.require("decode + table / dpkt, packets/s", against, ">= 150", judged)
+            report.add_criterion("decode + table / dpkt, packets/s", against, ">= 150", judged)
             rate = rates["decode + table"].median
-            report.headline("decode + table, one core", f"{rate:.3g} M packets/s, {against:,.0f} times dpkt")
+            report.add_headline("decode + table, one core", f"{rate:.3g} M packets/s, {against:,.0f} times dpkt")
     bound = f"bound to core {core()}" if core() is not None else "not bound to a core: this system cannot"
     report.notes += [
         f"one process, {bound}; the files are in the page cache and mapped; columns decoded are those of the query",
@@ -115,7 +115,7 @@ def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], int]:
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     for _ in range(runs):
         for name, each in work.items():
-            step_time, repeats = run_undisturbed(lambda each=each: step(each))  # type: ignore[misc]
+            step_time, repeats = run_undisturbed(lambda each=each: time_step(each))  # type: ignore[misc]
             seconds[name].append(step_time.seconds)
             again += repeats
     return dict(seconds), again

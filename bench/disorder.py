@@ -47,7 +47,7 @@ class Stream:
         """Count the tuples."""
         return len(self.times)
 
-    def lows(self) -> Numbers:
+    def watermarks(self) -> Numbers:
         """Return the watermark after each tuple: the smallest time of the later tuples, or the last tuple's time."""
         later = np.append(self.times[1:], self.times[-1])
         return np.asarray(np.minimum.accumulate(later[::-1])[::-1])
@@ -65,7 +65,7 @@ class Stream:
 
 
 def pieces(steps: Numbers) -> Iterator[tuple[int, int]]:
-    """Cut a stream where the step between tuples changes. Return (first, end) of each piece.
+    """Divide a stream into ranges of tuples with equal `steps`. Return (first, end) of each range.
 
     >>> list(pieces(np.array([0, 0, 1, 1, 2])))
     [(0, 3), (3, 5)]
@@ -79,7 +79,7 @@ def pieces(steps: Numbers) -> Iterator[tuple[int, int]]:
 
 
 def band(seconds: int, rate: int, seed: int) -> Stream:
-    """Return flows by their start, which arrive at their 8th packet: late by up to BAND, mostly by less than half."""
+    """Return flows by their start. A flow arrives at its 8th packet: up to BAND late, mostly less than half of it."""
     random = np.random.default_rng(seed)
     times = np.sort(random.integers(seconds * SECOND, size=seconds * rate))
     late = (random.beta(1.4, 2.0, len(times)) * BAND * SECOND).astype(np.int64)

@@ -2,7 +2,7 @@
 
 A run replays captures of one length with more and more packets. One query returns each packet, and one the windows of
 address pairs that occur about once. So most micro-batches of the largest run return more rows than the driver may
-receive. The executors are processes of their own (`local-cluster`), so the driver is the process of the command and its
+receive. The executors are separate processes (`local-cluster`), so the driver is the process of the command and its
 JVM. The judged memory is the maximum of its anonymous pages.
 """
 
@@ -22,7 +22,7 @@ from bench.kills import list_process_tree
 from bench.process import read_anonymous_memory
 from bench.report import Report
 from bench.setting import Setting
-from bench.traffic import cached
+from bench.traffic import generate_cached
 from capture.generate import Profile
 from capture.generate.profile import MAX_GROUPS
 from highlevel.results.stored_files import list_files, query_folder
@@ -76,8 +76,8 @@ def run(setting: Setting) -> Report:
     )
     judged = not setting.quick
     python, jvm = (find_farthest(values) for values in zip(*((one.python, one.jvm) for one in measured), strict=True))
-    report.require("memory of the driver, Python, farthest from the mean", python, "<= 0.1", judged)
-    report.require("memory of the driver, JVM, farthest from the mean", jvm, "<= 0.1", judged)
+    report.add_criterion("memory of the driver, Python, farthest from the mean", python, "<= 0.1", judged)
+    report.add_criterion("memory of the driver, JVM, farthest from the mean", jvm, "<= 0.1", judged)
     return report
 
 
@@ -91,7 +91,7 @@ def measure(size: int, data: Path) -> DriverMemory:
     """Run a pipeline with about `size` result rows. Raises RuntimeError if it fails or returns other rows."""
     packets = size // len(QUERIES)
     traffic = Profile(packets=packets, rate=packets / CAPTURE_SECONDS, groups=min(20 * packets, MAX_GROUPS), skew=0.0)
-    capture = cached(traffic, data)
+    capture = generate_cached(traffic, data)
     with tempfile.TemporaryDirectory(prefix="wiretide-driver-memory-") as name:
         folder = Path(name)
         file = folder / "pipeline.toml"

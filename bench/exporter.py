@@ -67,7 +67,7 @@ def run(setting: Setting) -> Report:
         [(name, str(figure([1000 * value for value in seconds[name][1:] or seconds[name]]))) for name in cases],
     )
     judged = not setting.quick
-    report.require("CPU of one core with a scrape per second, %", 100 * figures["none"].median, "<= 2", judged)
+    report.add_criterion("CPU of one core with a scrape per second, %", 100 * figures["none"].median, "<= 2", judged)
     return report
 
 

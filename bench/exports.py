@@ -20,15 +20,15 @@ PAYLOAD = 1464
 
 RAW_IP = 101
 EXPORT = 1_700_000_000
-HEAD_EVERY = 1000
+TEMPLATE_INTERVAL = 1000
 """Number of datagrams from one template to the next."""
 
-FIXED = ((8, 4), (12, 4), (15, 4), (10, 4), (14, 4), (2, 4), (1, 4), (22, 4), (21, 4), (7, 2), (11, 2), (6, 1), (4, 1),
-         (5, 1), (16, 4), (17, 4), (9, 1), (13, 1), (61, 1))  # fmt: skip
+V9_FIELDS = ((8, 4), (12, 4), (15, 4), (10, 4), (14, 4), (2, 4), (1, 4), (22, 4), (21, 4), (7, 2), (11, 2), (6, 1),
+             (4, 1), (5, 1), (16, 4), (17, 4), (9, 1), (13, 1), (61, 1))  # fmt: skip
 """Element and length of the fields of a router's IPv4 template."""
 
-ABSOLUTE = ((8, 4), (12, 4), (7, 2), (11, 2), (4, 1), (6, 2), (2, 8), (1, 8), (152, 8), (153, 8), (10, 4), (14, 4))
-NAMED = (*ABSOLUTE, (371, 65535))
+IPFIX_FIELDS = ((8, 4), (12, 4), (7, 2), (11, 2), (4, 1), (6, 2), (2, 8), (1, 8), (152, 8), (153, 8), (10, 4), (14, 4))
+IPFIX_TEXT_FIELDS = (*IPFIX_FIELDS, (371, 65535))
 """The same in IPFIX: with times in milliseconds and wide counters, and with a text of variable length."""
 
 
@@ -41,25 +41,25 @@ class Export:
     records: int
 
 
-def _full(version: int, header: int, fields: tuple[tuple[int, int], ...]) -> Export:
+def _full_export(version: int, header: int, fields: tuple[tuple[int, int], ...]) -> Export:
     size = sum(9 if length == 65535 else length for _, length in fields)
     return Export(version, fields, (PAYLOAD - header - 4) // size)
 
 
 EXPORTS = {
     "NetFlow v5": Export(5, (), 30),
-    "NetFlow v9": _full(9, 20, FIXED),
-    "IPFIX": _full(10, 16, ABSOLUTE),
-    "IPFIX, a text of variable length": _full(10, 16, NAMED),
+    "NetFlow v9": _full_export(9, 20, V9_FIELDS),
+    "IPFIX": _full_export(10, 16, IPFIX_FIELDS),
+    "IPFIX, a text of variable length": _full_export(10, 16, IPFIX_TEXT_FIELDS),
 }
 
 
 def make_capture(export: Export, records: int) -> Capture:
-    """Return a capture of about this number of records, in memory. Equal arguments give equal bytes."""
+    """Return a capture of about `records` records, in memory. Equal arguments give equal bytes."""
     random = np.random.default_rng(7)
     datagrams = max(1, records // export.records)
     pieces = [struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, RAW_IP)]
-    blocks = [_records(export, random) for _ in range(16)]  # enough that no table and no cache knows them all by heart
+    blocks = [_records(export, random) for _ in range(16)]  # so many that no table and no cache contains all of them
     for number in range(datagrams):
         payload = _datagram(export, number, blocks[number % len(blocks)])
         udp = struct.pack(">HHHH", 40_000, 2055, 8 + len(payload), 0)
@@ -89,7 +89,7 @@ def _datagram(export: Export, number: int, records: bytes) -> bytes:
     if export.version == 5:
         return struct.pack(">HHIIIIHH", 5, count, 2**31, now, 0, number * count % 2**32, 0, 0) + records
     body = b""
-    if number % HEAD_EVERY == 0:
+    if number % TEMPLATE_INTERVAL == 0:
         fields = b"".join(struct.pack(">HH", *field) for field in export.fields)
         kind = 0 if export.version == 9 else 2
         body = struct.pack(">HHHH", kind, 8 + len(fields), 256, len(export.fields)) + fields

@@ -25,7 +25,7 @@ class Figure:
         return statistics.median(self.values)
 
     def rate(self, amount: float) -> Figure:
-        """Turn seconds into `amount` per second."""
+        """Convert seconds to rates: `amount` per second."""
         return Figure(tuple(amount / value for value in self.values))
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ class Figure:
 
 
 def quotient(one: Figure, other: Figure) -> Figure:
-    """Divide the values of two steps that took turns, for each turn.
+    """Return, for each turn, the value of `one` divided by the value of `other`. The two steps took turns.
 
     The machine has slow and fast phases of minutes. Both values of a turn are of the same phase, so it cancels out.
 

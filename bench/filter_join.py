@@ -14,12 +14,12 @@ from bench.one_core import core, on_one_core
 from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
-from bench.traffic import MILLION, address_pairs, cached, warm
-from bench.undisturbed import step
+from bench.traffic import MILLION, address_pairs, generate_cached, read_into_cache
+from bench.undisturbed import time_step
 
 PACKETS = 5 * MILLION
 
-WITHOUT = "without"
+WITHOUT_JOIN = "without"
 JOINS = {
     "seen_within, an address": "seen_within('10 seconds', destIP = destIP)",
     "seen_within, a pair": "seen_within('10 seconds', srcIP = srcIP AND destIP = destIP)",
@@ -29,8 +29,8 @@ FILLS = (0.1, 0.2, 0.25, 0.5, 0.75, 1.0)
 
 
 def queries() -> dict[str, str]:
-    """Return the workloads. All keep every packet, so that the tables do the same work."""
-    return {WITHOUT: PAIRS} | {
+    """Return the workloads. Each query keeps every packet, so that the tables do the same work."""
+    return {WITHOUT_JOIN: PAIRS} | {
         name: PAIRS.replace(" GROUP", f" WHERE {join} OR len >= 0 GROUP") for name, join in JOINS.items()
     }
 
@@ -39,8 +39,8 @@ def run(setting: Setting) -> Report:
     """Measure the cost and the missed keys."""
     packets = setting.packets(PACKETS)
     report = Report("filter_join")
-    path = cached(address_pairs(packets), setting.data)
-    warm(path)
+    path = generate_cached(address_pairs(packets), setting.data)
+    read_into_cache(path)
     seconds, lost = on_one_core(measure, path, setting.runs(5))
     least = {name: min(each) for name, each in seconds.items()}
     report.table(
@@ -56,11 +56,11 @@ def run(setting: Setting) -> Report:
     bound = f"bound to core {core()}" if core() is not None else "not bound to a core: this system cannot"
     report.notes.append(f"one process, {bound}; in time of the processor")
     judged = not setting.quick
-    address, pair = (least[name] / least[WITHOUT] for name in JOINS)
-    report.require("seen_within, an address / without, seconds", address, "<= 4", judged)
-    report.require("seen_within, a pair / without, seconds", pair, "<= 4", judged)
+    address, pair = (least[name] / least[WITHOUT_JOIN] for name in JOINS)
+    report.add_criterion("seen_within, an address / without, seconds", address, "<= 4", judged)
+    report.add_criterion("seen_within, a pair / without, seconds", pair, "<= 4", judged)
     missed = next(100 * missed / keys for fill, keys, missed in lost if fill == 0.25)
-    report.require("missed of a memory that is a quarter full, %", missed, "<= 0.1")
+    report.add_criterion("missed of a memory that is a quarter full, %", missed, "<= 0.1")
     return report
 
 
@@ -92,7 +92,7 @@ def measure(path: Path, runs: int) -> tuple[dict[str, list[float]], list[tuple[f
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     for turn in range(1 + runs):
         for name in plans:
-            step_time = step(lambda name=name: reduce(name)).processor  # type: ignore[misc]
+            step_time = time_step(lambda name=name: reduce(name)).processor  # type: ignore[misc]
             if turn:  # the first loads kernels
                 seconds[name].append(step_time)
 

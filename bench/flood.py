@@ -120,10 +120,12 @@ def run(setting: Setting) -> Report:
     )
     report.notes.append("most at once: maximum entries that were evicted for 64 packets, or for one watermark")
     paced = found[Policy.PACED]
-    report.require("groups counted wrongly", sum(each.wrong for each in found.values()), "<= 0")
-    report.require("memory grown after the first window, MB", max(each.grown for each in found.values()), "<= 8")
+    report.add_criterion("groups counted wrongly", sum(each.wrong for each in found.values()), "<= 0")
+    report.add_criterion("memory grown after the first window, MB", max(each.grown for each in found.values()), "<= 8")
     mean = paced.packet * CHUNK / 1000
-    report.require("1024 packets, paced, the longest / the mean", paced.longest / mean, "<= 12", not setting.quick)
-    report.inform("longest 1024 packets, paced, µs", f"{paced.longest:.0f}")
-    report.require("most entries at once, paced", paced.burst, "<= 128", judged=not setting.quick)
+    report.add_criterion(
+        "1024 packets, paced, the longest / the mean", paced.longest / mean, "<= 12", not setting.quick
+    )
+    report.add_information("longest 1024 packets, paced, µs", f"{paced.longest:.0f}")
+    report.add_criterion("most entries at once, paced", paced.burst, "<= 128", judged=not setting.quick)
     return report

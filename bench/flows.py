@@ -13,13 +13,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bench.exports import EXPORTS, HEAD_EVERY, make_capture
+from bench.exports import EXPORTS, TEMPLATE_INTERVAL, make_capture
 from bench.figure import Figure, figure, quotient
 from bench.one_core import core, on_one_core
 from bench.report import Report
 from bench.setting import Setting
 from bench.traffic import MILLION
-from bench.undisturbed import run_undisturbed, step
+from bench.undisturbed import run_undisturbed, time_step
 from capture.flows.kernels.datagrams import JOB_ROWS
 
 COPY_BYTES = 1 << 20
@@ -54,27 +54,27 @@ def run(setting: Setting) -> Report:
             [_row(each, rate, rates, size / decoded) for each, rate in rates.items()],
         )
         report.notes.append(f"{name}: {repeated} steps were repeated because other processes used the core")
-        report.inform(f"{name}, a capture to columns, one core, M records/s", rates["columns"])
+        report.add_information(f"{name}, a capture to columns, one core, M records/s", rates["columns"])
         columns[name] = rates["columns"].median
         if name in JUDGED:
             ratio = quotient(rates["columns"], rates["memory copy"]).median
             criterion = f"{name}, a capture to columns / memory copy of the same bytes"
-            report.require(criterion, ratio, JUDGED[name], judged=not setting.quick)
+            report.add_criterion(criterion, ratio, JUDGED[name], judged=not setting.quick)
     shown = ", ".join(f"{columns[name]:.3g}" for name in SHORT)
-    report.headline("NetFlow v5, v9, IPFIX to columns, one core", f"{shown} M records/s")
+    report.add_headline("NetFlow v5, v9, IPFIX to columns, one core", f"{shown} M records/s")
     few, many = on_one_core(source_costs, setting.quick)
     report.table(
         "NetFlow v9, each datagram of another source id: a session, a template and a record",
         ("source ids", "µs CPU per datagram"),
         [(f"{FEW_SOURCES:,}", f"{few:.1f}"), (f"{MANY_SOURCES:,}", f"{many:.1f}")],
     )
-    report.require("v9, cost of a datagram, 30,000 source ids / 300", many / few, "<= 2")
+    report.add_criterion("v9, cost of a datagram, 30,000 source ids / 300", many / few, "<= 2")
     bound = f"bound to core {core()}" if core() is not None else "not bound to a core: this system cannot"
     report.notes += [
         f"one process, {bound}; the captures are in memory; the columns are {', '.join(FIVE_TUPLE)}",
         "packets: offsets of the UDP payloads. columns: those of the records in them. + table: the partials of a query",
         "the addresses of the flows are random: nearly every record of the query is a group of its own",
-        f"v9 and IPFIX announce their template every {HEAD_EVERY} datagrams",
+        f"v9 and IPFIX announce their template every {TEMPLATE_INTERVAL} datagrams",
     ]
     return report
 
@@ -157,7 +157,7 @@ def measure(name: str, records: int, runs: int) -> tuple[dict[str, list[float]],
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     for _ in range(runs):
         for step_name, each in work.items():
-            step_time, repeats = run_undisturbed(lambda each=each: step(each))  # type: ignore[misc]
+            step_time, repeats = run_undisturbed(lambda each=each: time_step(each))  # type: ignore[misc]
             seconds[step_name].append(step_time.seconds)
             again += repeats
     return dict(seconds), len(file.data), decoded, again

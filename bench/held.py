@@ -29,17 +29,17 @@ class PlanState:
     waited: float = 0.0
 
     @property
-    def most(self) -> int:
-        """Maximum number of rows and partials."""
+    def max_items(self) -> int:
+        """Maximum number of stored rows and partials."""
         return max(self.items)
 
     @property
-    def mean(self) -> float:
-        """Mean number of rows and partials."""
+    def mean_items(self) -> float:
+        """Mean number of stored rows and partials."""
         return float(np.mean(self.items))
 
     @property
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         """Maximum bytes."""
         return max(self.bytes)
 
@@ -71,7 +71,7 @@ class Pairs:
         return self.total / self.count / SECOND
 
 
-Seen = Callable[[int, pa.RecordBatch], None]
+BatchReceiver = Callable[[int, pa.RecordBatch], None]
 """Receives each emitted batch with its time."""
 
 
@@ -81,7 +81,7 @@ def feed_plan(
     seconds: int,
     settled: int,
     counted: str,
-    seen: Seen | None = None,
+    seen: BatchReceiver | None = None,
     sampled: Step | None = None,
 ) -> PlanState:
     """Feed a plan with the rows of `seconds` seconds. The checksum is computed from the column `counted`.
@@ -97,7 +97,7 @@ def feed_plan(
             found.bytes.append(sum(map(count_state_bytes, operators)))
         before = at
         began = time.process_time()
-        left = list(top.take(link, item))
+        left = list(top.process(link, item))
         found.processor += time.process_time() - began
         if isinstance(item, pa.RecordBatch):
             found.rows += item.num_rows
@@ -111,8 +111,8 @@ def feed_plan(
 
 
 FIGURES: dict[str, Callable[[PlanState], str]] = {
-    "tuples and partials held at most (in the mean)": lambda each: f"{each.most:,} ({each.mean:,.0f})",
-    "KB held at most (in the mean)": lambda each: f"{each.most_bytes / 1e3:,.0f} ({each.mean_bytes / 1e3:,.0f})",
+    "tuples and partials held at most (in the mean)": lambda each: f"{each.max_items:,} ({each.mean_items:,.0f})",
+    "KB held at most (in the mean)": lambda each: f"{each.max_bytes / 1e3:,.0f} ({each.mean_bytes / 1e3:,.0f})",
     "processor time, ns for a tuple": lambda each: f"{each.processor / each.rows * 1e9:,.0f}",
 }
 
@@ -124,7 +124,7 @@ def add_tables(report: Report, title: str, over: str, found: Mapping[int, Mappin
         report.table(f"{title}: {what}", (over, *next(iter(found.values()))), rows)
 
 
-def joined(top: Step, links: Sequence[Link], seconds: int, settled: int) -> PlanState:
+def run_join(top: Step, links: Sequence[Link], seconds: int, settled: int) -> PlanState:
     """Feed a plan that emits pairs. `waited`: mean seconds from the later time of a pair to its emission."""
     pairs = Pairs(settled, seconds * SECOND)
     found = feed_plan(top, links, seconds, settled, "left", pairs)
@@ -139,8 +139,8 @@ def add_wait_table(report: Report, title: str, over: str, found: Mapping[int, Ma
     report.table(f"{title}: {what}", (over, *next(iter(found.values()))), rows)
 
 
-def same(found: dict[str, PlanState]) -> None:
+def check_equal_results(found: dict[str, PlanState]) -> None:
     """Raise ValueError if the results of the plans differ."""
     answers = {name: (each.results, each.checksum) for name, each in found.items()}
     if len(set(answers.values())) != 1:
-        raise ValueError(f"the plans do not say the same: {answers}")
+        raise ValueError(f"the plans have different results: {answers}")

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from bench.one_core import on_one_core
 from bench.report import Report
 from bench.setting import Setting
-from bench.undisturbed import step
+from bench.undisturbed import time_step
 from capture.units import SECOND
 from highlevel.joins.oa_join import OAJoin
 from highlevel.joins.spec import Band, JoinKind, JoinSpec, Side, Tumbling, WatermarkForm
@@ -31,7 +31,7 @@ from lowlevel.punctuation import END, Punctuation
 RATE = 500_000
 LATE = SECOND // 20
 BATCH = 16_384
-FILL = 50 * BATCH
+FILL_ROWS = 50 * BATCH
 """Rows of each side before the measurement starts: 1.6 seconds."""
 
 PARTNERS = 0.1
@@ -56,7 +56,7 @@ def addresses(values: np.ndarray) -> pa.Array:
 
 
 def side_rows(rows: int, side: int) -> pa.RecordBatch:
-    """Return one row for each connection. The connections of PARTNERS are on the other side too."""
+    """Return one row for each connection. The share PARTNERS of the connections is also on the other side."""
     random = np.random.default_rng(side)
     number = np.arange(rows)
     times = number * (SECOND // RATE) + random.integers(0, LATE, rows)
@@ -76,14 +76,14 @@ def side_rows(rows: int, side: int) -> pa.RecordBatch:
     )
 
 
-def lows(batch: pa.RecordBatch) -> list[int]:
+def watermarks_after(batch: pa.RecordBatch) -> list[int]:
     """Return the watermark after each batch: the smallest time of all later rows."""
     least = np.minimum.accumulate(batch.column("ts").to_numpy()[::-1])[::-1]
     return [int(least[end]) if end < len(least) else END for end in range(BATCH, len(least) + BATCH, BATCH)]
 
 
 @dataclass(frozen=True)
-class Form:
+class JoinForm:
     """A join: its window, the columns that are equal, and the kind."""
 
     window: Band | Tumbling
@@ -100,13 +100,13 @@ class Form:
 
 NEAR = Band(SECOND, SECOND)
 FORMS = {
-    "addresses and ports": Form(NEAR),
-    "addresses and ports, FULL": Form(NEAR, kind=JoinKind.FULL),
-    "addresses and ports, SEMI": Form(NEAR, kind=JoinKind.SEMI),
-    "addresses and ports, tumbling seconds": Form(Tumbling(SECOND)),
-    "one address": Form(NEAR, ADDRESSES[:1]),
-    "no key, 1 µs to either side": Form(Band(1000, 1000), ()),
-    "one of 1,000 ports, 1 ms to either side": Form(Band(SECOND // 1000, SECOND // 1000), PORTS[1:]),
+    "addresses and ports": JoinForm(NEAR),
+    "addresses and ports, FULL": JoinForm(NEAR, kind=JoinKind.FULL),
+    "addresses and ports, SEMI": JoinForm(NEAR, kind=JoinKind.SEMI),
+    "addresses and ports, tumbling seconds": JoinForm(Tumbling(SECOND)),
+    "one address": JoinForm(NEAR, ADDRESSES[:1]),
+    "no key, 1 µs to either side": JoinForm(Band(1000, 1000), ()),
+    "one of 1,000 ports, 1 ms to either side": JoinForm(Band(SECOND // 1000, SECOND // 1000), PORTS[1:]),
 }
 
 
@@ -121,7 +121,7 @@ class OperatorRun:
     bytes: int
 
 
-def joined(form: Form, inputs: list[pa.RecordBatch], watermarks: list[list[int]]) -> OperatorRun:
+def run_operator(form: JoinForm, inputs: list[pa.RecordBatch], watermarks: list[list[int]]) -> OperatorRun:
     """Run the operator. The measurement starts after FILL rows."""
     operator = OAJoin(form.spec, WatermarkForm.LEFT)
     found = [0, 0, 0]
@@ -133,20 +133,20 @@ def joined(form: Form, inputs: list[pa.RecordBatch], watermarks: list[list[int]]
                     pass
             if operator.rows_held > found[0]:
                 found[:2] = operator.rows_held, operator.bytes
-            for port, lows in enumerate(watermarks):
-                for _ in operator.punctuate(port, Punctuation("link", lows[begin // BATCH])):
+            for port, watermarks_after in enumerate(watermarks):
+                for _ in operator.punctuate(port, Punctuation("link", watermarks_after[begin // BATCH])):
                     pass
 
     rows = inputs[0].num_rows
-    fill = min(FILL, rows // 2 // BATCH * BATCH)
+    fill = min(FILL_ROWS, rows // 2 // BATCH * BATCH)
     feed(0, fill)
-    seconds = step(lambda: feed(fill, rows)).processor
+    seconds = time_step(lambda: feed(fill, rows)).processor
     if operator.rows_held or operator.late:
         raise RuntimeError(f"a join that has ended holds {operator.rows_held} rows; {operator.late} were late")
     return OperatorRun(seconds, 2 * (rows - fill), operator.results, found[0], found[1])
 
 
-def run_arrow(form: Form, inputs: list[pa.RecordBatch]) -> OperatorRun:
+def run_arrow(form: JoinForm, inputs: list[pa.RecordBatch]) -> OperatorRun:
     """Join all rows with Arrow in one thread, and keep the pairs in the window."""
     tables = [pa.Table.from_batches([batch]) for batch in inputs]
     found = [0]
@@ -157,10 +157,10 @@ def run_arrow(form: Form, inputs: list[pa.RecordBatch]) -> OperatorRun:
         assert isinstance(form.window, Band)
         found[0] = pairs.filter(pc.less_equal(apart, form.window.left_range)).num_rows
 
-    return OperatorRun(step(once).processor, 2 * inputs[0].num_rows, found[0], 0, 0)
+    return OperatorRun(time_step(once).processor, 2 * inputs[0].num_rows, found[0], 0, 0)
 
 
-def run_dictionary(form: Form, inputs: list[pa.RecordBatch], watermarks: list[list[int]]) -> OperatorRun:
+def run_dictionary(form: JoinForm, inputs: list[pa.RecordBatch], watermarks: list[list[int]]) -> OperatorRun:
     """Join row by row, with a dictionary of lists for each side and a queue that removes old rows."""
     assert isinstance(form.window, Band)
     reach = form.window.left_range
@@ -192,11 +192,11 @@ def run_dictionary(form: Form, inputs: list[pa.RecordBatch], watermarks: list[li
             found[0] += len(pairs)
             pairs.clear()
 
-    return OperatorRun(step(once).processor, 2 * len(rows[0]), found[0], 0, 0)
+    return OperatorRun(time_step(once).processor, 2 * len(rows[0]), found[0], 0, 0)
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurements:
     """The runs of each form, of Arrow and of the dictionary; and the bytes of a row in Arrow."""
 
     forms: dict[str, list[OperatorRun]]
@@ -205,29 +205,29 @@ class Measured:
     row_bytes: float
 
 
-def measure(rows: int, runs: int) -> Measured:
+def measure(rows: int, runs: int) -> Measurements:
     """Run all methods in turns over the same rows, and compare the answers."""
     inputs = [side_rows(rows, side) for side in range(2)]
-    watermarks = [lows(batch) for batch in inputs]
+    watermarks = [watermarks_after(batch) for batch in inputs]
     few = [batch.slice(0, min(rows, DICTIONARY)) for batch in inputs]
-    few_watermarks = [lows(batch) for batch in few]
+    few_watermarks = [watermarks_after(batch) for batch in few]
     plain = next(iter(FORMS.values()))
     found: dict[str, list[OperatorRun]] = {name: [] for name in FORMS}
     arrow, dictionary = [], []
     for _ in range(runs):
         for name, form in FORMS.items():
-            found[name].append(joined(form, inputs, watermarks))
+            found[name].append(run_operator(form, inputs, watermarks))
         arrow.append(run_arrow(plain, inputs))
         dictionary.append(run_dictionary(plain, few, few_watermarks))
-    same(found["addresses and ports"][0].results, arrow[0].results)
-    same(joined(plain, few, few_watermarks).results, dictionary[0].results)
-    return Measured(found, arrow, dictionary, inputs[0].nbytes / rows)
+    check_equal(found["addresses and ports"][0].results, arrow[0].results)
+    check_equal(run_operator(plain, few, few_watermarks).results, dictionary[0].results)
+    return Measurements(found, arrow, dictionary, inputs[0].nbytes / rows)
 
 
-def same(one: int, other: int) -> None:
+def check_equal(one: int, other: int) -> None:
     """Raise an error if two join methods give different numbers of pairs."""
     if one != other:
-        raise RuntimeError(f"OA-Join finds {one} pairs, the other way {other}")
+        raise RuntimeError(f"OA-Join found {one} pairs, the other method {other}")
 
 
 def rate(runs: list[OperatorRun]) -> float:
@@ -238,7 +238,7 @@ def rate(runs: list[OperatorRun]) -> float:
 def run(setting: Setting) -> Report:
     """Measure the forms, Arrow and the dictionary."""
     rows, runs = setting.packets(2_500_000), setting.runs(3)
-    measured: Measured = on_one_core(measure, rows, runs)
+    measured: Measurements = on_one_core(measure, rows, runs)
     report = Report("join")
     report.table(
         f"{rows:,} rows of each side, batches of {BATCH:,}, {measured.row_bytes:.0f} Arrow bytes a row",
@@ -267,17 +267,17 @@ def run(setting: Setting) -> Report:
         [(name, f"{rate(way()):.3f}", f"{rate(plain) / rate(way()):.2f}") for name, way in ways.items()],
     )
     full = not setting.quick
-    report.inform("a tenth with partners, 1 M rows held, one core, M input rows/s", f"{rate(plain):.3g}")
-    report.require("rows held, addresses and ports", plain[0].held, ">= 1000000", full)
+    report.add_information("a tenth with partners, 1 M rows held, one core, M input rows/s", f"{rate(plain):.3g}")
+    report.add_criterion("rows held, addresses and ports", plain[0].held, ">= 1000000", full)
     most = max(memory(found, measured) for found in measured.forms.values())
-    report.require("memory / Arrow bytes of the rows held, the most", most, "<= 2", full)
+    report.add_criterion("memory / Arrow bytes of the rows held, the most", most, "<= 2", full)
     against = rate(plain) / rate(measured.arrow)
-    report.require("input rows/s, OA-Join / Arrow's hash join of all at once", against, ">= 0.5", full)
+    report.add_criterion("input rows/s, OA-Join / Arrow's hash join of all at once", against, ">= 0.5", full)
     slow = rate(plain) / rate(measured.dictionary)
-    report.require("input rows/s, OA-Join / Python's dictionary", slow, ">= 3", full)
+    report.add_criterion("input rows/s, OA-Join / Python's dictionary", slow, ">= 3", full)
     return report
 
 
-def memory(runs: list[OperatorRun], measured: Measured) -> float:
+def memory(runs: list[OperatorRun], measured: Measurements) -> float:
     """Return the bytes of the state, as a share of the bytes of its rows in Arrow."""
     return runs[0].bytes / max(1, runs[0].held) / measured.row_bytes

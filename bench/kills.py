@@ -28,7 +28,7 @@ import pyarrow as pa
 from bench.command import wiretide
 from bench.report import Report
 from bench.setting import Setting
-from bench.traffic import cached
+from bench.traffic import generate_cached
 from capture.files.scan import scan
 from capture.generate import Profile
 from capture.open import open_mapped
@@ -62,7 +62,7 @@ its newest file contains the numbers of its micro-batches. The query `sizes` has
 without results of it are skipped.
 """
 
-LONGEST = 0.15
+MAX_KILL_DELAY = 0.15
 """Maximum seconds between the file and the kill. The phases last longer than this."""
 
 TRAFFIC = Profile(packets=PACKETS, rate=1000.0, groups=2000, seed=1)
@@ -70,7 +70,7 @@ SLOTS = 64
 """Slots of the tables: so few that each block produces partials."""
 
 BLOCK_RECORDS = 64
-PACE = 0.2
+SEGMENT_PAUSE = 0.2
 """Seconds between two segments while the run is being killed."""
 
 PIPELINE = """
@@ -109,7 +109,7 @@ class SpoolThread:
         for number, block in enumerate(scan(file, BLOCK_RECORDS).blocks):
             for plan, item in node.process(block):
                 writer.append(plan, item)
-            if not self.hurry.wait(PACE) or number % 100 == 0:
+            if not self.hurry.wait(SEGMENT_PAUSE) or number % 100 == 0:
                 writer.tick(time.time_ns())
                 writer.flush()
         writer.close(has_ended=True)
@@ -120,7 +120,7 @@ def run(setting: Setting) -> Report:
     """Kill and restart the run many times. Then let it finish, and compare the results."""
     report = Report("kills")
     kills = len(PHASES) + 1 if setting.quick else KILLS
-    capture = cached(replace(TRAFFIC, packets=QUICK_PACKETS if setting.quick else PACKETS), setting.data)
+    capture = generate_cached(replace(TRAFFIC, packets=QUICK_PACKETS if setting.quick else PACKETS), setting.data)
     with tempfile.TemporaryDirectory(prefix="wiretide-kills-") as folder:
         base = Path(folder)
         file = base / "pipeline.toml"
@@ -137,13 +137,13 @@ def run(setting: Setting) -> Report:
     rows = [(f"{killed.total()}", f"{took:,.0f} s", f"{batches:,}", f"{writing.segments:,}", f"{read:,}")]
     report.table("one folder, again and again", ("kills", "took", "micro-batches", "segments", "read"), rows)
     report.table("by phase of the micro-batch", ("phase", "kills"), [(name, f"{killed[name]}") for name in killed])
-    report.require("kill -9 of the run, while it ran", killed.total(), ">= 50", judged=not setting.quick)
+    report.add_criterion("kill -9 of the run, while it ran", killed.total(), ">= 50", judged=not setting.quick)
     for phase in PHASES:
-        report.require(f"kills of the process tree, {phase}", killed[phase], ">= 10", judged=not setting.quick)
-    report.require("micro-batches per kill", batches / kills, ">= 0.5", judged=not setting.quick)
-    report.require("exit status of the last run", finished, "<= 0")
-    report.require("segments read twice or not at all", abs(read - writing.segments), "<= 0")
-    report.require("rows that differ from the undisturbed answer", wrong, "<= 0")
+        report.add_criterion(f"kills of the process tree, {phase}", killed[phase], ">= 10", judged=not setting.quick)
+    report.add_criterion("micro-batches per kill", batches / kills, ">= 0.5", judged=not setting.quick)
+    report.add_criterion("exit status of the last run", finished, "<= 0")
+    report.add_criterion("segments read twice or not at all", abs(read - writing.segments), "<= 0")
+    report.add_criterion("rows that differ from the undisturbed answer", wrong, "<= 0")
     return report
 
 
@@ -172,9 +172,10 @@ def kill_and_finish(file: Path, writing: SpoolThread, kills: int) -> tuple[Count
 
 
 def kill(file: Path, folder: Path, phase: str, random: Random, ended: Callable[[], bool]) -> bool:
-    """Start a run and kill it in a phase. Return whether it still ran. If the spool has `ended`, do not wait for it.
+    """Start a run and kill it in a phase. Return whether the run was still active.
 
-    The phase belongs to a micro-batch that no earlier run has begun, so new work precedes each kill.
+    If the spool has `ended`, do not wait for it. The phase belongs to a micro-batch that no earlier run has begun, so
+    new work precedes each kill.
     """
     following = 1 + max((int(path.name) for path in (folder / "checkpoint" / "offsets").glob("[0-9]*")), default=-1)
     with subprocess.Popen([*wiretide("run"), file], stdout=subprocess.DEVNULL) as process:
@@ -186,7 +187,7 @@ def kill(file: Path, folder: Path, phase: str, random: Random, ended: Callable[[
                 while not has_begun(folder, phase, numbers) and process.poll() is None and not ended():
                     time.sleep(0.001)
                 if phase in ("planned", "state half written"):
-                    time.sleep(random.random() * LONGEST)
+                    time.sleep(random.random() * MAX_KILL_DELAY)
         finally:
             ran = process.poll() is None
             for each in [process.pid] if phase == STARTING else list_process_tree(process.pid):

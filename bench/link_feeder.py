@@ -1,8 +1,8 @@
 """A link at a steady mean rate: `python -m bench.link_feeder FIFO NUMBER RATE SECONDS`.
 
-Write a pcap of synthetic packets into a named pipe, in real time. Per period of 30 seconds the link is silent for 3
-seconds and has 2.5 times its rate for 2 seconds, at other times than the links with other numbers. Packets of link N
-arrive N * SKEW seconds after their time. Addresses are Zipf distributed.
+Write a pcap of synthetic packets into a named pipe, in real time. In each period of 30 seconds the link is silent for
+3 seconds and has 2.5 times its rate for 2 seconds. Links with different numbers do this at different times. Packets
+of link N arrive N * SKEW seconds after their time. Addresses are Zipf distributed.
 
 At the end it prints its report as one line of JSON.
 """

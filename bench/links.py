@@ -27,7 +27,7 @@ class Link:
     rows: pa.RecordBatch
     delay: int = 0
 
-    def late(self, delay: int) -> Link:
+    def with_delay(self, delay: int) -> Link:
         """Return the same rows with a delay of `delay` µs."""
         return replace(self, delay=delay)
 

@@ -1,7 +1,7 @@
 """Partials by address pair for several minutes, and an operator that receives one minute after the other.
 
-The partials are as a table of the low level emits them: batches in which groups occur again. Operators with windows of
-any number of minutes receive the same partials.
+The partials are like those of a low-level table: batches in which groups occur again. Operators with windows of any
+number of minutes receive the same partials.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from bench.undisturbed import step
+from bench.undisturbed import time_step
 from highlevel.sliding.aggregate import END_WID, FIRST_WID, Aggregate
 from lowlevel.expressions.arrow import to_arrow
 from lowlevel.expressions.tree import Column
@@ -59,7 +59,7 @@ def partials(size: Size) -> list[pa.RecordBatch]:
     return found
 
 
-def in_windows(batches: Sequence[pa.RecordBatch], minute: int, windows: int) -> list[pa.RecordBatch]:
+def assign_windows(batches: Sequence[pa.RecordBatch], minute: int, windows: int) -> list[pa.RecordBatch]:
     """Return the partials of a minute as members of `windows` windows that slide by a minute."""
     return [
         batch.append_column(FIRST_WID, pa.array(np.full(batch.num_rows, minute))).append_column(
@@ -69,7 +69,7 @@ def in_windows(batches: Sequence[pa.RecordBatch], minute: int, windows: int) -> 
     ]
 
 
-class Rolling:
+class RollingOperator:
     """An operator that receives the partials of one minute after the other. Its window is full at the beginning."""
 
     def __init__(self, query: str, batches: list[pa.RecordBatch], windows: int) -> None:
@@ -83,7 +83,7 @@ class Rolling:
     def seconds(self, minutes: int) -> float:
         """Return the CPU seconds of each of the next minutes: merge its partials, and close its window."""
         positions = range(self.minute, self.minute + minutes)
-        tagged = [in_windows(self.batches, minute, self.windows) for minute in positions]
+        tagged = [assign_windows(self.batches, minute, self.windows) for minute in positions]
 
         def once() -> None:
             for minute, batches in zip(positions, tagged, strict=True):
@@ -94,4 +94,4 @@ class Rolling:
                     pass
 
         self.minute += minutes
-        return step(once).processor / minutes
+        return time_step(once).processor / minutes

@@ -56,10 +56,10 @@ def run(setting: Setting) -> Report:
             _call(wiretide, "init", "own.pcap", cwd=folder)
         file = folder / "pipeline.toml"
         file.write_text(file.read_text().replace("# port = 9464", "port = 0"))
-        with _running([wiretide, "run", "pipeline.toml"], folder / "run.log") as process:
+        with _run_server([wiretide, "run", "pipeline.toml"], folder / "run.log") as process:
             with step("wiretide run: a window on the live page"):
-                url = _until(lambda: _url_in(folder / "run.log"), process)
-                _until(lambda: _get(f"{url}api/panel?query=top-talkers&seconds=3600&groups=8")["newest"], process)
+                url = _poll(lambda: _url_in(folder / "run.log"), process)
+                _poll(lambda: _get(f"{url}api/panel?query=top-talkers&seconds=3600&groups=8")["newest"], process)
             prometheus = shutil.which("prometheus", path=f"{ROOT}/.venv/bin:{os.environ['PATH']}")
             with step("wiretide dashboards"):
                 _call(wiretide, "dashboards", "pipeline.toml", "-o", "monitoring", cwd=folder)
@@ -69,7 +69,7 @@ def run(setting: Setting) -> Report:
     report.table("one walk", ("step", "seconds"), [(name, f"{value:.1f}") for name, value in seconds.items()])
     judged = not setting.quick and prometheus is not None
     why = "a smoke run leaves out clone and set-up" if setting.quick else "prometheus is not installed: make servers"
-    report.require("from clone to the first panel, s", sum(seconds.values()), "<= 300", judged, why)
+    report.add_criterion("from clone to the first panel, s", sum(seconds.values()), "<= 300", judged, why)
     return report
 
 
@@ -79,9 +79,9 @@ def _await_prometheus(program: str, folder: Path, url: str) -> None:
     # The pipeline has a free port in this bench.
     config.write_text(re.sub(r"127\.0\.0\.1:\d+", url.split("/")[2], config.read_text()))
     words = [f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}", "--web.listen-address=127.0.0.1:0"]
-    with _running([program, *words], folder / "prometheus.log") as process:
-        server = _until(lambda: _address_in(folder / "prometheus.log"), process)
-        _until(lambda: _get(f"http://{server}/api/v1/query?query={quote(QUERY)}")["data"]["result"], process)
+    with _run_server([program, *words], folder / "prometheus.log") as process:
+        server = _poll(lambda: _address_in(folder / "prometheus.log"), process)
+        _poll(lambda: _get(f"http://{server}/api/v1/query?query={quote(QUERY)}")["data"]["result"], process)
 
 
 def _call(*words: str | Path, cwd: Path) -> None:
@@ -91,7 +91,7 @@ def _call(*words: str | Path, cwd: Path) -> None:
 
 
 @contextmanager
-def _running(words: list[str | Path], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _run_server(words: list[str | Path], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as out:
         process = subprocess.Popen([*map(str, words)], cwd=log.parent, stdout=out, stderr=out)
         try:
@@ -101,8 +101,8 @@ def _running(words: list[str | Path], log: Path) -> Iterator[subprocess.Popen[by
             process.wait()
 
 
-def _until(look: Callable[[], Found | None], process: subprocess.Popen[bytes]) -> Found:
-    """Poll until `look` returns a value. A server that does not listen yet returns none."""
+def _poll(look: Callable[[], Found | None], process: subprocess.Popen[bytes]) -> Found:
+    """Poll until `look` returns a value. A server that does not listen yet returns no value."""
     for _ in range(POLLS):
         try:
             if found := look():

@@ -26,19 +26,19 @@ def count_received(program: str, data: Path, send: Callable[[int], None]) -> int
         command = [program, "-b", "127.0.0.1", "-p", str(port), "-w", folder, "-t", "3600", "-B", str(BUFFER_BYTES)]
         with subprocess.Popen(command, stdout=log, stderr=log) as process:
             try:
-                _until(process, lambda: queued(port) is not None)
+                _wait_until(process, lambda: queued_bytes(port) is not None)
                 send(port)
-                _until(process, lambda: not queued(port))
+                _wait_until(process, lambda: not queued_bytes(port))
             finally:
                 process.terminate()
         log.seek(0)
         found = re.search(r"^Ident: .* Flows: (\d+),", log.read(), re.MULTILINE)
     if not found:
-        raise RuntimeError("nfcapd ended without saying how many flows it has")
+        raise RuntimeError("nfcapd ended without a number of flows")
     return int(found[1]) // RECORDS
 
 
-def queued(port: int) -> int | None:
+def queued_bytes(port: int) -> int | None:
     """Return the bytes in the buffers of the UDP sockets of a port, or None without such sockets."""
     found = None
     for table in ("udp", "udp6"):
@@ -50,11 +50,11 @@ def queued(port: int) -> int | None:
     return found
 
 
-def _until(process: subprocess.Popen[bytes], done: Callable[[], bool]) -> None:
+def _wait_until(process: subprocess.Popen[bytes], done: Callable[[], bool]) -> None:
     for _ in range(POLLS):
         if done():
             return
         if process.poll() is not None:
             raise RuntimeError(f"nfcapd ended with status {process.returncode}")
         time.sleep(POLL_SECONDS)
-    raise RuntimeError("nfcapd does not get on")
+    raise RuntimeError("nfcapd makes no progress")

@@ -22,8 +22,8 @@ def core() -> int | None:
     return max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
-def bind() -> None:
-    """Bind this process, and those it starts from now on, to one core."""
+def bind_to_one_core() -> None:
+    """Bind this process, and the processes that it starts later, to one core."""
     chosen = core()
     if chosen is not None:
         os.sched_setaffinity(0, {chosen})
@@ -36,7 +36,7 @@ def children_bound(one: bool) -> Iterator[None]:
         yield
         return
     before = os.sched_getaffinity(0)
-    bind()
+    bind_to_one_core()
     try:
         yield
     finally:
@@ -45,7 +45,7 @@ def children_bound(one: bool) -> Iterator[None]:
 
 def process_on_one_core() -> ProcessPoolExecutor:
     """Start a new process, bound to one core, that runs submitted calls one after the other."""
-    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=bind)
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=bind_to_one_core)
 
 
 def on_one_core(function: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:

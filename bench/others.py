@@ -50,13 +50,13 @@ def machine_time() -> float:
 
 
 def family_time() -> float:
-    """Return the CPU seconds of this process and its descendants, including those that have ended."""
+    """Return the CPU seconds of this process and its descendants, including ended descendants."""
     spent: dict[int, int] = {}
     parents: dict[int, int] = {}
     for entry in PROC.glob("[0-9]*/stat"):
         try:
             fields = entry.read_text().rpartition(")")[2].split()
-        except OSError:  # it ended since the folder was read
+        except OSError:  # the process ended after the folder was read
             continue
         number = int(entry.parent.name)
         parents[number] = int(fields[1])

@@ -52,7 +52,7 @@ def run(setting: Setting) -> Report:
     program = shutil.which("chromium")
     measured: dict[str, float] = {}
     if program is not None:
-        with _served(windows, rows) as (process, url), _browser(program) as browser:
+        with _serve(windows, rows) as (process, url), _browser(program) as browser:
             reloads, measured = _measure(browser, url, process, setting)
         report.table(
             f"{windows} windows of five queries, {rows:,} rows per window",
@@ -70,9 +70,11 @@ def run(setting: Setting) -> Report:
             ],
         )
     judged, why = not setting.quick, "" if program else "chromium is not installed: make servers"
-    report.require("reload until all visible panels are drawn, ms", measured.get("reload"), "<= 1000", judged, why)
-    report.require("frames/s while scrolling", measured.get("frames"), ">= 58", judged, why)
-    report.require("private memory of the page, MB", measured.get("memory"), "<= 100", judged, why)
+    report.add_criterion(
+        "reload until all visible panels are drawn, ms", measured.get("reload"), "<= 1000", judged, why
+    )
+    report.add_criterion("frames/s while scrolling", measured.get("frames"), ">= 58", judged, why)
+    report.add_criterion("private memory of the page, MB", measured.get("memory"), "<= 100", judged, why)
     return report
 
 
@@ -108,8 +110,8 @@ _ADD_FRAMES = f"(seconds) => {{ window.counted = ({COUNT_FRAMES})(seconds); }}"
 
 
 @contextlib.contextmanager
-def _served(windows: int, rows: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Serve a page in a process of its own; yield the process and the URL."""
+def _serve(windows: int, rows: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Serve a page in a separate process. Yield the process and the URL."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bench.page_server", folder, str(windows), str(rows)]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -1,4 +1,4 @@
-"""A live page over generated windows, in a process of its own: `python -m bench.page_server FOLDER WINDOWS ROWS`.
+"""A live page over generated windows, in a separate process: `python -m bench.page_server FOLDER WINDOWS ROWS`.
 
 It prints the URL as soon as the page is served. Each line of standard input adds a window to each query, and prints the
 CPU seconds of the process so far. The end of standard input ends the process.

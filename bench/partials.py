@@ -13,7 +13,7 @@ LINK = "link"
 SLOTS = 1 << 14
 
 
-def items_of(path: Path) -> list[Item]:
+def read_items(path: Path) -> list[Item]:
     """Return all items of a node over a capture: batches of partials, and punctuations."""
     from capture.files.scan import scan
     from capture.open import open_mapped

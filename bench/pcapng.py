@@ -18,8 +18,8 @@ from bench.one_core import core, on_one_core
 from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
-from bench.traffic import MILLION, address_pairs, cached, warm
-from bench.undisturbed import run_undisturbed, step
+from bench.traffic import MILLION, address_pairs, generate_cached, read_into_cache
+from bench.undisturbed import run_undisturbed, time_step
 from capture.files.blocks import BLOCK_RECORDS, Index
 from capture.files.capture import Capture
 from capture.files.scan import scan
@@ -30,16 +30,16 @@ from lowlevel.node.node import Node
 from queries.gsql import compile_query
 
 STEPS = ("scan", "decode", "decode + table")
-FORMS = ("pcap", "pcapng")
+FORMATS = ("pcap", "pcapng")
 
 
 def run(setting: Setting) -> Report:
     """Measure both files in turns."""
     packets = setting.packets(5 * MILLION)
     report = Report("pcapng")
-    classic = cached(address_pairs(packets), setting.data)
+    classic = generate_cached(address_pairs(packets), setting.data)
     paths = {"pcap": classic, "pcapng": write_pcapng(classic)}
-    sizes = {form: warm(path) for form, path in paths.items()}
+    sizes = {form: read_into_cache(path) for form, path in paths.items()}
     seconds, counts, repeated = on_one_core(measure, paths, setting.runs(7))
     rates = {each: figure(step_time).rate(packets / MILLION) for each, step_time in seconds.items()}
     report.table(
@@ -48,16 +48,16 @@ def run(setting: Setting) -> Report:
         [
             (name, form, f"{sizes[form] / packets:.0f}", str(rates[form, name]), f"{share(rates, form, name):.1%}")
             for name in STEPS
-            for form in FORMS
+            for form in FORMATS
         ],
     )
     bound = f"bound to core {core()}" if core() is not None else "not bound to a core: this system cannot"
     report.notes.append(f"one process, {bound}; {repeated} steps were repeated because other processes used the core")
     if len(set(counts.values())) != 1:
-        report.notes.append(f"the containers do not hold the same packets: {counts}")
+        report.notes.append(f"the files do not contain the same packets: {counts}")
     same = len(set(counts.values())) == 1
     ratio = share(rates, "pcapng", "decode + table") if same else 0.0
-    report.require("pcapng / pcap, decode + table, one core", ratio, ">= 0.6", judged=not setting.quick)
+    report.add_criterion("pcapng / pcap, decode + table, one core", ratio, ">= 0.6", judged=not setting.quick)
     return report
 
 
@@ -84,7 +84,7 @@ def measure(
     seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for _ in range(runs):
         for each, of_it in work.items():
-            step_time, repeats = run_undisturbed(partial(step, of_it))
+            step_time, repeats = run_undisturbed(partial(time_step, of_it))
             seconds[each].append(step_time.seconds)
             again += repeats
     return dict(seconds), counts, again

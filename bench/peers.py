@@ -1,8 +1,8 @@
 """Other tools that answer the same question, or a part of it, over the same capture.
 
 Each is measured as a whole process on all cores, from its start to its end, with an answer in a file. Tools that are
-not installed are skipped, and the report lists them. Slow tools get fewer packets, because their rates do not depend on
-the number of packets. The rate of Wiretide rises with it.
+not installed are skipped, and the report lists them. Slow tools get fewer packets, because their rates do not depend
+on the number of packets. The rate of Wiretide rises with the number of packets.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from pathlib import Path
 from bench.command import wiretide
 from bench.figure import Figure, figure, quotient
 from bench.plots import bars
-from bench.process import timed
+from bench.process import run_timed
 from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
-from bench.traffic import MILLION, address_pairs, cached, warm
+from bench.traffic import MILLION, address_pairs, generate_cached, read_into_cache
 
 Commands = list[list[str | Path]]
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A tool: the part of the question that it answers, its programs, its packets, its commands by capture, folder."""
+    """A tool. `does`: the part of the question that it answers.
+
+    `commands` returns its commands for (capture, folder).
+    """
 
     name: str
     does: str
@@ -135,10 +138,10 @@ def run(setting: Setting) -> Report:
             report.notes.append(f"{peer.name}: left out, {' and '.join(missing)} not installed")
         else:
             seconds[peer] = []
-    paths = {peer: cached(address_pairs(setting.packets(peer.packets)), setting.data) for peer in seconds}
+    paths = {peer: generate_cached(address_pairs(setting.packets(peer.packets)), setting.data) for peer in seconds}
     for _ in range(setting.runs(5)):
         for peer, path in paths.items():
-            warm(path)
+            read_into_cache(path)
             seconds[peer].append(_seconds(peer, path))
     rates = {peer: figure(values).rate(setting.packets(peer.packets) / MILLION) for peer, values in seconds.items()}
     rows = [_row(peer, setting.packets(peer.packets), figure(seconds[peer]), rates) for peer in seconds]
@@ -162,9 +165,9 @@ def judge(report: Report, seconds: dict[Peer, list[float]], judged: bool) -> Non
     measured = figure(seconds[NFDUMP]) if NFDUMP in seconds else None
     ratio = None if measured is None else quotient(measured, figure(seconds[OURS])).median
     missing = "" if measured else "nfpcapd and nfdump are not installed"
-    report.require("nfpcapd + nfdump / wiretide query, seconds", ratio, ">= 3", judged, missing)
+    report.add_criterion("nfpcapd + nfdump / wiretide query, seconds", ratio, ">= 3", judged, missing)
     if ratio is not None:
-        report.headline("nfpcapd + nfdump, the same question, 5 M packets", f"{ratio:.1f} times as long")
+        report.add_headline("nfpcapd + nfdump, the same question, 5 M packets", f"{ratio:.1f} times as long")
 
 
 def _row(peer: Peer, packets: int, seconds: Figure, rates: dict[Peer, Figure]) -> tuple[str, ...]:
@@ -178,5 +181,5 @@ def _seconds(peer: Peer, path: Path) -> float:
         total = 0.0
         for command in peer.commands(path, folder):
             with tempfile.TemporaryFile() as output:
-                total += timed(command, output=output).seconds
+                total += run_timed(command, output=output).seconds
         return total

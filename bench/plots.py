@@ -28,11 +28,11 @@ def bars(path: Path, title: str, values: Mapping[str, float]) -> None:
 def curves(
     path: Path,
     title: str,
-    places: Sequence[str],
+    x_values: Sequence[str],
     values: Mapping[str, Sequence[float]],
     labels: tuple[str, str],
 ) -> None:
-    """Write a line for each name over the same x values (`places`). `labels`: the texts of the axes."""
+    """Write a line for each name over the same x values (`x_values`). `labels`: the texts of the axes."""
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -41,7 +41,7 @@ def curves(
     path.parent.mkdir(parents=True, exist_ok=True)
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     for (name, line), marker in zip(values.items(), "osv^Dx*P", strict=False):
-        axes.plot(list(places), list(line), marker=marker, label=name)
+        axes.plot(list(x_values), list(line), marker=marker, label=name)
     axes.set(title=title, xlabel=labels[0], ylabel=labels[1], ylim=(0, None))
     axes.legend()
     axes.spines[["top", "right"]].set_visible(False)
@@ -83,11 +83,16 @@ Cells = Mapping[tuple[str, str], float]
 
 
 def triangles(
-    path: Path, columns: Sequence[str], rows: Sequence[str], labels: tuple[str, str], of: Mapping[str, Cells]
+    path: Path,
+    columns: Sequence[str],
+    rows: Sequence[str],
+    labels: tuple[str, str],
+    cells_by_title: Mapping[str, Cells],
 ) -> None:
-    """Write a grid of coloured cells for each title in `of`, as SVG or PNG. Cells without a value are left out.
+    """Write a grid of coloured cells for each title in `cells_by_title`, as SVG or PNG.
 
-    The first row is at the bottom, as in Figure 5 of CEDR. Colours are logarithmic; a darker cell is a larger value.
+    Cells without a value are left out. The first row is at the bottom, as in Figure 5 of CEDR. Colours are
+    logarithmic; a darker cell is a larger value.
     """
     import matplotlib as mpl
     import numpy as np
@@ -98,8 +103,10 @@ def triangles(
 
     path.parent.mkdir(parents=True, exist_ok=True)
     size = (1.4 + 0.85 * len(columns), 1.3 + 0.42 * len(rows))
-    figure, all_axes = plt.subplots(2, -(-len(of) // 2), figsize=(2 * size[0], 2 * size[1]), layout="constrained")
-    for axes, (title, cells) in zip(all_axes.flat, of.items(), strict=True):
+    figure, all_axes = plt.subplots(
+        2, -(-len(cells_by_title) // 2), figsize=(2 * size[0], 2 * size[1]), layout="constrained"
+    )
+    for axes, (title, cells) in zip(all_axes.flat, cells_by_title.items(), strict=True):
         grid = np.array([[cells.get((column, row), np.nan) for column in columns] for row in rows])
         positive = grid[grid > 0]
         least = float(positive.min()) if len(positive) else 1.0

@@ -13,7 +13,7 @@ from bench.figure import figure
 from bench.one_core import on_one_core
 from bench.report import Report
 from bench.setting import Setting
-from bench.undisturbed import step
+from bench.undisturbed import time_step
 from lowlevel.subaggregates import Kind, SubAggregate
 from lowlevel.table.bucket_table import TaggedTable
 from lowlevel.table.flushing import Flushing, Policy
@@ -24,9 +24,9 @@ MILLION = 1_000_000
 SLOTS = 1 << 17
 CHUNK = 1 << 14
 TAGS = 0
-"""Instead of a number of slots: a bucket that is searched by tags."""
+"""The value, in place of a number of slots, for a bucket that is searched by tags."""
 
-TRIED = (1, 2, 4, 5, TAGS)
+SLOT_COUNTS = (1, 2, 4, 5, TAGS)
 LOADS = (0.25, 0.5, 1.0, 2.0)
 """Numbers of groups per slot."""
 
@@ -51,7 +51,7 @@ def measure_probes(probes: int, load: float, packets: int) -> tuple[float, float
     seconds = 0.0
     for first in range(0, packets - CHUNK + 1, CHUNK):
         table.words[0, :CHUNK] = keys[first : first + CHUNK]
-        seconds += step(lambda: table.update(times, None, 1, 0)).processor
+        seconds += time_step(lambda: table.update(times, None, 1, 0)).processor
         if table.evictions_due:
             table.take_evicted()
     rows = packets // CHUNK * CHUNK
@@ -61,11 +61,11 @@ def measure_probes(probes: int, load: float, packets: int) -> tuple[float, float
 def measure(packets: int, runs: int) -> dict[tuple[int, float], tuple[str, float]]:
     """Measure every number of slots at every load, in turns."""
     found: dict[tuple[int, float], list[tuple[float, float]]] = {}
-    for probes in TRIED:
+    for probes in SLOT_COUNTS:
         measure_probes(probes, LOADS[0], CHUNK)  # kernels are compiled
     for _ in range(runs):
         for load in LOADS:
-            for probes in TRIED:
+            for probes in SLOT_COUNTS:
                 found.setdefault((probes, load), []).append(measure_probes(probes, load, packets))
     return {key: (str(figure(time for time, _ in several)), several[0][1]) for key, several in found.items()}
 
@@ -82,9 +82,9 @@ def run(setting: Setting) -> Report:
                 "8, by tags (default)" if probes == TAGS else str(probes),
                 *(f"{found[probes, load][0]}, {found[probes, load][1]:.1%}" for load in LOADS),
             )
-            for probes in TRIED
+            for probes in SLOT_COUNTS
         ],
     )
     early = found[TAGS, 1.0][1] / found[1, 1.0][1]
-    report.require("early partials at one group per slot, default / direct-mapped", early, "<= 0.5")
+    report.add_criterion("early partials at one group per slot, default / direct-mapped", early, "<= 0.5")
     return report

@@ -20,7 +20,7 @@ from typing import IO
 from bench.one_core import children_bound
 
 SAMPLE_EVERY = 0.004
-"""Seconds between two samples of the memory. A sample costs 0.05 ms, on another core than that of a bound command."""
+"""Seconds between two samples of the memory. A sample costs 0.05 ms, on another core than a bound command uses."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Run:
 
     @property
     def share(self) -> float:
-        """The share of its core that the process had. It is less than 1 if other processes used the core too."""
+        """The share of its core that the process used. It is less than 1 if other processes used the core too."""
         return self.processor / self.seconds
 
 
-def timed(
+def run_timed(
     command: Sequence[str | Path],
     one_core: bool = False,
     environment: Mapping[str, str] | None = None,
@@ -49,14 +49,14 @@ def timed(
     Raises RuntimeError with its standard error if its exit status is not 0.
     """
     with tempfile.TemporaryFile() as errors:
-        begin, spent = time.perf_counter(), _spent_by_children()
+        begin, spent = time.perf_counter(), _child_seconds()
         with children_bound(one_core):
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output or subprocess.DEVNULL, stderr=errors, env=environment
             )
         peak = _Peak(child.pid)
         status = child.wait()
-        seconds, processor = time.perf_counter() - begin, _spent_by_children() - spent
+        seconds, processor = time.perf_counter() - begin, _child_seconds() - spent
         memory = peak.stop()
         errors.seek(0)
         message = errors.read().decode(errors="replace")
@@ -67,7 +67,7 @@ def timed(
     return Run(seconds, processor, memory, message)
 
 
-def _spent_by_children() -> float:
+def _child_seconds() -> float:
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

@@ -18,18 +18,18 @@ import pyarrow.csv
 
 from bench.command import wiretide
 from bench.figure import figure, quotient
-from bench.process import Run, timed
+from bench.process import Run, run_timed
 from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
-from bench.traffic import MILLION, address_pairs, cached, warm
+from bench.traffic import MILLION, address_pairs, generate_cached, read_into_cache
 from bench.undisturbed import run_undisturbed
 from bench.yardsticks import KERNELS, compile_kernels, copy
 
 LENGTHS = (5 * MILLION, 50 * MILLION)
 """Packets."""
 
-WHERE = {True: "one core", False: "default threads"}
+CORE_NAMES = {True: "one core", False: "default threads"}
 """A process that is bound to one core, and a process with its default threads."""
 
 TARGET = "<= 7"
@@ -42,7 +42,7 @@ class Turns:
 
     query: dict[bool, list[Run]] = field(default_factory=lambda: {True: [], False: []})
     copy: list[Run] = field(default_factory=list)
-    again: int = 0
+    repeated_runs: int = 0
 
 
 def run(setting: Setting) -> Report:
@@ -53,13 +53,13 @@ def run(setting: Setting) -> Report:
     memory: dict[int, float] = {}
     for full in LENGTHS:
         packets = setting.packets(full // 50 if setting.quick else full)
-        path = cached(address_pairs(packets), setting.data)
-        warm(path)
-        turns = by_turns(path, packets, setting.runs(5))
+        path = generate_cached(address_pairs(packets), setting.data)
+        read_into_cache(path)
+        turns = measure_in_turns(path, packets, setting.runs(5))
         copied = figure(run.seconds for run in turns.copy)
         rows.append((f"{packets:,}", "copied on one core", str(copied), str(copied.rate(packets / MILLION)), "", ""))
         shown = []
-        for one_core, where in WHERE.items():
+        for one_core, where in CORE_NAMES.items():
             runs = turns.query[one_core]
             seconds = figure(run.seconds for run in runs)
             held = max((run.memory for run in runs if run.memory is not None), default=None)
@@ -67,17 +67,17 @@ def run(setting: Setting) -> Report:
             told = "not known" if held is None else f"{held / MILLION:.0f} MB"
             rows.append((f"{packets:,}", where, str(seconds), str(seconds.rate(packets / MILLION)), str(ratio), told))
             name = f"whole process, {where}, {full:,} packets / a process that copies the bytes, seconds"
-            report.require(name, ratio.median, TARGET, judged)
+            report.add_criterion(name, ratio.median, TARGET, judged)
             rate = seconds.rate(packets / MILLION)
-            report.inform(f"whole process, {where}, {full:,} packets, M packets/s", rate)
+            report.add_information(f"whole process, {where}, {full:,} packets, M packets/s", rate)
             shown.append(f"{seconds.median:.3g} s")
             if one_core and held is not None:
                 memory[full] = held
-        report.headline(
+        report.add_headline(
             f"`wiretide query`, whole process, {full // MILLION} M packets", f"{shown[1]}; {shown[0]} on one core"
         )
         report.notes.append(
-            f"{packets:,} packets: {turns.again} runs on one core were repeated because other processes used it"
+            f"{packets:,} packets: {turns.repeated_runs} runs on one core were repeated because other processes used it"
         )
     report.table(
         "wiretide query --format csv, start-up included, kernels compiled before",
@@ -90,8 +90,8 @@ def run(setting: Setting) -> Report:
     return report
 
 
-def by_turns(path: Path, packets: int, turns: int) -> Turns:
-    """Run each once without measurement, then all in turns."""
+def measure_in_turns(path: Path, packets: int, turns: int) -> Turns:
+    """Run the query and the copy once without measurement, and then in turns."""
     found = Turns()
     for turn in range(1 + turns):
         bound, more = run_undisturbed(lambda: answer(path, packets, one_core=True))
@@ -101,7 +101,7 @@ def by_turns(path: Path, packets: int, turns: int) -> Turns:
             found.query[True].append(bound)
             found.query[False].append(free)
             found.copy.append(copied)
-            found.again += more + again
+            found.repeated_runs += more + again
     return found
 
 
@@ -109,7 +109,7 @@ def answer(path: Path, packets: int, one_core: bool, environment: dict[str, str]
     """Run the query once. Raises RuntimeError if the answer does not contain all packets of the capture."""
     with tempfile.TemporaryDirectory() as folder:
         csv = Path(folder) / "answer.csv"
-        found = timed(wiretide("query", path, PAIRS, "--format", "csv", "-o", csv), one_core, environment)
+        found = run_timed(wiretide("query", path, PAIRS, "--format", "csv", "-o", csv), one_core, environment)
         counted = pc.sum(pyarrow.csv.read_csv(csv)["packets"]).as_py()
     if counted != packets:
         raise RuntimeError(f"{path}: got {counted} packets in the answer, expected {packets}")
@@ -119,18 +119,18 @@ def answer(path: Path, packets: int, one_core: bool, environment: dict[str, str]
 def _judge_memory(report: Report, memory: dict[int, float], judged: bool) -> None:
     missing = "" if memory else "this system does not tell (no /proc)"
     largest = max(memory.values(), default=None)
-    report.require("own memory, MB", None if largest is None else largest / MILLION, "<= 600", judged, missing)
+    report.add_criterion("own memory, MB", None if largest is None else largest / MILLION, "<= 600", judged, missing)
     short, long = (memory.get(packets) for packets in LENGTHS)
     growth = long / short if short and long else None
-    report.require("own memory, 50 M packets against 5 M", growth, "<= 1.2", judged, missing)
+    report.add_criterion("own memory, 50 M packets against 5 M", growth, "<= 1.2", judged, missing)
     if short and long:
         both = f"{short / MILLION:.0f} MB and {long / MILLION:.0f} MB"
-        report.headline("memory of its own, 5 M and 50 M packets, one core", both)
+        report.add_headline("memory of its own, 5 M and 50 M packets, one core", both)
 
 
 def _first_run(report: Report, setting: Setting) -> None:
     packets = setting.packets(5 * MILLION)
-    path = cached(address_pairs(packets), setting.data)
+    path = generate_cached(address_pairs(packets), setting.data)
     before = compile_kernels()
     with tempfile.TemporaryDirectory() as folder:
         found = answer(path, packets, one_core=False, environment=os.environ | {"XDG_CACHE_HOME": folder})
@@ -139,9 +139,9 @@ def _first_run(report: Report, setting: Setting) -> None:
     report.notes.append(
         f"the first run, {packets:,} packets: {found.seconds:.3g} s; it says: {first_run_line or 'nothing'}"
     )
-    report.inform("first run, kernels compiled, s", f"{found.seconds:.3g}")
-    report.headline("very first run, kernels compiled", f"{found.seconds:.3g} s")
+    report.add_information("first run, kernels compiled, s", f"{found.seconds:.3g}")
+    report.add_headline("very first run, kernels compiled", f"{found.seconds:.3g} s")
     why = "a smoke run tells no time" if setting.quick else ""
     name = f"first run / compiling {KERNELS} plain kernels, processor seconds"
-    report.require(name, found.processor / yardstick, "<= 15", judged=not setting.quick, why=why)
-    report.require("first run, lines that say why", float(first_run_line is not None), ">= 1")
+    report.add_criterion(name, found.processor / yardstick, "<= 15", judged=not setting.quick, why=why)
+    report.add_criterion("first run, lines that say why", float(first_run_line is not None), ">= 1")

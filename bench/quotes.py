@@ -1,7 +1,8 @@
 """Price quotes and the queries over them of Chandramouli, Goldstein and Maier (2010), §6.
 
-A quote has a change of its price. It rises with a given probability; the size of a change is normal with mean 0.70 and
-standard deviation 0.30, and more than 0. Some quotes are ignorable: they belong to no query, and each state keeps them.
+A quote has a change of its price. The price rises with a given probability; the size of a change is normal with mean
+0.70 and standard deviation 0.30, and more than 0. Some quotes are ignorable: they belong to no query, and each state
+keeps them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ CHANGE, RELEVANT = Column("change", Type.FLOAT, False), Column("relevant", Type.
 
 @dataclass(frozen=True)
 class Quotes:
-    """Quotes: how many, the probability of a rise, and the parts that are ignorable and late.
+    """Quotes: their number, the probability of a rise, and the shares of ignorable and of late quotes.
 
     A late quote arrives `1..most_late` places late. There are `symbols` symbols in turn.
     """
@@ -44,7 +45,7 @@ class Quotes:
 
 
 def changes(quotes: Quotes, punctuated: int, batch: int, seed: int = 1) -> Iterator[pa.RecordBatch]:
-    """Yield the quotes in batches in the order of arrival, with a CTI after `punctuated` quotes each."""
+    """Yield the quotes in batches in the order of arrival, with a CTI after each `punctuated` quotes."""
     draw = np.random.default_rng(seed)
     size = draw.normal(MEAN, DEVIATION, quotes.count)
     while (size <= 0).any():
@@ -157,7 +158,7 @@ def _any(values: list[Expression]) -> Expression:
 
 
 def waits(window: int) -> Automaton:
-    """Return a query of runs that begin with 14 % of the quotes, and wait for a rise that 0.2 % of the quotes have."""
+    """Return a query whose runs begin at 14 % of the quotes, and wait for a rise that only 0.2 % of the quotes have."""
     is_large = _compare(Op.GT, CHANGE, 1.5)
     arcs = (
         Arc("q0", "q1", _compare(Op.LT, CHANGE, -0.85)),

@@ -1,6 +1,6 @@
 """Writes measured figures into the documents: `python -m bench --record`.
 
-docs/figures/performance.md is the one place of figures. Its section of a bench contains the marks
+docs/figures/performance.md contains all figures. Its section of a bench contains the marks
 
     <!-- figures of NAME -->
     <!-- end of figures -->
@@ -24,11 +24,11 @@ README = ROOT / "README.md"
 
 def record(report: Report, machine: str) -> None:
     """Write the figures of one bench into both documents, in this repository."""
-    FIGURES.write_text(recorded(FIGURES.read_text("utf-8"), report, machine), "utf-8")
-    README.write_text(with_headlines(README.read_text("utf-8"), report.headlines), "utf-8")
+    FIGURES.write_text(replace_figures(FIGURES.read_text("utf-8"), report, machine), "utf-8")
+    README.write_text(replace_headlines(README.read_text("utf-8"), report.headlines), "utf-8")
 
 
-def recorded(text: str, report: Report, machine: str) -> str:
+def replace_figures(text: str, report: Report, machine: str) -> str:
     """Return docs/figures/performance.md with the tables and headlines of one bench replaced."""
     section = re.compile(rf"(<!-- figures of {report.bench} -->\n).*?(\n<!-- end of figures -->)", re.DOTALL)
     where = "Measured on:\n" + ";\n".join(machine.splitlines()) + "."
@@ -37,11 +37,11 @@ def recorded(text: str, report: Report, machine: str) -> str:
             f"docs/figures/performance.md: got no marks for {report.bench}, expected <!-- figures of {report.bench} -->"
         )
     text = section.sub(lambda found: f"{found[1]}\n{where}\n\n{report.markdown()}\n{found[2]}", text)
-    return with_headlines(text, report.headlines)
+    return replace_headlines(text, report.headlines)
 
 
-def with_headlines(text: str, headlines: dict[str, str]) -> str:
-    """Return a document whose table rows with these first cells have these last cells.
+def replace_headlines(text: str, headlines: dict[str, str]) -> str:
+    """Replace the last cell of table rows. `headlines`: the new last cell by the text of the first cell.
 
     >>> with_headlines("| a | `decode` | 1 |", {"a": "2 M"})
     '| a | `decode` | 2 M |'

@@ -1,6 +1,6 @@
 """A replay of two links for queries with a consistency: skew, lulls, and late packets, in micro-batches of arrival.
 
-The clock is that of the arrivals, so the figures do not depend on the machine:
+The clock is the time of arrival, so the figures do not depend on the machine:
 
     95 %      of the packets arrive within JITTER
     5 %       arrive up to LATE later
@@ -131,8 +131,8 @@ def partials_of(low: LowLevelPlan, packets: Packets, step: slice) -> pa.RecordBa
 class Outcome:
     """The changes of a replay. Times are of the arrival clock, ns.
 
-    `first`: when the first row of a window was returned, by its end. `last`: when the last one was. `state`: bytes of
-    the operator after each micro-batch. `result`: the sums of the weights, by window end, group and count.
+    `first`, `last`: when the first and the last row of a window were returned, by the end of the window. `state`:
+    bytes of the operator after each micro-batch. `result`: the sums of the weights, by window end, group and count.
     """
 
     first: dict[int, int] = field(default_factory=dict)
@@ -161,12 +161,12 @@ class Outcome:
         return sum(count * weight for (_, _, count), weight in self.result.items())
 
     def differences(self, exact: Counter[tuple[int, int]]) -> int:
-        """Return the results that are not in the exact answer, and those that only the exact answer contains."""
+        """Return the number of results that are only in this replay, or only in the exact answer."""
         expected = Counter((*key, count) for key, count in exact.items())
         return sum(abs(self.result[row] - expected[row]) for row in self.result.keys() | expected.keys())
 
     def latencies(self, moments: dict[int, int]) -> Numbers:
-        """Return the times from the ends of windows to `moments`, by window end."""
+        """Return the times from the ends of windows to `moments` (by window end), in ns."""
         return np.array([moment - end for end, moment in sorted(moments.items())], np.int64)
 
 

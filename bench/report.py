@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 LINE = 100
-"""Maximum number of characters in a line of Markdown that is no row of a table."""
+"""Maximum number of characters in a line of Markdown outside tables."""
 
 COMPARE: dict[str, Callable[[float, float], bool]] = {">=": operator.ge, "<=": operator.le}
 
@@ -18,8 +18,8 @@ COMPARE: dict[str, Callable[[float, float], bool]] = {">=": operator.ge, "<=": o
 class Criterion:
     """A figure with a target.
 
-    `relation` is one of COMPARE. `judged` is False if the run was too small for the target. Then the line has
-    `"pass": null`, and also if `measured` is None. `why` is the reason.
+    `relation` is one of COMPARE. `judged` is False if the run was too small for the target. If `judged` is False or
+    `measured` is None, the line has `"pass": null`, with the reason `why`.
 
     >>> print(Criterion("decode", "one core", 3.14159, ">=", 2).line())
     {"bench": "decode", "criterion": "one core", "measured": 3.142, "target": ">= 2", "pass": true}
@@ -73,16 +73,16 @@ class Report:
         """Add a table; every row has a cell for each column."""
         self.tables.append((title, columns, rows))
 
-    def require(self, name: str, measured: float | None, target: str, judged: bool = True, why: str = "") -> None:
+    def add_criterion(self, name: str, measured: float | None, target: str, judged: bool = True, why: str = "") -> None:
         """Add a criterion; `target` is such as `>= 25`."""
         relation, limit = target.split()
         self.criteria.append(Criterion(self.bench, name, measured, relation, float(limit), judged, why))
 
-    def inform(self, name: str, measured: object) -> None:
+    def add_information(self, name: str, measured: object) -> None:
         """Add an absolute figure that is printed and not judged."""
         self.information.append((name, str(measured)))
 
-    def headline(self, what: str, measured: str) -> None:
+    def add_headline(self, what: str, measured: str) -> None:
         """Add a figure of the README. `what` is the first cell of its table row."""
         self.headlines[what] = measured
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from bench.command import wiretide
 from bench.report import Report
 from bench.setting import Setting
-from bench.veth import Pair, veth_pair, why_no_veth
+from bench.veth import Pair, veth_obstacle, veth_pair
 
 SQL = "SELECT srcIP, destIP, count(*) AS n, sum(len) AS bytes FROM packets GROUP BY srcIP, destIP"
 SIZE = 128
@@ -36,11 +36,11 @@ RATES = (50_000, 100_000, 200_000, SHORT_RATE, 0)
 """Packets per second; 0: as fast as possible."""
 
 SECONDS = 2.5
-FASTEST = 1_500_000
+MAX_RATE_PACKETS = 1_500_000
 """Packets that are sent as fast as possible."""
 
 SMALL_RING = "?ring=16MiB"
-"""The run in which the query is paused while packets arrive. It must drop packets."""
+"""Option of the run in which the query is paused while packets arrive. This run must drop packets."""
 
 STATISTIC = re.compile(r"^wiretide_interface_(\w+)\{.*\} (\d+)$", re.MULTILINE)
 
@@ -68,27 +68,27 @@ class Outcome:
 def run(setting: Setting) -> Report:
     """Measure rising rates, then a query that is paused while packets arrive."""
     report = Report("ring")
-    reason = why_no_veth()
+    reason = veth_obstacle()
     if reason is not None:
-        report.require("neither counted nor told as dropped", None, "<= 0", why=reason)
+        report.add_criterion("neither counted nor told as dropped", None, "<= 0", why=reason)
         return report
     idle = measure(0, 0)
     rows = []
     for rate in RATES:
-        packets = setting.packets(int(rate * SECONDS) if rate else FASTEST)
+        packets = setting.packets(int(rate * SECONDS) if rate else MAX_RATE_PACKETS)
         found = measure(packets, rate)
         name = f"at {rate:,} packets/s" if rate else "as fast as possible"
         rows.append(_row(name, found, idle))
-        report.require(f"neither counted nor told as dropped, {name}", abs(found.unaccounted), "<= 0")
+        report.add_criterion(f"neither counted nor told as dropped, {name}", abs(found.unaccounted), "<= 0")
         if rate == SHORT_RATE:
             told = f"{found.dropped:,} of {found.sent:,} dropped"
-            report.headline("live interface, 400 000 packets/s through a veth pair", told)
+            report.add_headline("live interface, 400 000 packets/s through a veth pair", told)
         if rate == RATES[0]:
-            report.require(f"dropped {name}", found.dropped, "<= 0", not setting.quick)
+            report.add_criterion(f"dropped {name}", found.dropped, "<= 0", not setting.quick)
     stopped = measure(setting.packets(400_000), 0, SMALL_RING, stopped=True)
     rows.append(_row("query stopped meanwhile, ring of 16 MiB", stopped, idle))
-    report.require("neither counted nor told as dropped, query stopped", abs(stopped.unaccounted), "<= 0")
-    report.require("told as dropped, query stopped", stopped.dropped, ">= 1", not setting.quick)
+    report.add_criterion("neither counted nor told as dropped, query stopped", abs(stopped.unaccounted), "<= 0")
+    report.add_criterion("told as dropped, query stopped", stopped.dropped, ">= 1", not setting.quick)
     report.table(
         f"UDP frames of {SIZE} bytes through a veth pair, counted by 1,024 address pairs; ring of 64 MiB",
         (
@@ -118,7 +118,7 @@ def _row(name: str, found: Outcome, idle: Outcome) -> tuple[str, ...]:
 
 def measure(packets: int, rate: float, options: str = "", *, stopped: bool = False) -> Outcome:
     """Send `packets` to a query. If `stopped`, the query is paused while they are sent."""
-    with veth_pair() as pair, querying(pair, options) as process:
+    with veth_pair() as pair, run_query(pair, options) as process:
         before = processor_seconds(process.pid)
         if stopped:
             process.send_signal(signal.SIGSTOP)
@@ -132,7 +132,7 @@ def measure(packets: int, rate: float, options: str = "", *, stopped: bool = Fal
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         processor = processor_seconds(process.pid) - before
         if process.wait():
-            raise RuntimeError(f"the query ended with status {process.returncode} and said: {told}")
+            raise RuntimeError(f"the query ended with status {process.returncode}: {told}")
         lost = pair.dropped_before()
     counted = sum(int(row["n"]) for row in csv.DictReader(answer.splitlines()))
     statistics = {name: int(value) for name, value in STATISTIC.findall(told)}
@@ -148,13 +148,14 @@ def send(pair: Pair, packets: int, rate: float) -> dict[str, float]:
 
 
 @contextmanager
-def querying(pair: Pair, options: str) -> Iterator[subprocess.Popen[str]]:
+def run_query(pair: Pair, options: str) -> Iterator[subprocess.Popen[str]]:
     """Run a query at the receiving end, and wait until it listens."""
     words = wiretide("query", "--stats", "--format", "csv", f"interface:{pair.receiver}{options}", SQL)
     command = ["ip", "netns", "exec", pair.receiving, *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            while not catches(process.pid, signal.SIGTERM):  # it does when the ring is open
+            # the query has a handler for the signal when its ring is open
+            while not has_handler(process.pid, signal.SIGTERM):
                 if process.poll() is not None:
                     raise RuntimeError(f"the query ended: {process.stderr.read() if process.stderr else ''}")
                 time.sleep(0.02)
@@ -164,7 +165,7 @@ def querying(pair: Pair, options: str) -> Iterator[subprocess.Popen[str]]:
                 process.kill()
 
 
-def catches(process: int, number: int) -> bool:
+def has_handler(process: int, number: int) -> bool:
     """Return whether a process has a handler for a signal."""
     status = Path(f"/proc/{process}/status").read_text()
     caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
@@ -172,7 +173,7 @@ def catches(process: int, number: int) -> bool:
 
 
 def processor_seconds(process: int) -> float:
-    """User and system time of a process so far, also of one that has ended and was not waited for."""
+    """User and system time of a process so far, also of a process that has ended and was not waited for."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from bench.flood import resident
-from bench.minutes_of_partials import PACKETS, PAIR, QUERIES, Rolling, Size, in_windows, partials
+from bench.minutes_of_partials import PACKETS, PAIR, QUERIES, RollingOperator, Size, assign_windows, partials
 from bench.one_core import on_one_core
 from bench.report import Report
 from bench.setting import Setting
-from bench.several import minutes
-from bench.traffic import MILLION, address_pairs, cached, warm
-from bench.undisturbed import step
+from bench.several import minute_query
+from bench.traffic import MILLION, address_pairs, generate_cached, read_into_cache
+from bench.undisturbed import time_step
 from highlevel.sliding.aggregate import Aggregate
 from lowlevel.subaggregates import MERGE
 
@@ -42,15 +42,15 @@ class Costs:
     strategies: tuple[str, str]
 
 
-def costs(query: str, size: Size) -> Costs:
+def measure_costs(query: str, size: Size) -> Costs:
     """Merge the same partials in three ways, in turns."""
     batches = partials(size)
     table = pa.Table.from_batches(batches)
     merges = [(sub.name, MERGE[sub.kind]) for sub in QUERIES[query]]
-    tumbling, sliding = Rolling(query, batches, 1), Rolling(query, batches, HOUR)
+    tumbling, sliding = RollingOperator(query, batches, 1), RollingOperator(query, batches, HOUR)
 
     def by_arrow() -> float:
-        return step(lambda: table.group_by(PAIR, use_threads=False).aggregate(merges)).processor
+        return time_step(lambda: table.group_by(PAIR, use_threads=False).aggregate(merges)).processor
 
     found = [(by_arrow(), tumbling.seconds(size.minutes), sliding.seconds(size.minutes)) for _ in range(size.runs)]
     strategies = (tumbling.aggregate.strategy.name, sliding.aggregate.strategy.name)
@@ -58,22 +58,22 @@ def costs(query: str, size: Size) -> Costs:
     return Costs(arrow, anew, slid, strategies)
 
 
-def memory(size: Size, windows: int) -> tuple[float, float]:
-    """Return the bytes per open window and group with one count: resident memory, and the operator's own figure."""
+def measure_memory(size: Size, windows: int) -> tuple[float, float]:
+    """Return the bytes per open window and group with one count: resident memory, and as the operator reports."""
     aggregate = Aggregate(PAIR, [PACKETS])
     batches = [batch.select([*PAIR, "packets"]) for batch in partials(size)]
     before = 0
     for window in range(windows + 1):
-        for batch in in_windows(batches, window, 1):
+        for batch in assign_windows(batches, window, 1):
             for _ in aggregate.process_rows(0, batch):
                 pass
         if window == 0:
-            before, told = resident(), aggregate.bytes  # after the first everything is there that is made once
+            before, told = resident(), aggregate.bytes  # the first run allocates memory that later runs use again
     entries = windows * size.groups
     return (resident() - before) / entries, (aggregate.bytes - told) / entries
 
 
-def low_level(path: Path, runs: int) -> dict[str, float]:
+def measure_low_level(path: Path, runs: int) -> dict[str, float]:
     """Return the CPU time of the low level over the same packets, for a tumbling minute and for a sliding hour.
 
     It is the sum of the smallest times of each block of packets, because every run does the same work with a block.
@@ -83,7 +83,7 @@ def low_level(path: Path, runs: int) -> dict[str, float]:
     from lowlevel.node.node import Node
     from queries.gsql import compile_query
 
-    tumbling = minutes("count(*) AS packets, sum(len) AS bytes", "srcIP, destIP")
+    tumbling = minute_query("count(*) AS packets, sum(len) AS bytes", "srcIP, destIP")
     texts = {"tumbling": tumbling, "sliding": tumbling.replace("RANGE 1 minute", "RANGE 60 minutes")}
     plans = {name: compile_query(text).leaves[0].low for name, text in texts.items()}
     file = open_mapped(path, "a bench")
@@ -110,7 +110,7 @@ def run(setting: Setting) -> Report:
     for query in QUERIES:
         for each in (size, replace(size, batches=1)):
             rows = each.rows * each.batches
-            cost = found[query, each.batches] = on_one_core(costs, query, each)
+            cost = found[query, each.batches] = on_one_core(measure_costs, query, each)
             for name, seconds, strategy in (
                 ("Arrow's group_by", cost.arrow, ""),
                 ("a tumbling minute", cost.tumbling, cost.strategies[0]),
@@ -123,21 +123,21 @@ def run(setting: Setting) -> Report:
         ("sub-aggregates", "partials a minute", "by", "M partials/s", "cost / tumbling", "strategy"),
         lines,
     )
-    path = cached(address_pairs(setting.packets(5 * MILLION)), setting.data)
-    warm(path)
-    low = on_one_core(low_level, path, setting.runs(8))
-    resided, told = on_one_core(memory, size, 3 if setting.quick else 20)
+    path = generate_cached(address_pairs(setting.packets(5 * MILLION)), setting.data)
+    read_into_cache(path)
+    low = on_one_core(measure_low_level, path, setting.runs(8))
+    resided, told = on_one_core(measure_memory, size, 3 if setting.quick else 20)
     report.notes.append(f"an open window and group with one count: {resided:.0f} bytes resident, {told:.0f} as told")
     many = found["count, sum", size.batches]
     rate = size.rows * size.batches / many.tumbling / MILLION
-    report.inform("partials of address pairs, a tumbling minute, one core, M partials/s", f"{rate:.3g}")
+    report.add_information("partials of address pairs, a tumbling minute, one core, M partials/s", f"{rate:.3g}")
     against = many.arrow / many.tumbling
-    report.require("partials/s, a tumbling minute / Arrow's group_by, count and sum", against, ">= 1.2", judged)
-    report.require(
+    report.add_criterion("partials/s, a tumbling minute / Arrow's group_by, count and sum", against, ">= 1.2", judged)
+    report.add_criterion(
         "an hour by minutes / a tumbling minute, count and sum", many.sliding / many.tumbling, "<= 1.5", judged
     )
-    report.require(
+    report.add_criterion(
         "an hour by minutes / a tumbling minute, low level", low["sliding"] / low["tumbling"], "<= 1.05", judged
     )
-    report.require("bytes beside the key of a window and group", max(resided, told) - KEY_BYTES, "<= 64", judged)
+    report.add_criterion("bytes beside the key of a window and group", max(resided, told) - KEY_BYTES, "<= 64", judged)
     return report

@@ -1,8 +1,8 @@
 """Sessions per 5-tuple on one core: partials are merged while watermarks close sessions, against Arrow's group_by.
 
-Flows begin and end continuously. Each is one session of one 5-tuple, and consists of partials of many panes. A
-watermark follows each batch, so that sessions close all the time. Arrow's `group_by` merges the same
-partials, in batches of the same size, by 5-tuple only: a merge that ignores time.
+Flows begin and end continuously. Each flow is one session of one 5-tuple, and consists of partials of many panes. A
+watermark follows each batch, so that sessions close all the time. Arrow's `group_by` merges the same partials, in
+batches of the same size, by 5-tuple only: a merge that ignores time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lowlevel.punctuation import END, Punctuation
 
 GAP = 30 * SECOND
 KEYS = ("srcIP", "destIP", "srcPort", "destPort", "protocol")
-OPEN = 100_000
+OPEN_FLOWS = 100_000
 """Number of open flows at a time."""
 
 BATCH = 65_536
@@ -44,8 +44,8 @@ def run(setting: Setting) -> Report:
     report.notes.append(f"{held / most:.0f} bytes of state for each of the sessions that were open at most")
     judged = not setting.quick
     ratio = quotient(rates[SESSIONS], rates[ARROW]).median
-    report.require("partials per second, sessions / Arrow's group_by", ratio, ">= 0.5", judged)
-    report.inform("sessions per 5-tuple, one core, M partials/s", rates[SESSIONS])
+    report.add_criterion("partials per second, sessions / Arrow's group_by", ratio, ">= 0.5", judged)
+    report.add_information("sessions per 5-tuple, one core, M partials/s", rates[SESSIONS])
     return report
 
 
@@ -64,7 +64,7 @@ def measure(rows: int, runs: int) -> tuple[dict[str, list[float]], int, int, int
     batches = partials(rows)
     step_time: dict[str, list[float]] = {SESSIONS: [], ARROW: []}
     closed = most = held = 0
-    for turn in range(runs + 1):  # the first warms
+    for turn in range(runs + 1):  # the first run loads the kernels
         operator = SessionAggregate(SessionWindow(GAP), KEYS, subs)
         most = 0
         began = time.process_time()
@@ -87,17 +87,17 @@ def measure(rows: int, runs: int) -> tuple[dict[str, list[float]], int, int, int
 
 
 def partials(rows: int) -> list[tuple[int, pa.RecordBatch]]:
-    """Batches of partials in the order of their panes, each with the watermark that follows it.
+    """Return batches of partials in the order of their panes, each with the watermark that follows it.
 
     A flow has a partial in each of 20 panes, whose distance is below GAP. A twentieth of the open flows ends with each
     pane.
     """
     random = np.random.default_rng(1)
-    per_pane = OPEN
+    per_pane = OPEN_FLOWS
     batches = []
     for pane in range(-(-rows // per_pane)):
-        first = pane * (OPEN // 20)
-        flows = random.permutation(OPEN) + first  # IDs of flows; it is the last pane of the oldest OPEN / 20
+        first = pane * (OPEN_FLOWS // 20)
+        flows = random.permutation(OPEN_FLOWS) + first  # IDs of flows; it is the last pane of the oldest OPEN / 20
         flows = flows[: min(per_pane, rows - pane * per_pane)]
         starts = pane * GAP + random.integers(0, GAP // 2, len(flows))
         ends = pane * GAP + GAP // 2 + random.integers(0, GAP // 2, len(flows))

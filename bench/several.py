@@ -1,10 +1,10 @@
 """Several queries in one pass over the packets, and wide keys: decode + table on one core, with all counters on.
 
 Each block is decoded once for all queries. Queries with the same groups share a table (`lowlevel.table.sharing`). The
-five different queries cannot; the table of the 5-tuple feeds three of them (`lowlevel.table.feeding`). The thousand
-queries with different constants share a table, whose entries are divided by the constant (`lowlevel.table.constants`).
-The workloads take turns, so that other processes of the machine disturb all of them equally. They are compared with one
-query by address pair over the same packets, in the same turn.
+five different queries cannot share a table, but the table of the 5-tuple feeds three other tables
+(`lowlevel.table.feeding`). The thousand queries with different constants share a table, whose entries are divided by
+the constant (`lowlevel.table.constants`). The workloads take turns, so that other processes of the machine disturb
+all of them equally. They are compared with one query by address pair over the same packets, in the same turn.
 
 The hundred queries of the catalogue are 41 texts and their variations. They are compared in three ways, in CPU seconds:
 
@@ -12,8 +12,8 @@ The hundred queries of the catalogue are 41 texts and their variations. They are
   This includes the start of a process.
 * Runs of the inline engine in one process, without start, compilation and output: one run of all of them, against the
   sum of a hundred runs with one of them. So this judges only what is shared.
-* The same run against the mean of these runs. It is not judged: the five costliest queries alone, which have tables and
-  joins of their own, take a multiple of the mean. This multiple is printed too.
+* The same run against the mean of these runs. It is not judged: the five costliest queries, which have separate
+  tables and joins, take a multiple of the mean. This multiple is printed too.
 
 The thousand queries with different constants are compared with one query by address pair, which keeps every packet. A
 run with only one of the thousand is cheaper, because it keeps few packets. That ratio is printed too.
@@ -32,12 +32,12 @@ import wiretide
 from bench.command import wiretide as wiretide_command
 from bench.figure import Figure, figure, quotient
 from bench.one_core import core, on_one_core
-from bench.process import timed
+from bench.process import run_timed
 from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
-from bench.traffic import MILLION, address_pairs, cached, warm
-from bench.undisturbed import run_undisturbed, step
+from bench.traffic import MILLION, address_pairs, generate_cached, read_into_cache
+from bench.undisturbed import run_undisturbed, time_step
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.plan.plan import Plan
 from lowlevel.plan import LowLevelPlan
@@ -54,14 +54,14 @@ QUERIES = 100
 CATALOGUE_PACKETS = MILLION
 """Packets of the capture for the catalogue."""
 
-VARIED = 41
-"""Of the catalogue queries, the first ones have different texts; later ones are their variations."""
+DIFFERENT_TEXTS = 41
+"""Number of catalogue queries with different texts. The later queries are variations of these."""
 
-SINGLE = 5
-"""Of the catalogue queries, every fifth has a process of its own; with `--quick` two."""
+PROCESS_STEP = 5
+"""Every fifth catalogue query runs in a separate process; with `--quick` only two queries."""
 
 
-def minutes(select: str, keys: str, where: str = "") -> str:
+def minute_query(select: str, keys: str, where: str = "") -> str:
     """Write a query by `keys` over windows of a minute."""
     return f"SELECT {keys}, {select} FROM packets [RANGE 1 minute, SLIDE 1 minute, WA ts] {where} GROUP BY {keys}"
 
@@ -69,39 +69,41 @@ def minutes(select: str, keys: str, where: str = "") -> str:
 TUPLE = "srcIP, destIP, srcPort, destPort, protocol"
 VOLUME = "count(*) AS packets, sum(len) AS bytes"
 
-DIFFERENT = (
+DIFFERENT_QUERIES = (
     PAIRS,
-    minutes("min(len) AS least, max(len) AS most", "srcIP"),
-    minutes("count(*) AS packets", "destPort, protocol"),
-    minutes(VOLUME, TUPLE),
-    minutes("count(*) AS packets", "destIP", "WHERE protocol = 6 AND tcp_flags & 2 = 2"),
+    minute_query("min(len) AS least, max(len) AS most", "srcIP"),
+    minute_query("count(*) AS packets", "destPort, protocol"),
+    minute_query(VOLUME, TUPLE),
+    minute_query("count(*) AS packets", "destIP", "WHERE protocol = 6 AND tcp_flags & 2 = 2"),
 )
 """Five queries of which no two can share a table."""
 
-SHARING = (
+SHARING_QUERIES = (
     PAIRS,
-    minutes("min(len) AS least, max(len) AS most", "srcIP, destIP"),
-    minutes("avg(len) AS mean", "srcIP, destIP"),
-    minutes("count(*) AS packets, max(ttl) AS hops", "srcIP, destIP"),
-    minutes("sum(len) AS bytes", "srcIP, destIP"),
+    minute_query("min(len) AS least, max(len) AS most", "srcIP, destIP"),
+    minute_query("avg(len) AS mean", "srcIP, destIP"),
+    minute_query("count(*) AS packets, max(ttl) AS hops", "srcIP, destIP"),
+    minute_query("sum(len) AS bytes", "srcIP, destIP"),
 )
-"""Five queries over the groups of the first, five sub-aggregates together."""
+"""Five queries with the groups of the first query. Together they have five sub-aggregates."""
 
 
-CONSTANTS = tuple(minutes("count(*) AS packets", "srcIP", f"WHERE destPort = {port}") for port in range(1000))
+CONSTANT_QUERIES = tuple(
+    minute_query("count(*) AS packets", "srcIP", f"WHERE destPort = {port}") for port in range(1000)
+)
 """A thousand queries that differ only in a constant. Ten of the constants occur in the capture."""
 
 
-def receivers(path: Path) -> tuple[str, ...]:
+def receiver_queries(path: Path) -> tuple[str, ...]:
     """Return a query for each of the thousand addresses that receive most packets of a capture."""
     top = "SELECT destIP, count(*) AS packets FROM packets GROUP BY destIP ORDER BY packets DESC, destIP LIMIT 1000"
     addresses = [row["destIP"] for row in wiretide.query(top, path).to_pylist()]
-    return tuple(minutes("count(*) AS packets", "srcIP", f"WHERE destIP = '{address}'") for address in addresses)
+    return tuple(minute_query("count(*) AS packets", "srcIP", f"WHERE destIP = '{address}'") for address in addresses)
 
 
 @dataclass(frozen=True)
-class Work:
-    """Queries over a capture with a share of IPv6, and the limit of their seconds as a multiple of those of ONE.
+class Workload:
+    """Queries over a capture with a share of IPv6, and the limit of their seconds as a multiple of the seconds of ONE.
 
     `queries`: the texts, or a function that returns them for the capture.
     """
@@ -118,13 +120,13 @@ class Work:
 
 ONE = "one query by address pair"
 WIDE = "1,000 queries that differ in a constant, for 95 % of the packets"
-WORKS = {
-    ONE: Work((PAIRS,)),
-    "five different queries": Work(DIFFERENT, "<= 4.5"),
-    "five queries of one table": Work(SHARING, "<= 2.2"),
-    "1,000 queries that differ in a constant": Work(CONSTANTS, "<= 15"),
-    WIDE: Work(receivers, "<= 15"),
-    "IPv6, the 5-tuple": Work((minutes(VOLUME, TUPLE),), "<= 3.5", ipv6=1.0),
+WORKLOADS = {
+    ONE: Workload((PAIRS,)),
+    "five different queries": Workload(DIFFERENT_QUERIES, "<= 4.5"),
+    "five queries of one table": Workload(SHARING_QUERIES, "<= 2.2"),
+    "1,000 queries that differ in a constant": Workload(CONSTANT_QUERIES, "<= 15"),
+    WIDE: Workload(receiver_queries, "<= 15"),
+    "IPv6, the 5-tuple": Workload((minute_query(VOLUME, TUPLE),), "<= 3.5", ipv6=1.0),
 }
 
 
@@ -132,9 +134,9 @@ def run(setting: Setting) -> Report:
     """Measure the capture of the criteria of `decode`, and a capture with only IPv6."""
     packets = setting.packets(PACKETS)
     report = Report("several")
-    paths = {ipv6: cached(address_pairs(packets, ipv6), setting.data) for ipv6 in (0.0, 1.0)}
+    paths = {ipv6: generate_cached(address_pairs(packets, ipv6), setting.data) for ipv6 in (0.0, 1.0)}
     for path in paths.values():
-        warm(path)
+        read_into_cache(path)
     seconds, words, again = on_one_core(measure, paths, setting.runs(9))
     rates = {name: figure(each).rate(packets / MILLION) for name, each in seconds.items()}
     report.table(
@@ -153,35 +155,39 @@ def run(setting: Setting) -> Report:
     )
     bound = f"bound to core {core()}" if core() is not None else "not bound to a core: this system cannot"
     report.notes.append(f"one process, {bound}; {again} runs were repeated because other processes used the core")
-    for name, work in WORKS.items():
-        report.inform(f"{name}, one core, M packets/s", rates[name])
+    for name, work in WORKLOADS.items():
+        report.add_information(f"{name}, one core, M packets/s", rates[name])
         if work.target:
             ratio = quotient(rates[ONE], rates[name]).median
-            report.require(f"{name} / one query by address pair, seconds", ratio, work.target, judged=not setting.quick)
-    small = cached(address_pairs(min(packets, CATALOGUE_PACKETS)), setting.data)
-    warm(small)
-    single, whole = catalogue_processes(small, setting.runs(3), QUERIES // 2 if setting.quick else SINGLE)
-    report.inform(
+            report.add_criterion(
+                f"{name} / one query by address pair, seconds", ratio, work.target, judged=not setting.quick
+            )
+    small = generate_cached(address_pairs(min(packets, CATALOGUE_PACKETS)), setting.data)
+    read_into_cache(small)
+    single, whole = catalogue_processes(small, setting.runs(3), QUERIES // 2 if setting.quick else PROCESS_STEP)
+    report.add_information(
         f"one catalogue query, mean of processes over {small.name.split('-')[0]} packets, CPU seconds", single
     )
-    report.inform(f"{QUERIES} catalogue queries in one process, CPU seconds", whole)
+    report.add_information(f"{QUERIES} catalogue queries in one process, CPU seconds", whole)
     ratio = min(whole.values) / min(single.values)
-    report.require(
+    report.add_criterion(
         f"{QUERIES} catalogue queries in one process / a process for one", ratio, "<= 8", judged=not setting.quick
     )
     for path, kind in ((small, "the same packets"), (paths[0.0], f"{packets:,} packets")):
         alone, together = on_one_core(measure_catalogue, path, setting.runs(2))
         mean = sum(alone) / QUERIES
-        report.inform(f"{QUERIES} catalogue queries / one, without the process, {kind}", f"{together / mean:.1f}")
-        costliest = sum(sorted(alone[:VARIED])[-5:])
-        report.inform(f"five costliest catalogue queries alone / one, {kind}", f"{costliest / mean:.1f}")
+        report.add_information(
+            f"{QUERIES} catalogue queries / one, without the process, {kind}", f"{together / mean:.1f}"
+        )
+        costliest = sum(sorted(alone[:DIFFERENT_TEXTS])[-5:])
+        report.add_information(f"five costliest catalogue queries alone / one, {kind}", f"{costliest / mean:.1f}")
         if kind == "the same packets":
             criterion = f"{QUERIES} catalogue queries in one run / the sum of {QUERIES} runs"
-            report.require(criterion, together / sum(alone), "<= 0.4", judged=not setting.quick)
+            report.add_criterion(criterion, together / sum(alone), "<= 0.4", judged=not setting.quick)
     for name in ("1,000 queries that differ in a constant", WIDE):
         one, alone_seconds, all_ = on_one_core(measure_run, paths[0.0], name, setting.runs(2))
-        report.inform(f"{name}: compiled and run / one by address pair", f"{all_ / one:.1f}")
-        report.inform(f"{name}: compiled and run / one of them", f"{all_ / alone_seconds:.1f}")
+        report.add_information(f"{name}: compiled and run / one by address pair", f"{all_ / one:.1f}")
+        report.add_information(f"{name}: compiled and run / one of them", f"{all_ / alone_seconds:.1f}")
     return report
 
 
@@ -195,15 +201,15 @@ def catalogue_processes(path: Path, runs: int, step_size: int) -> tuple[Figure, 
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(runs):
             chosen = texts[::step_size]
-            seconds = [timed(wiretide_command("query", path, text, "--format", "csv")).processor for text in chosen]
+            seconds = [run_timed(wiretide_command("query", path, text, "--format", "csv")).processor for text in chosen]
             single.append(sum(seconds) / len(seconds))
             command = wiretide_command("query", path, *texts, "--format", "csv", "-o", folder)
-            whole.append(timed(command).processor)
+            whole.append(run_timed(command).processor)
     return figure(single), figure(whole)
 
 
 def catalogue_queries() -> list[str]:
-    """Return QUERIES queries of the catalogue over packets: each, then with other values of `n` and `window`.
+    """Return QUERIES queries of the catalogue over packets: each query, then variations with other `n` and `window`.
 
     Queries with sub-queries in expressions are left out, because they read the capture twice, queries of DNS messages,
     because the generated packets contain none, and queries that read a file of arcs.
@@ -244,7 +250,7 @@ def measure_run(path: Path, name: str, runs: int) -> tuple[float, float, float]:
 
     Each is the least of `runs`.
     """
-    queries = WORKS[name].queries
+    queries = WORKLOADS[name].queries
     texts = queries(path) if callable(queries) else queries
 
     def seconds(chosen: Sequence[str]) -> float:
@@ -261,7 +267,7 @@ def measure_run(path: Path, name: str, runs: int) -> tuple[float, float, float]:
 
 
 def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]], dict[str, list[int]], int]:
-    """Return the seconds of each work in `runs` turns, the words of its table entries, and number of repeated runs.
+    """Return the seconds of each workload in `runs` turns, the words of its table entries, and the repeated runs.
 
     Raises RuntimeError if a query did not process every packet, because the measurement would be wrong.
     """
@@ -272,10 +278,10 @@ def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]]
 
     files = {ipv6: open_mapped(path, "a bench") for ipv6, path in paths.items()}
     indexes = {ipv6: scan(file) for ipv6, file in files.items()}
-    plans = {name: work.plans(paths[work.ipv6]) for name, work in WORKS.items()}
+    plans = {name: work.plans(paths[work.ipv6]) for name, work in WORKLOADS.items()}
 
     def reduce(name: str) -> Node:
-        ipv6 = WORKS[name].ipv6
+        ipv6 = WORKLOADS[name].ipv6
         node = Node("link", files[ipv6], plans[name])
         for block in indexes[ipv6].blocks:
             for _ in node.process(block):
@@ -284,7 +290,7 @@ def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]]
         return node
 
     words = {}
-    for name, work in WORKS.items():
+    for name, work in WORKLOADS.items():
         node = reduce(name)
         for query in node.reducers:
             if query.accepted + query.filtered != indexes[work.ipv6].records:
@@ -294,8 +300,8 @@ def measure(paths: dict[float, Path], runs: int) -> tuple[dict[str, list[float]]
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     again = 0
     for _ in range(runs):
-        for name in WORKS:
-            step_time, repeats = run_undisturbed(lambda name=name: step(lambda: reduce(name)))  # type: ignore[misc]
+        for name in WORKLOADS:
+            step_time, repeats = run_undisturbed(lambda name=name: time_step(lambda: reduce(name)))  # type: ignore[misc]
             seconds[name].append(step_time.seconds)
             again += repeats
     return dict(seconds), words, again

@@ -17,7 +17,7 @@ import pyarrow as pa
 from bench.one_core import on_one_core
 from bench.report import Report
 from bench.setting import Setting
-from bench.undisturbed import step
+from bench.undisturbed import time_step
 from capture.native import kernel
 from highlevel.groups.key_words import Words
 from highlevel.slide_by_tuple.operator import SlideByTupleAggregate
@@ -31,7 +31,7 @@ MICROSECOND = 1000
 BLOCK = 16_384
 COUNT = SubAggregate("rows", Kind.COUNT)
 LENGTH = Column("len", Type.INT)
-MORE = (COUNT, SubAggregate("bytes", Kind.SUM, LENGTH), SubAggregate("most", Kind.MAX, LENGTH))
+MORE_SUBAGGREGATES = (COUNT, SubAggregate("bytes", Kind.SUM, LENGTH), SubAggregate("most", Kind.MAX, LENGTH))
 FEW, MANY = 1_000, 100_000
 """Open bins."""
 
@@ -86,7 +86,7 @@ class Bins:
         self.count = 1
         self.total = 0
 
-    def take(self, times: Words, low: int) -> None:
+    def add(self, times: Words, low: int) -> None:
         """Add rows, and report the windows below the watermark."""
         self.count = add_to_bins(self.bins, self.bins.shape[1], self.count, times, len(times), self.reach)
         final = int(np.searchsorted(self.bins[PLACE, : self.count], low))
@@ -109,7 +109,7 @@ class Stream:
         return sum(len(times) for times, _ in self.blocks)
 
 
-def stream(rows: int, late: int) -> Stream:
+def make_stream(rows: int, late: int) -> Stream:
     """Return rows a microsecond apart, each late by up to `late` rows."""
     random = np.random.default_rng(1)
     times = np.arange(rows) * MICROSECOND + random.integers(0, late * MICROSECOND + 1, rows)
@@ -120,7 +120,7 @@ def stream(rows: int, late: int) -> Stream:
     )
 
 
-def batches(stream_: Stream, groups: int, subs: Iterable[SubAggregate]) -> list[pa.RecordBatch]:
+def make_batches(stream_: Stream, groups: int, subs: Iterable[SubAggregate]) -> list[pa.RecordBatch]:
     """Return the same rows as partials."""
     random = np.random.default_rng(2)
     found = []
@@ -149,7 +149,7 @@ def run_operator(
     window: SlideByTuple, stream_: Stream, groups: int = 1, subs: tuple[SubAggregate, ...] = (COUNT,)
 ) -> OperatorRun:
     """Run the operator."""
-    feed_plan = batches(stream_, groups, subs)
+    feed_plan = make_batches(stream_, groups, subs)
     operator = SlideByTupleAggregate(window, ["group"] if groups > 1 else [], subs)
     found = [0, 0, 0, 0]
 
@@ -165,7 +165,7 @@ def run_operator(
                 if isinstance(item, pa.RecordBatch):
                     found[3] += int(item.column(COUNT.name).to_numpy().sum())
 
-    seconds = step(once).processor
+    seconds = time_step(once).processor
     return OperatorRun(seconds, *found)
 
 
@@ -177,16 +177,16 @@ def run_bins(reach: int, stream_: Stream, room: int) -> OperatorRun:
     def once() -> None:
         nonlocal most
         for times, low in stream_.blocks:
-            bins.take(times, low)
+            bins.add(times, low)
             most = max(most, bins.count)
 
-    seconds = step(once).processor
+    seconds = time_step(once).processor
     return OperatorRun(seconds, most, 0, 0, bins.total)
 
 
-FORMS = {
+WINDOW_FORMS = {
     "each row": (SlideByTuple(1), 1, (COUNT,)),
-    "each row; count, sum, max": (SlideByTuple(1), 1, MORE),
+    "each row; count, sum, max": (SlideByTuple(1), 1, MORE_SUBAGGREGATES),
     "each row, by two groups": (SlideByTuple(1), 2, (COUNT,)),
     "each 5th that arrives": (SlideByTuple(1, 5), 1, (COUNT,)),
     "each 5th in the order of ts": (SlideByTuple(1, 5, in_time_order=True), 1, (COUNT,)),
@@ -195,17 +195,17 @@ FORMS = {
 
 def measure_forms(rows: int, runs: int) -> dict[str, list[OperatorRun]]:
     """Run each form with many open bins."""
-    stream_, reach = stream(rows, MANY // 2), MANY * 6 // 10 * MICROSECOND
-    found: dict[str, list[OperatorRun]] = {name: [] for name in FORMS}
+    stream_, reach = make_stream(rows, MANY // 2), MANY * 6 // 10 * MICROSECOND
+    found: dict[str, list[OperatorRun]] = {name: [] for name in WINDOW_FORMS}
     for _ in range(runs):
-        for name, (form, groups, subs) in FORMS.items():
+        for name, (form, groups, subs) in WINDOW_FORMS.items():
             found[name].append(run_operator(SlideByTuple(reach, form.every, form.in_time_order), stream_, groups, subs))
     return found
 
 
 def measure_bins(bins: int, rows: int, runs: int) -> tuple[list[OperatorRun], list[OperatorRun]]:
     """Run operator and bins in turns over the same rows, and compare the answers."""
-    stream_, reach = stream(rows, bins // 2), bins * 6 // 10 * MICROSECOND
+    stream_, reach = make_stream(rows, bins // 2), bins * 6 // 10 * MICROSECOND
     found: tuple[list[OperatorRun], list[OperatorRun]] = [], []
     for _ in range(runs):
         found[0].append(run_operator(SlideByTuple(reach), stream_))
@@ -215,7 +215,7 @@ def measure_bins(bins: int, rows: int, runs: int) -> tuple[list[OperatorRun], li
     return found
 
 
-def least(runs: list[OperatorRun]) -> float:
+def min_seconds(runs: list[OperatorRun]) -> float:
     """Return the CPU seconds of the fastest run."""
     return min(run.seconds for run in runs)
 
@@ -231,7 +231,7 @@ def run(setting: Setting) -> Report:
         [
             (
                 name,
-                f"{rows / least(found) / 1e6:.2f}",
+                f"{rows / min_seconds(found) / 1e6:.2f}",
                 f"{found[0].open_bins:,}",
                 f"{found[0].open_rows:,}",
                 f"{found[0].bytes / found[0].open_rows:.1f}",
@@ -249,9 +249,9 @@ def run(setting: Setting) -> Report:
         [
             (
                 f"{bins[0].open_bins:,}",
-                f"{count / least(swept) / 1e6:.2f}",
-                f"{count / least(bins) / 1e6:.3f}",
-                f"{least(bins) / least(swept):.1f}",
+                f"{count / min_seconds(swept) / 1e6:.2f}",
+                f"{count / min_seconds(bins) / 1e6:.3f}",
+                f"{min_seconds(bins) / min_seconds(swept):.1f}",
             )
             for (swept, bins), count in zip(
                 compared.values(), (setting.packets(300_000), 20_000 if setting.quick else 150_000), strict=True
@@ -260,17 +260,21 @@ def run(setting: Setting) -> Report:
     )
     plain, by_two = forms["each row"], forms["each row, by two groups"]
     full = not setting.quick
-    report.inform("100 000 open bins, one core, M rows/s", f"{rows / least(plain) / 1e6:.3g}")
-    slowest = max(least(forms[name]) for name in FORMS)
-    report.require("rows/s, the slowest of the forms / each row", least(plain) / slowest, ">= 0.4", full)
-    report.require(
+    report.add_information("100 000 open bins, one core, M rows/s", f"{rows / min_seconds(plain) / 1e6:.3g}")
+    slowest = max(min_seconds(forms[name]) for name in WINDOW_FORMS)
+    report.add_criterion("rows/s, the slowest of the forms / each row", min_seconds(plain) / slowest, ">= 0.4", full)
+    report.add_criterion(
         "open bins of each form, the fewest", min(form[0].open_bins for form in forms.values()), ">= 100000", full
     )
     swept, bins = compared[FEW]
-    report.require("tuples/s, sweep / bins, 1 000 open bins", least(bins) / least(swept), ">= 1", full)
+    report.add_criterion(
+        "tuples/s, sweep / bins, 1 000 open bins", min_seconds(bins) / min_seconds(swept), ">= 1", full
+    )
     swept, bins = compared[MANY]
-    report.require("tuples/s, sweep / bins, 100 000 open bins", least(bins) / least(swept), ">= 50", full)
-    report.require(
+    report.add_criterion(
+        "tuples/s, sweep / bins, 100 000 open bins", min_seconds(bins) / min_seconds(swept), ">= 50", full
+    )
+    report.add_criterion(
         "bytes beside the key of an open row, one count", by_two[0].bytes / by_two[0].open_rows, "<= 64", full
     )
     return report

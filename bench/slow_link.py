@@ -1,9 +1,9 @@
 """Memory of automata over four links of which one is slow, with and without the watermarks of single links.
 
 Each link has a row per millisecond, of hosts in turn. The slow link is `delay` rows behind the others. Without the
-watermarks of single links all ports belong to one link, so its watermark is that of the slowest port.
+watermarks of single links all ports belong to one link, so its watermark is the watermark of the slowest port.
 
-    by link    each link has partitions of its own
+    by link    each link has separate partitions
     scan       probes and a large row on the links `edge`, `lan`, `wifi`, then an answer on the slow link `core`
 
 The scan has results with EMIT CHANGES. The state is measured after each batch; the figure is the largest one.
@@ -55,7 +55,7 @@ def run(setting: Setting) -> Report:
         assert 0 < results == results_alone, f"{name}: {results} results, {results_alone} with watermarks of links"
         rows.append((name, f"{most / 2**20:.1f}", f"{most_alone / 2**20:.1f}", f"{most / most_alone:.1f}"))
         ratio = most / most_alone
-        report.require(f"state, {name}, without / with watermarks of links", ratio, ">= 2", not setting.quick)
+        report.add_criterion(f"state, {name}, without / with watermarks of links", ratio, ">= 2", not setting.quick)
     columns = ("query", "one watermark, MiB", "one for each link, MiB", "ratio")
     title = f"{len(LINKS)} links, {count:,} rows each, one link {count // 2:,} rows behind: largest state"
     report.table(title, columns, rows)

@@ -44,14 +44,14 @@ from queries.gsql import compile_query
 from queries.pipeline.file import read_pipeline
 
 LINKS = 3
-RATE = 200_000
+RATE_PER_LINK = 200_000
 LULL = SECOND
 WARM_UP = 30 * SECOND
-"""Time after the first packet whose windows have no latency."""
+"""Time after the first packet, in ns, in which the latency of windows is not measured."""
 
 SAMPLE_SECONDS = 2.0
 JUDGED_MINUTES = 20
-"""Minutes of a run whose slopes of memory are judged."""
+"""Minimum minutes of a run whose growth of memory is judged."""
 
 PIPELINE = """
 folder = "state"
@@ -155,7 +155,7 @@ def run(setting: Setting) -> Report:
     """Run the pipeline for `setting.minutes`."""
     report = Report("soak")
     seconds = 40 if setting.quick else round(setting.minutes * 60)
-    rate = RATE // 100 if setting.quick else RATE
+    rate = RATE_PER_LINK // 100 if setting.quick else RATE_PER_LINK
     with tempfile.TemporaryDirectory(prefix="wiretide-soak-") as name:
         folder = Path(name)
         names = [f"link{number}" for number in range(LINKS)]
@@ -183,7 +183,7 @@ def run(setting: Setting) -> Report:
             )
         ],
     )
-    report.inform("windows of the inline engine", len(inline_delays))
+    report.add_information("windows of the inline engine", len(inline_delays))
     rows, growths = [], []
     for kind, memory in samples.memory.items():
         mean, growth = slope_of(memory)
@@ -194,14 +194,14 @@ def run(setting: Setting) -> Report:
     report.notes.append(f"backlog: at most {max(backlog)} segments of 0.2 s, {backlog[-1]} at the end")
     report.notes.append(f"the feeders were at most {max(feed.longest_delay for feed in feeds):.2f} s late")
     report.notes += [f"the run reported: {line}" for line in exports.lines if line.startswith("warning")]
-    report.require("packets lost or counted twice", abs(fed - counted), "<= 0")
-    report.require("latency from closing a window to its export, median, s", _rank(delays, 50), "<= 1", judged)
-    report.require("latency from closing a window to its export, p99, s", _rank(delays, 99), "<= 2.5", judged)
+    report.add_criterion("packets lost or counted twice", abs(fed - counted), "<= 0")
+    report.add_criterion("latency from closing a window to its export, median, s", _rank(delays, 50), "<= 1", judged)
+    report.add_criterion("latency from closing a window to its export, p99, s", _rank(delays, 99), "<= 2.5", judged)
     inline_ms = _rank([delay * 1000 for delay in inline_delays], 50)
-    report.require("latency of the inline engine over one link, median, ms", inline_ms, "<= 20", judged)
-    report.require("backlog, segments, the most", max(backlog), "<= 60", judged)
+    report.add_criterion("latency of the inline engine over one link, median, ms", inline_ms, "<= 20", judged)
+    report.add_criterion("backlog, segments, the most", max(backlog), "<= 60", judged)
     is_long = judged and setting.minutes >= JUDGED_MINUTES
-    report.require("growth of memory per hour / mean, the most of a process", max(growths), "<= 0.1", is_long)
+    report.add_criterion("growth of memory per hour / mean, the most of a process", max(growths), "<= 0.1", is_long)
     return report
 
 
@@ -212,7 +212,7 @@ def _rank(delays: list[float], rank: int) -> float | None:
 def play(
     folder: Path, file: Path, names: list[str], rate: int, seconds: int
 ) -> tuple[Exports, Samples, list[FeedReport]]:
-    """Start all processes, wait for their ends, and return what they reported. Raises RuntimeError if one fails."""
+    """Start all processes, wait until they end, and return their reports. Raises RuntimeError if one fails."""
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     exports, samples = Exports(), Samples()
     with contextlib.ExitStack() as stack:

@@ -42,10 +42,10 @@ def run(setting: Setting) -> Report:
 
 
 def _batch(report: Report, spark: SparkSession, setting: Setting) -> None:
-    small = cached(address_pairs(setting.packets(MILLION)), setting.data)
+    small = generate_cached(address_pairs(setting.packets(MILLION)), setting.data)
     packets = setting.packets(50 * MILLION)
-    path = cached(address_pairs(packets), setting.data)
-    warm(path)
+    path = generate_cached(address_pairs(packets), setting.data)
+    read_into_cache(path)
     run_queries(spark, small, [PAIRS])
     batch: list[float] = []
     inline: list[float] = []
@@ -56,10 +56,10 @@ def _batch(report: Report, spark: SparkSession, setting: Setting) -> None:
         core.submit(inline_engine, small).result()
         one_core.run_query(small, PAIRS)
         for _ in range(setting.runs(5)):
-            seconds, repeats = _timed(lambda: run_queries(spark, path, [PAIRS])[0], packets)
+            seconds, repeats = _time_undisturbed(lambda: run_queries(spark, path, [PAIRS])[0], packets)
             batch.append(seconds)
             again[1] += repeats
-            seconds, repeats = _timed(lambda: inline_answer(path, CORES), packets)
+            seconds, repeats = _time_undisturbed(lambda: inline_answer(path, CORES), packets)
             both.append(seconds)
             again[0] += repeats
             step_time, repeats = run_undisturbed(lambda: core.submit(inline_engine, path).result())
@@ -85,16 +85,16 @@ def _batch(report: Report, spark: SparkSession, setting: Setting) -> None:
     )
     report.notes.append(f"repeated because of other processes: {again[0]} inline runs, {again[1]} batch runs")
     ratio = quotient(ours, same).median
-    report.require(f"batch / inline, both on {CORES} cores", ratio, ">= 0.9", judged=not setting.quick)
+    report.add_criterion(f"batch / inline, both on {CORES} cores", ratio, ">= 0.9", judged=not setting.quick)
     growth = quotient(ours, alone).median
-    report.require(f"batch on {CORES} cores / on one", growth, ">= 1.7", judged=not setting.quick)
+    report.add_criterion(f"batch on {CORES} cores / on one", growth, ">= 1.7", judged=not setting.quick)
     told = f"{ours.median:.3g} M packets/s, {ratio:.2f} of the inline engine"
-    report.headline("Spark batch, 50 M packets, two cores, JVM started", told)
+    report.add_headline("Spark batch, 50 M packets, two cores, JVM started", told)
 
 
 def inline_engine(path: Path) -> StepTime:
     """Measure the whole inline engine over one capture, in this process."""
-    return step(lambda: inline_answer(path, 1))
+    return time_step(lambda: inline_answer(path, 1))
 
 
 def inline_answer(path: Path, threads: int) -> pa.Table:
@@ -104,7 +104,7 @@ def inline_answer(path: Path, threads: int) -> pa.Table:
     return pa.Table.from_batches([rows for _, rows in run.results()], plan.schema)
 
 
-def _timed(answer: Callable[[], pa.Table], packets: int) -> tuple[float, int]:
+def _time_undisturbed(answer: Callable[[], pa.Table], packets: int) -> tuple[float, int]:
     """Return the seconds of an undisturbed answer, and the number of repeated runs. Checks the answer."""
     tables: list[pa.Table] = []
     step_time, again = run_undisturbed(lambda: time_with_others(lambda: tables.append(answer())))
@@ -117,16 +117,18 @@ def _timed(answer: Callable[[], pa.Table], packets: int) -> tuple[float, int]:
 def _several(report: Report, spark: SparkSession, setting: Setting) -> None:
     """Measure both engines with one query and with MIXED, by turns. The first query is in both."""
     packets = setting.packets(20 * MILLION)
-    path = cached(address_pairs(packets), setting.data)
-    warm(path)
-    engines = {"batch": _batch_answer, "stream": _streamed}
+    path = generate_cached(address_pairs(packets), setting.data)
+    read_into_cache(path)
+    engines = {"batch": _batch_answer, "stream": _stream_answer}
     works = {(engine, count): MIXED[:count] for count in (1, len(MIXED)) for engine in engines}
     seconds: dict[tuple[str, int], list[float]] = {work: [] for work in works}
     for turn in range(setting.runs(3) + 1):
         for (engine, count), queries in works.items():
             answer = engines[engine]
-            step_time, _ = _timed(lambda answer=answer, queries=queries: answer(spark, path, queries), packets)  # type: ignore[misc]
-            if turn:  # the first one warms the workers
+            step_time, _ = _time_undisturbed(
+                lambda answer=answer, queries=queries: answer(spark, path, queries), packets
+            )  # type: ignore[misc]
+            if turn:  # the first run starts the workers
                 seconds[engine, count].append(step_time)
     rates = {work: figure(each).rate(packets / MILLION) for work, each in seconds.items()}
     report.table(
@@ -140,7 +142,7 @@ def _several(report: Report, spark: SparkSession, setting: Setting) -> None:
     for engine in engines:
         ratio = quotient(rates[engine, 1], rates[engine, len(MIXED)]).median
         criterion = f"{len(MIXED)} queries / one, seconds of the {engine}"
-        report.require(criterion, ratio, "<= 4", judged=not setting.quick)
+        report.add_criterion(criterion, ratio, "<= 4", judged=not setting.quick)
 
 
 def _batch_answer(spark: SparkSession, path: Path, queries: Sequence[str]) -> pa.Table:
@@ -148,7 +150,7 @@ def _batch_answer(spark: SparkSession, path: Path, queries: Sequence[str]) -> pa
     return run_queries(spark, path, queries)[0]
 
 
-def _streamed(spark: SparkSession, path: Path, queries: Sequence[str]) -> pa.Table:
+def _stream_answer(spark: SparkSession, path: Path, queries: Sequence[str]) -> pa.Table:
     """Run the streaming engine over a whole capture, in a new folder. Return the results of the first query."""
     from highlevel.spark.stream import StreamRun
 

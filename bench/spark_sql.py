@@ -30,7 +30,7 @@ from bench.query_text import MIXED, PAIRS
 from bench.report import Report
 from bench.setting import Setting
 from bench.spark_session import CORES, open_session, run_queries
-from bench.traffic import MILLION, address_pairs, cached, warm
+from bench.traffic import MILLION, address_pairs, generate_cached, read_into_cache
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +54,7 @@ def _plain(report: Report, spark: SparkSession, setting: Setting) -> None:
     path = cached(address_pairs(packets), setting.data)
     rows = _parquet_of(path)
     for file in (path, rows):
-        warm(file)
+        read_into_cache(file)
     ours, plain = [], []
     with _plain_spark(rows) as answers:
         for turn in range(setting.runs(5) + 1):
@@ -76,7 +76,7 @@ def _plain(report: Report, spark: SparkSession, setting: Setting) -> None:
             ("plain Spark SQL over Parquet", str(figure(plain)), str(ratio)),
         ],
     )
-    report.require("plain Spark SQL / batch, seconds", ratio.median, ">= 8", judged=not setting.quick)
+    report.add_criterion("plain Spark SQL / batch, seconds", ratio.median, ">= 8", judged=not setting.quick)
 
 
 def _parquet_of(path: Path) -> Path:
@@ -117,8 +117,8 @@ def _costs(report: Report, spark: SparkSession, setting: Setting) -> None:
     packets = setting.packets(5 * MILLION)
     costs: dict[tuple[int, int], float] = {}
     for groups in GROUPS:
-        path = cached(replace(address_pairs(packets), groups=groups), setting.data)
-        warm(path)
+        path = generate_cached(replace(address_pairs(packets), groups=groups), setting.data)
+        read_into_cache(path)
         for queries in QUERIES:
             costs[groups, queries] = min(_batch_cost(spark, path, queries) for _ in range(setting.runs(3)))
     report.table(
@@ -138,8 +138,8 @@ def _costs(report: Report, spark: SparkSession, setting: Setting) -> None:
         if queries > fewest["queries"]
     )
     judged = not setting.quick
-    report.require("growth of CPU seconds / of groups, the most", by_groups, "<= 1", judged=judged)
-    report.require("growth of CPU seconds / of queries, the most", by_queries, "<= 1", judged=judged)
+    report.add_criterion("growth of CPU seconds / of groups, the most", by_groups, "<= 1", judged=judged)
+    report.add_criterion("growth of CPU seconds / of queries, the most", by_queries, "<= 1", judged=judged)
 
 
 def _batch_cost(spark: SparkSession, path: Path, queries: int) -> float:

@@ -6,9 +6,9 @@ files. The answers must contain all packets.
 The time outside of the job is the part of the micro-batches that Spark spends on planning, offsets and its log, while
 the cores wait. The first micro-batch is left out, because the index is made in it.
 
-The rate depends on the phase of the machine. The processor time of all processes of the run hardly does, so it is
-printed too, divided by the processor time of the inline engine for the same captures. The start of a session is
-measured in processes of their own.
+The rate depends on other users of the machine. The processor time of all processes of the run hardly depends on them.
+So it is printed too, divided by the processor time of the inline engine for the same captures. The start of a session
+is measured in separate processes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import pyarrow.compute as pc
 
 from bench.figure import figure, quotient
 from bench.others import family_time
-from bench.process import timed
+from bench.process import run_timed
 from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
 from bench.spark_session import CORES, open_session
-from bench.traffic import MILLION, address_pairs, cached, warm
+from bench.traffic import MILLION, address_pairs, generate_cached, read_into_cache
 from highlevel.inline.engine import InlineRun, Input
 from queries.gsql import compile_query
 
@@ -52,7 +52,7 @@ START = (
 
 @dataclass(frozen=True)
 class Replay:
-    """Wall and processor seconds of a replay, and the milliseconds of each micro-batch: all of it, and its work."""
+    """Wall and processor seconds of a replay, and the milliseconds of each micro-batch: in total, and of its job."""
 
     seconds: float
     processor: float
@@ -66,15 +66,15 @@ class Replay:
 
 
 def run(setting: Setting) -> Report:
-    """Measure the session's start in processes of their own, then the replay and the inline engine in turns."""
+    """Measure the session's start in separate processes, then the replay and the inline engine in turns."""
     report = Report("spark_stream")
     starts = figure(_session_start() for _ in range(setting.runs(3)))
     packets = setting.packets(20 * MILLION)
-    path = cached(address_pairs(packets), setting.data)
-    warm(path)
+    path = generate_cached(address_pairs(packets), setting.data)
+    read_into_cache(path)
     inputs = [Input(f"tap{number}", path) for number in range(LINKS)]
     with open_session() as spark:
-        replay(spark, [Input("tap0", cached(address_pairs(setting.packets(MILLION)), setting.data))])
+        replay(spark, [Input("tap0", generate_cached(address_pairs(setting.packets(MILLION)), setting.data))])
         turns = [(replay(spark, inputs, LINKS * packets), _inline_seconds(inputs)) for _ in range(setting.runs(3))]
     replays = [replayed for replayed, _ in turns]
     rate = figure(replayed.seconds for replayed in replays).rate(LINKS * packets / MILLION)
@@ -86,18 +86,18 @@ def run(setting: Setting) -> Report:
         ("M packets/s (min..max)", "micro-batches", "outside of the job, %", "CPU seconds", "CPU / inline"),
         [(str(rate), str(len(replays[0].batches)), str(outside), str(processor), str(ratio))],
     )
-    report.inform("start of a session, s", starts)
+    report.add_information("start of a session, s", starts)
     judged = not setting.quick
-    report.require("replay of three captures, M packets/s", rate.median, ">= 10", judged=judged)
-    report.require("outside of the job, % of a micro-batch", outside.median, "<= 15", judged=judged)
-    report.require("start of a session, s", starts.median, "<= 6", judged=judged)
+    report.add_criterion("replay of three captures, M packets/s", rate.median, ">= 10", judged=judged)
+    report.add_criterion("outside of the job, % of a micro-batch", outside.median, "<= 15", judged=judged)
+    report.add_criterion("start of a session, s", starts.median, "<= 6", judged=judged)
     return report
 
 
 def _session_start() -> float:
     """Return the seconds of the start of a session in a new process."""
     with tempfile.TemporaryFile() as output:
-        timed([sys.executable, "-c", START], output=output)
+        run_timed([sys.executable, "-c", START], output=output)
         output.seek(0)
         return float(output.read())
 

@@ -10,21 +10,21 @@ from pathlib import Path
 
 from bench.figure import Figure, figure
 from bench.one_core import on_one_core
-from bench.partials import items_of, partials_of
+from bench.partials import partials_of, read_items
 from bench.report import Report
 from bench.setting import Setting
-from bench.spool_files import PLAIN, READ, SPOOL, WRITTEN, files
-from bench.spool_layouts import ROWS, layouts
-from bench.spool_segments import APPEND, LOOK, PACK, SMALL, START, segments
-from bench.traffic import MILLION, address_pairs, cached, warm
+from bench.spool_files import PLAIN, READ, SPOOL, WRITTEN, measure_files
+from bench.spool_layouts import ROWS, measure_layouts
+from bench.spool_segments import APPEND, FIRST_LIST, PACK, SMALL, START, measure_segments
+from bench.traffic import MILLION, address_pairs, generate_cached, read_into_cache
 
-Measured = dict[str, list[float]]
+StepSeconds = dict[str, list[float]]
 
 
 def run(setting: Setting) -> Report:
     """Measure throughput, sizes, and the cost of many segments at a start."""
-    path = cached(address_pairs(setting.packets(5 * MILLION)), setting.data)
-    warm(path)
+    path = generate_cached(address_pairs(setting.packets(5 * MILLION)), setting.data)
+    read_into_cache(path)
     count = 100 if setting.quick else 1000
     rows, sizes, written, encoded, many = on_one_core(measure, path, setting.data, setting.runs(5), count)
     report = Report("spool")
@@ -47,21 +47,27 @@ def run(setting: Setting) -> Report:
     judged = not setting.quick
     for done, target in ((WRITTEN, ">= 0.5"), (READ, ">= 0.5")):
         ratio = rates[SPOOL, done].median / rates[PLAIN, done].median
-        report.require(f"partials per second, {done}, spool / plain Arrow", ratio, target, judged)
-    report.require("bytes on the disk, spool / plain Arrow", sizes[SPOOL] / sizes[PLAIN], "<= 0.5", judged)
-    report.require("bytes per partial", sizes[SPOOL] / rows, "<= 10", judged)
-    start, look = figure(many[START]).median, figure(many[LOOK]).median
-    report.require("many segments, a writer's start / a reader's first look", start / look, "<= 0.5", judged)
+        report.add_criterion(f"partials per second, {done}, spool / plain Arrow", ratio, target, judged)
+    report.add_criterion("bytes on the disk, spool / plain Arrow", sizes[SPOOL] / sizes[PLAIN], "<= 0.5", judged)
+    report.add_criterion("bytes per partial", sizes[SPOOL] / rows, "<= 10", judged)
+    start, look = figure(many[START]).median, figure(many[FIRST_LIST]).median
+    report.add_criterion("many segments, a writer's start / a reader's first look", start / look, "<= 0.5", judged)
     append, pack = figure(many[APPEND]).median, figure(many[PACK]).median
-    report.require("a small batch, append / encoding it", append / pack, "<= 0.1", judged)
+    report.add_criterion("a small batch, append / encoding it", append / pack, "<= 0.1", judged)
     return report
 
 
 def measure(
     path: Path, data: Path, runs: int, count: int
-) -> tuple[int, dict[str, int], dict[tuple[str, str], list[float]], list[tuple[str, ...]], Measured]:
+) -> tuple[int, dict[str, int], dict[tuple[str, str], list[float]], list[tuple[str, ...]], StepSeconds]:
     """Return rows of partials, bytes and seconds of both forms, the layouts, and the seconds of many segments."""
-    items = items_of(path)
+    items = read_items(path)
     batches = partials_of(items)
-    sizes, written = files(items, data, runs)
-    return sum(map(len, batches)), sizes, written, layouts(batches, runs), segments(batches, data, runs, count)
+    sizes, written = measure_files(items, data, runs)
+    return (
+        sum(map(len, batches)),
+        sizes,
+        written,
+        measure_layouts(batches, runs),
+        measure_segments(batches, data, runs, count),
+    )

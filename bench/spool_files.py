@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from bench.partials import LINK, partials_of
-from bench.undisturbed import step
+from bench.undisturbed import time_step
 from lowlevel.punctuation import Item
 from lowlevel.spool.folder import SpoolFullError, part_path, segment_path, write_durably
 from lowlevel.spool.limits import SpoolLimits
@@ -29,7 +29,9 @@ PLANS = (("pairs", "of the bench"),)
 OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
-def files(items: list[Item], data: Path, runs: int) -> tuple[dict[str, int], dict[tuple[str, str], list[float]]]:
+def measure_files(
+    items: list[Item], data: Path, runs: int
+) -> tuple[dict[str, int], dict[tuple[str, str], list[float]]]:
     """Return the bytes on disk and the seconds of each form, written and read. The first run is not measured.
 
     Files are written into `data`, because /tmp is memory on some systems. Raises RuntimeError if partials are missing.
@@ -41,10 +43,10 @@ def files(items: list[Item], data: Path, runs: int) -> tuple[dict[str, int], dic
         for name, write, read in ((PLAIN, write_plain, read_plain), (SPOOL, write_spool, read_spool)):
             with tempfile.TemporaryDirectory(prefix="spool-", dir=data) as made:
                 folder = Path(made)
-                seconds[name, WRITTEN].append(step(partial(write, folder, items)).seconds)
+                seconds[name, WRITTEN].append(time_step(partial(write, folder, items)).seconds)
                 sizes[name] = sum(path.stat().st_size for path in folder.glob("*.segment"))
                 rows: list[int] = []
-                seconds[name, READ].append(step(partial(read, folder, rows)).processor)
+                seconds[name, READ].append(time_step(partial(read, folder, rows)).processor)
             if sum(rows) != expected:
                 raise RuntimeError(f"{name}: got {sum(rows)} partials, expected {expected}")
     return sizes, {key: step_time[1:] for key, step_time in seconds.items()}
@@ -82,12 +84,12 @@ def write_spool(folder: Path, items: list[Item]) -> None:
     """Write the items. Wait briefly while two segments wait for the disk."""
     writer = SpoolWriter(folder, LINK, PLANS)
     for item in items:
-        while not _appended(writer, item):
+        while not _try_append(writer, item):
             time.sleep(0.0005)
     writer.close(has_ended=True)
 
 
-def _appended(writer: SpoolWriter, item: Item) -> bool:
+def _try_append(writer: SpoolWriter, item: Item) -> bool:
     try:
         writer.append(0, item)
     except SpoolFullError:

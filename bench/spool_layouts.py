@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bench.figure import figure
 from bench.traffic import MILLION
-from bench.undisturbed import step
+from bench.undisturbed import time_step
 from lowlevel.spool.pending import pack, unpack
 
 ROWS = 100_000
@@ -22,7 +22,7 @@ LAYOUTS = {
 SCHEMA = pa.schema([("partials", pa.binary())])
 
 
-def layouts(batches: list[pa.RecordBatch], runs: int) -> list[tuple[str, ...]]:
+def measure_layouts(batches: list[pa.RecordBatch], runs: int) -> list[tuple[str, ...]]:
     """Measure each layout with the first rows, in turns. Return a row of the report for each layout.
 
     The first turn is not measured. Raises RuntimeError if the decoded partials differ from the encoded ones.
@@ -35,11 +35,11 @@ def layouts(batches: list[pa.RecordBatch], runs: int) -> list[tuple[str, ...]]:
             streams: list[pa.Buffer] = []
             found: list[pa.RecordBatch] = []
             options = pa.ipc.IpcWriteOptions(compression=codec)
-            seconds[name, "encode"].append(step(partial(encode, batch, options, streams)).processor)
-            seconds[name, "decode"].append(step(partial(decode, streams[0], found)).processor)
+            seconds[name, "encode"].append(time_step(partial(encode, batch, options, streams)).processor)
+            seconds[name, "decode"].append(time_step(partial(decode, streams[0], found)).processor)
             sizes[name] = streams[0].size
             if found != [batch]:
-                raise RuntimeError(f"{name}: got other partials than were encoded")
+                raise RuntimeError(f"{name}: the decoded partials differ from the encoded partials")
     amount = len(batch) / MILLION
     return [
         (

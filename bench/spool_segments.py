@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bench.partials import LINK
 from bench.spool_files import PLANS
-from bench.undisturbed import step
+from bench.undisturbed import time_step
 from lowlevel.spool import segment
 from lowlevel.spool.folder import segment_path
 from lowlevel.spool.limits import SpoolLimits
@@ -20,14 +20,14 @@ from lowlevel.spool.reader import SpoolReader
 from lowlevel.spool.writer import SpoolWriter
 
 SMALL = 1000
-START, LOOK, AGAIN = "a writer's start", "a reader's first look: every checksum", "its next look"
+START, FIRST_LIST, NEXT_LIST = "a writer's start", "a reader's first look: every checksum", "its next look"
 APPEND, PACK = "one append", "encoding the same batch"
-APART, MERGED = "a segment of all batches, as they are", "a segment of all batches, merged"
+UNMERGED, MERGED = "a segment of all batches, as they are", "a segment of all batches, merged"
 ONE_SEGMENT = SpoolLimits(segment_bytes=1 << 28)
 """Size of a segment: so large that no thread encodes while appends are measured."""
 
 
-def segments(batches: list[pa.RecordBatch], data: Path, runs: int, count: int) -> dict[str, list[float]]:
+def measure_segments(batches: list[pa.RecordBatch], data: Path, runs: int, count: int) -> dict[str, list[float]]:
     """Return the seconds of each step in turns, without the first turn; with `count` segments in `data`."""
     small = small_batches(batches, count)
     header = segment.Header(LINK, 0, 0, PLANS, (0,))
@@ -40,15 +40,15 @@ def segments(batches: list[pa.RecordBatch], data: Path, runs: int, count: int) -
             writer = SpoolWriter(other, LINK, PLANS, ONE_SEGMENT)
             work: dict[str, Callable[[], object]] = {
                 START: lambda: SpoolWriter(held, LINK, PLANS).abandon(),
-                LOOK: reader.segments,
-                AGAIN: reader.segments,
+                FIRST_LIST: reader.segments,
+                NEXT_LIST: reader.segments,
                 APPEND: lambda writer=writer: [writer.append(0, batch) for batch in small],  # type: ignore[misc]
                 PACK: lambda: [pack([batch]) for batch in small],
-                APART: lambda: segment.encode(header, [(0, batch) for batch in small], 0, 0),
+                UNMERGED: lambda: segment.encode(header, [(0, batch) for batch in small], 0, 0),
                 MERGED: lambda: segment.encode(header, merge_items((0, batch) for batch in small), 0, 0),
             }
             for name, each in work.items():
-                seconds[name].append(step(each).processor / (count if name in (APPEND, PACK) else 1))
+                seconds[name].append(time_step(each).processor / (count if name in (APPEND, PACK) else 1))
             writer.abandon()
     return {name: step_time[1:] for name, step_time in seconds.items()}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.command import wiretide
 from bench.figure import figure, quotient
-from bench.process import Run, timed
+from bench.process import Run, run_timed
 from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
@@ -47,11 +47,11 @@ def run(setting: Setting) -> Report:
             QUERY: wiretide("query", path, PAIRS, "--format", "csv"),
         }
         for command in commands.values():
-            timed(command, environment=ENVIRONMENT)
+            run_timed(command, environment=ENVIRONMENT)
         runs: dict[str, list[Run]] = {name: [] for name in commands}
         for _ in range(setting.runs(21)):
             for name, command in commands.items():
-                runs[name].append(timed(command, environment=ENVIRONMENT))
+                runs[name].append(run_timed(command, environment=ENVIRONMENT))
     seconds = {name: figure(run.seconds for run in values) for name, values in runs.items()}
     processor = {name: figure(run.processor for run in values) for name, values in runs.items()}
     report = Report("startup")
@@ -65,10 +65,10 @@ def run(setting: Setting) -> Report:
     )
     judged = not setting.quick
     ratio = quotient(seconds[QUERY], seconds[IMPORTS]).median
-    report.require("a query of 10 packets / the imports, seconds", ratio, "<= 1.6", judged=judged)
-    report.require("wiretide --help, seconds", seconds[HELP].median, "<= 0.15", judged=judged)
+    report.add_criterion("a query of 10 packets / the imports, seconds", ratio, "<= 1.6", judged=judged)
+    report.add_criterion("wiretide --help, seconds", seconds[HELP].median, "<= 0.15", judged=judged)
     against = quotient(processor[QUERY], processor[IMPORTS])
-    report.inform("a query of 10 packets / the imports, CPU seconds", against)
+    report.add_information("a query of 10 packets / the imports, CPU seconds", against)
     against = quotient(processor[QUERY], processor[WITHOUT_THREADS])
-    report.inform("a query of 10 packets / the imports without threads of numpy, CPU seconds", against)
+    report.add_information("a query of 10 packets / the imports without threads of numpy, CPU seconds", against)
     return report

@@ -35,7 +35,7 @@ class MicroBatch:
     seconds: float
 
 
-def partials(addresses: np.ndarray, groups: np.ndarray, random: np.random.Generator) -> pa.RecordBatch:
+def make_partials(addresses: np.ndarray, groups: np.ndarray, random: np.random.Generator) -> pa.RecordBatch:
     """Return one partial of each group in window 0."""
     zeros = np.zeros(len(groups), np.uint64)
     columns = [to_arrow(4, zeros, side[groups]) for side in addresses]
@@ -45,8 +45,8 @@ def partials(addresses: np.ndarray, groups: np.ndarray, random: np.random.Genera
     return pa.RecordBatch.from_arrays(columns, names)
 
 
-def play(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[MicroBatch]:
-    """Play micro-batches of one partition."""
+def run_batches(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[MicroBatch]:
+    """Run micro-batches of one partition, and yield the figures of each."""
     for batch_id, batch in enumerate(batches):
         begin = time.perf_counter()
         state = PartitionState(folder, 0)
@@ -72,13 +72,13 @@ def run(setting: Setting) -> Report:
         same = random.choice(groups, changed, replace=False)
 
         def batches(name: str = name, same: np.ndarray = same) -> Iterator[pa.RecordBatch]:
-            yield partials(addresses, np.arange(groups), random)
+            yield make_partials(addresses, np.arange(groups), random)
             for _ in range(count):
                 chosen = same if name == "the same groups" else random.choice(groups, changed, replace=False)
-                yield partials(addresses, chosen, random)
+                yield make_partials(addresses, chosen, random)
 
         with tempfile.TemporaryDirectory() as folder:
-            first, *others = play(Path(folder), batches())
+            first, *others = run_batches(Path(folder), batches())
         shares = [batch.written / first.written for batch in others]
         lines.append(
             (
@@ -91,7 +91,7 @@ def run(setting: Setting) -> Report:
                 f"{first.seconds * 1000:.0f} ms",
             )
         )
-        report.require(
+        report.add_criterion(
             f"written per micro-batch / open window, {name}", statistics.mean(shares), "<= 0.05", not setting.quick
         )
     report.table(

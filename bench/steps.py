@@ -16,14 +16,14 @@ from lowlevel.punctuation import END, Item, Punctuation
 class ByWindow:
     """Adds the windows of rows, by their column `time`, and converts times in punctuations to window IDs.
 
-    Rows without a column `packets` count as one each, and lose their columns.
+    A row without a column `packets` counts as one packet, and its other columns are dropped.
     """
 
     def __init__(self, window: SlidingWindow, time: str = "ts") -> None:
         self.window, self.time = window, time
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
-        """Tag rows."""
+        """Add the window range to rows."""
         first, end = self.window.wids(batch.column(self.time).to_numpy())
         if "packets" in batch.schema.names:
             tagged = batch.drop_columns([self.time])
@@ -41,7 +41,7 @@ class ByWindow:
 
 
 class WindowOfWindow:
-    """Makes the rows of windows partials of the same windows."""
+    """Converts the result rows of windows to partials of the same windows."""
 
     def process_rows(self, port: int, batch: pa.RecordBatch) -> Iterator[Item]:
         """Write the window as a range with one ID."""
@@ -60,10 +60,10 @@ class Step:
     def __init__(self, operator: Any, *below: Step | int) -> None:
         self.operator, self.below = operator, below
 
-    def take(self, link: int, item: Item) -> Iterator[Item]:
+    def process(self, link: int, item: Item) -> Iterator[Item]:
         """Process the items of a link, and yield the results."""
         for port, each in enumerate(self.below):
-            arrived: Iterable[Item] = each.take(link, item) if isinstance(each, Step) else [item] * (each == link)
+            arrived: Iterable[Item] = each.process(link, item) if isinstance(each, Step) else [item] * (each == link)
             for one in arrived:
                 mark = isinstance(one, Punctuation)
                 yield from self.operator.punctuate(port, one) if mark else self.operator.process_rows(port, one)

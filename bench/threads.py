@@ -26,7 +26,7 @@ from bench.others import SharedMachineTime, time_with_others
 from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
-from bench.traffic import MILLION, address_pairs, cached, warm
+from bench.traffic import MILLION, address_pairs, generate_cached, read_into_cache
 from bench.undisturbed import run_undisturbed
 
 PACKETS = 50 * MILLION
@@ -54,8 +54,8 @@ def run(setting: Setting) -> Report:
     """Measure with the longest capture, which is in the page cache."""
     report = Report("threads")
     packets = setting.packets(PACKETS)
-    path = cached(address_pairs(packets), setting.data)
-    warm(path)
+    path = generate_cached(address_pairs(packets), setting.data)
+    read_into_cache(path)
     for threads in THREADS:
         answer(path, packets, threads)
     found: dict[int, list[AnswerTime]] = {threads: [] for threads in THREADS}
@@ -101,7 +101,7 @@ def run(setting: Setting) -> Report:
     report.notes.append(f"against one thread: two threads {gained:.2f} x, two processes {possible:.2f} x")
     ratio = None if missing else gained / possible
     name = "two threads against one on one big file, of what two processes reach"
-    report.require(name, ratio, TARGET, judged=not setting.quick, why=missing)
+    report.add_criterion(name, ratio, TARGET, judged=not setting.quick, why=missing)
     return report
 
 

@@ -27,7 +27,7 @@ def address_pairs(packets: int, ipv6: float = 0.0) -> Profile:
     return Profile(packets=packets, rate=100_000.0, groups=100_000, skew=1.0, ipv6=ipv6)
 
 
-def cached(profile: Profile, folder: Path) -> Path:
+def generate_cached(profile: Profile, folder: Path) -> Path:
     """Return the capture of a profile. Generate it into `folder` unless it exists, with a line on standard error.
 
     Raises OSError if the disk is full.
@@ -39,13 +39,15 @@ def cached(profile: Profile, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     needed, free = profile.total * RECORD_BYTES, shutil.disk_usage(folder).free
     if needed > free:
-        raise OSError(f"{folder}: got {free / 1e9:.1f} GB free, expected {needed / 1e9:.1f} GB; --data names another")
+        raise OSError(
+            f"{folder}: got {free / 1e9:.1f} GB free, expected {needed / 1e9:.1f} GB; name another folder with --data"
+        )
     print(f"bench: generating {profile.total:,} packets into {path} …", file=sys.stderr, flush=True)
     generate(profile, path)
     return path
 
 
-def warm(path: Path) -> int:
+def read_into_cache(path: Path) -> int:
     """Read a file, so that it is in the page cache. Return its size in bytes."""
     buffer = bytearray(1 << 22)
     size = 0

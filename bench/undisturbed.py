@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-SHARE = 0.95
+MIN_CORE_SHARE = 0.95
 """Smallest share of its cores with which a run counts as undisturbed."""
 
 ATTEMPTS = 6
@@ -51,12 +51,12 @@ def run_undisturbed(once: Callable[[], Run]) -> tuple[Run, int]:
     (StepTime(seconds=1.1, processor=1.1), 1)
     """
     runs = [once()]
-    while runs[-1].share < SHARE and len(runs) < ATTEMPTS:
+    while runs[-1].share < MIN_CORE_SHARE and len(runs) < ATTEMPTS:
         runs.append(once())
     return max(runs, key=lambda run: run.share), len(runs) - 1
 
 
-def step(work: Callable[[], object]) -> StepTime:
+def time_step(work: Callable[[], object]) -> StepTime:
     """Measure work in this process, over all its threads."""
     wall, processor = time.perf_counter(), time.process_time()
     work()

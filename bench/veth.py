@@ -41,8 +41,8 @@ class Pair:
 
     def dropped_before(self) -> int:
         """Packets that were dropped between both interfaces, so no capture can see them."""
-        with inside(self.sending):
-            lines = Path("/proc/thread-self/net/dev").read_text().splitlines()  # that of the thread's namespace
+        with in_namespace(self.sending):
+            lines = Path("/proc/thread-self/net/dev").read_text().splitlines()  # the file of the thread's namespace
         found = {name.strip(): numbers.split() for name, _, numbers in (line.partition(":") for line in lines)}
         return int(found[self.sender][TX_DROPPED])
 
@@ -56,14 +56,14 @@ def ip(*words: str) -> str:
 
 
 @cache
-def why_no_veth() -> str | None:
+def veth_obstacle() -> str | None:
     """Return the reason why no pair can be made on this machine, or None."""
     if sys.platform != "linux":
-        return "live interfaces are read on Linux alone"
+        return "live interfaces are read only on Linux"
     if shutil.which("ip") is None:
         return "the command ip (iproute2) is not installed"
     if os.geteuid() != 0:
-        return "network namespaces take root"
+        return "network namespaces require root"
     try:
         with veth_pair():
             return None
@@ -81,7 +81,7 @@ def veth_pair() -> Iterator[Pair]:
         for namespace in (pair.sending, pair.receiving):
             ip("netns", "add", namespace)
             made.append(namespace)
-            with inside(namespace):
+            with in_namespace(namespace):
                 for which in ("all", "default"):
                     setting = Path(f"/proc/sys/net/ipv6/conf/{which}/disable_ipv6")
                     if setting.exists():
@@ -99,7 +99,7 @@ def veth_pair() -> Iterator[Pair]:
 
 
 @contextmanager
-def inside(namespace: str) -> Iterator[None]:
+def in_namespace(namespace: str) -> Iterator[None]:
     """Move this thread into a network namespace during the body. Sockets that it opens stay in the namespace."""
     setns = ctypes.CDLL(None, use_errno=True).setns
     here = os.open("/proc/thread-self/ns/net", os.O_RDONLY)

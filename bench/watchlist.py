@@ -18,9 +18,9 @@ from bench.one_core import core, on_one_core
 from bench.query_text import PAIRS
 from bench.report import Report
 from bench.setting import Setting
-from bench.several import minutes
-from bench.traffic import MILLION, address_pairs, cached, warm
-from bench.undisturbed import step
+from bench.several import minute_query
+from bench.traffic import MILLION, address_pairs, generate_cached, read_into_cache
+from bench.undisturbed import time_step
 
 PACKETS = 5 * MILLION
 PREFIXES = MILLION
@@ -33,7 +33,7 @@ SOURCES = ("10.0.0.0/8", "198.18.0.0/15")
 LABELS = 50_000
 """The labels of the table: customers."""
 
-WITHOUT, LISTED, LABELLED, BY_ADDRESS = (
+WITHOUT_LIST, WITH_LIST, BY_LABEL, BY_ADDRESS = (
     "without",
     "in_list",
     "getlpmid as the key",
@@ -62,10 +62,10 @@ def write_lists(folder: Path, prefixes: int) -> tuple[Path, Path]:
 def queries(listed: Path, table: Path) -> dict[str, str]:
     """Return the workloads: pairs of addresses with and without a list, and one key with and without a table."""
     return {
-        WITHOUT: PAIRS,
-        LISTED: PAIRS.replace(" GROUP", f" WHERE in_list(srcIP, '{listed}') GROUP"),
-        BY_ADDRESS: minutes(VOLUME, "destIP"),
-        LABELLED: minutes(VOLUME, f"getlpmid(destIP, '{table}')"),
+        WITHOUT_LIST: PAIRS,
+        WITH_LIST: PAIRS.replace(" GROUP", f" WHERE in_list(srcIP, '{listed}') GROUP"),
+        BY_ADDRESS: minute_query(VOLUME, "destIP"),
+        BY_LABEL: minute_query(VOLUME, f"getlpmid(destIP, '{table}')"),
     }
 
 
@@ -73,8 +73,8 @@ def run(setting: Setting) -> Report:
     """Measure the time to load, and the time of a search."""
     packets, prefixes = setting.packets(PACKETS), setting.packets(PREFIXES)
     report = Report("watchlist")
-    path = cached(address_pairs(packets), setting.data)
-    warm(path)
+    path = generate_cached(address_pairs(packets), setting.data)
+    read_into_cache(path)
     lists = write_lists(setting.data, prefixes)
     seconds, loads, split = on_one_core(measure, path, lists, setting.runs(5))
     least = {name: min(each) for name, each in seconds.items()}
@@ -94,19 +94,21 @@ def run(setting: Setting) -> Report:
     bound = f"bound to core {core()}" if core() is not None else "not bound to a core: this system cannot"
     report.notes.append(f"one process, {bound}; in time of the processor")
     judged = not setting.quick
-    report.require("in_list / without, seconds", least[LISTED] / least[WITHOUT], "<= 2", judged)
-    report.require("getlpmid / the address as key, seconds", least[LABELLED] / least[BY_ADDRESS], "<= 3.5", judged)
+    report.add_criterion("in_list / without, seconds", least[WITH_LIST] / least[WITHOUT_LIST], "<= 2", judged)
+    report.add_criterion(
+        "getlpmid / the address as key, seconds", least[BY_LABEL] / least[BY_ADDRESS], "<= 3.5", judged
+    )
     loaded = Figure(tuple(loads[1][0]))
     ratio = quotient(loaded, Figure(tuple(split))).median
-    report.require("load prefixes with labels / split their lines in Python, seconds", ratio, "<= 1", judged)
-    report.inform(f"load {prefixes:,} prefixes with labels, s", loaded)
+    report.add_criterion("load prefixes with labels / split their lines in Python, seconds", ratio, "<= 1", judged)
+    report.add_information(f"load {prefixes:,} prefixes with labels, s", loaded)
     return report
 
 
 def measure(
     path: Path, lists: tuple[Path, Path], runs: int
 ) -> tuple[dict[str, list[float]], list[tuple[list[float], int]], list[float]]:
-    """Return seconds of each query in `runs` turns; seconds to load each list, and bytes; seconds to split the last.
+    """Return seconds of each query in `runs` turns, seconds and bytes of each loaded list, and seconds to split a list.
 
     All are CPU seconds. Loading takes turns with splitting.
     """
@@ -121,7 +123,7 @@ def measure(
     for each, form in zip(lists, (Form.ADDRESSES, Form.LABELS), strict=True):
         data = each.read_bytes()
         step_time, split = [], []
-        for turn in range(1 + runs):  # the first finds kernels compiled, or compiles them
+        for turn in range(1 + runs):  # the first run compiles the kernels if necessary
             began = time.process_time()
             contents = read_contents(data, form)
             middle = time.process_time()
@@ -148,5 +150,5 @@ def measure(
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     for _ in range(runs):
         for name in plans:
-            seconds[name].append(step(lambda name=name: reduce(name)).processor)  # type: ignore[misc]
+            seconds[name].append(time_step(lambda name=name: reduce(name)).processor)  # type: ignore[misc]
     return dict(seconds), loads, split

@@ -22,7 +22,7 @@ from bench.one_core import on_one_core
 from bench.plots import scatter
 from bench.report import Report
 from bench.setting import Setting
-from bench.undisturbed import step
+from bench.undisturbed import time_step
 from highlevel.baselines.adaptive.aggregate import AdaptiveAggregate
 from highlevel.baselines.adaptive.thresholds import ALWAYS_EAGER
 from highlevel.baselines.buffering import BufferingAggregate
@@ -39,13 +39,13 @@ SLIDES = (1, 4, 16, 40, 100, 400, 1000, 2000, 4000)
 BATCH = 4000
 """Rows, with a watermark after each."""
 
-FEW = 12_000
+PANE_PER_ROW_COUNT = 12_000
 """Number of rows if each row is a pane, because Paned-WID needs more than a hundred µs per pane."""
 
 FEW_ROWS_IN_A_PANE = 100
 """Largest ratio RANGE/SLIDE at which WID must be cheaper than panes."""
 
-MOST = [SubAggregate("value", Kind.MAX, Column("value", Type.INT))]
+MAX_VALUE = [SubAggregate("value", Kind.MAX, Column("value", Type.INT))]
 NAMES = ("buffering", "WID", "Paned-WID")
 
 
@@ -64,12 +64,12 @@ def batches_of(stream: Stream, window: SlidingWindow) -> list[pa.RecordBatch]:
     return [stream.batch(first, first + BATCH, window) for first in range(0, len(stream), BATCH)]
 
 
-def through(operator: Operator, batches: list[pa.RecordBatch], window: SlidingWindow) -> tuple[int, int]:
+def feed(operator: Operator, batches: list[pa.RecordBatch], window: SlidingWindow) -> tuple[int, int]:
     """Feed an operator. Return a checksum and the number of its results."""
     total = count = 0
     for position, batch in enumerate([*batches, None]):
         items = [] if batch is None else list(operator.process_rows(0, batch))
-        times = isinstance(operator, BufferingAggregate)  # it receives times, the others window IDs
+        times = isinstance(operator, BufferingAggregate)  # this operator receives times, the other operators window IDs
         row = (position + 1) * BATCH
         low = END if batch is None else row if times else window.first_open_window(row)
         items += operator.punctuate(0, Punctuation("*", low))
@@ -88,40 +88,40 @@ def measure(rows: int, runs: int) -> dict[int, Figures]:
     whole = Stream(*columns)
     found = {}
     for slide in SLIDES:
-        stream = whole if slide > 1 else Stream(*(column[:FEW] for column in columns))
+        stream = whole if slide > 1 else Stream(*(column[:PANE_PER_ROW_COUNT] for column in columns))
         rows = len(stream)
         window = SlidingWindow(RANGE, slide)
         made: dict[str, Callable[[], Operator]] = {
-            "buffering": partial(BufferingAggregate, [], MOST, window),
-            "WID": partial(AdaptiveAggregate, [], MOST, RANGE, slide, policy=ALWAYS_EAGER),
-            "Paned-WID": partial(Aggregate, [], MOST),
+            "buffering": partial(BufferingAggregate, [], MAX_VALUE, window),
+            "WID": partial(AdaptiveAggregate, [], MAX_VALUE, RANGE, slide, policy=ALWAYS_EAGER),
+            "Paned-WID": partial(Aggregate, [], MAX_VALUE),
         }
         ns = dict.fromkeys(NAMES, float("inf"))
         scan = float("inf")
         answers = set()
         for _ in range(runs):
-            scan = min(scan, step(partial(batches_of, stream, window)).processor)
+            scan = min(scan, time_step(partial(batches_of, stream, window)).processor)
             batches = batches_of(stream, window)
             for name, make in made.items():
                 before = time.process_time()
-                answers.add(through(make(), batches, window))
+                answers.add(feed(make(), batches, window))
                 ns[name] = min(ns[name], (time.process_time() - before) / rows * 1e9)
         if len(answers) != 1:
-            raise ValueError(f"the operators do not say the same at SLIDE {slide}: {answers}")
+            raise ValueError(f"the operators have different results at SLIDE {slide}: {answers}")
         found[slide] = Figures(ns, scan / rows * 1e9, RANGE, -(-RANGE // slide))
     return found
 
 
 def judge(report: Report, ns: dict[int, dict[str, float]], judged: bool) -> None:
-    """Check the criteria: in order buffering is the cheapest method, out of order it depends on the slide."""
+    """Check the criteria. In order, buffering is the cheapest method. Out of order, the slide decides."""
     nearest = {slide: each["buffering"] / min(each["WID"], each["Paned-WID"]) for slide, each in ns.items()}
     overlapping = max(ratio for slide, ratio in nearest.items() if slide < RANGE)
     few = max(each["WID"] / each["Paned-WID"] for slide, each in ns.items() if slide <= FEW_ROWS_IN_A_PANE)
     least, tumbling = ns[min(ns)], ns[RANGE]
-    report.require("time, buffering / the next, SLIDE 1 to 2000, the most", overlapping, "<= 0.75", judged)
-    report.require("time, WID / buffering, SLIDE 1", least["WID"] / least["buffering"], ">= 10", judged)
-    report.require("time, WID / Paned-WID, SLIDE 1 to 100, the most", few, "<= 0.4", judged)
-    report.require("time, Paned-WID / WID, SLIDE 4000", tumbling["Paned-WID"] / tumbling["WID"], "<= 0.9", judged)
+    report.add_criterion("time, buffering / the next, SLIDE 1 to 2000, the most", overlapping, "<= 0.75", judged)
+    report.add_criterion("time, WID / buffering, SLIDE 1", least["WID"] / least["buffering"], ">= 10", judged)
+    report.add_criterion("time, WID / Paned-WID, SLIDE 1 to 100, the most", few, "<= 0.4", judged)
+    report.add_criterion("time, Paned-WID / WID, SLIDE 4000", tumbling["Paned-WID"] / tumbling["WID"], "<= 0.9", judged)
 
 
 def run(setting: Setting) -> Report:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.disorder import SECOND
-from bench.held import PlanState, add_tables, add_wait_table, joined, same
+from bench.held import PlanState, add_tables, add_wait_table, check_equal_results, run_join
 from bench.links import flows
 from bench.one_core import on_one_core
 from bench.plots import curves
@@ -45,15 +45,15 @@ PLANS: dict[str, Callable[[], Step]] = {
 
 
 def measure(scale: float, late: tuple[int, ...], windows: int) -> dict[int, dict[str, PlanState]]:
-    """Run all plans with each lateness of C in `late`, over `windows` whole windows after the first window."""
+    """Run all plans with each lateness of C in `late`, over `windows` complete windows after the first window."""
     seconds = (windows + 1) * WINDOW + max(late)
     links = [flows(seconds, max(1, round(rate * scale)), KEYS, seed) for seed, rate in enumerate(RATES)]
     found = {}
     for each in late:
-        behind = [*links[:2], links[2].late(each * SECOND)]
-        begin = (WINDOW + each) * SECOND  # so that the windows sampled are whole
-        found[each] = {name: joined(make(), behind, seconds, begin) for name, make in PLANS.items()}
-        same(found[each])
+        behind = [*links[:2], links[2].with_delay(each * SECOND)]
+        begin = (WINDOW + each) * SECOND  # so that the sampled windows are complete
+        found[each] = {name: run_join(make(), behind, seconds, begin) for name, make in PLANS.items()}
+        check_equal_results(found[each])
     return found
 
 
@@ -66,28 +66,28 @@ def run(setting: Setting) -> Report:
     add_tables(report, title, "C late by", found)
     add_wait_table(report, title, "C late by", found)
     first, last = found[late[0]], found[late[-1]]
-    gap = last[IN_ORDER].mean - last[OUT_OF_ORDER].mean
+    gap = last[IN_ORDER].mean_items - last[OUT_OF_ORDER].mean_items
     model = RATES[1] * late[-1] ** 2 / (2 * WINDOW)
     report.notes.append(f"in order holds {gap:,.0f} rows more in the mean at {late[-1]} s; the model says {model:,.0f}")
-    grown = {name: last[name].mean - first[name].mean for name in PLANS}
+    grown = {name: last[name].mean_items - first[name].mean_items for name in PLANS}
     size = [each[OUT_OF_ORDER].mean_bytes / each[IN_ORDER].mean_bytes for each in found.values()]
-    peak = [each[OUT_OF_ORDER].most_bytes / each[IN_ORDER].most_bytes for each in found.values()]
+    peak = [each[OUT_OF_ORDER].max_bytes / each[IN_ORDER].max_bytes for each in found.values()]
     judged = not setting.quick
-    report.require(
+    report.add_criterion(
         "bytes in the mean, out of order / Merge and IOP join, the most of any delay", max(size), "<= 1.05", judged
     )
-    report.require("bytes in the mean, out of order / Merge and IOP join, 10 s late", size[-1], "<= 0.95", judged)
-    report.require(
+    report.add_criterion("bytes in the mean, out of order / Merge and IOP join, 10 s late", size[-1], "<= 0.95", judged)
+    report.add_criterion(
         "bytes at most, out of order / Merge and IOP join, the most of any delay", max(peak), "<= 0.9", judged
     )
-    report.require(
+    report.add_criterion(
         "rows in the mean, growth out of order / in order", grown[OUT_OF_ORDER] / grown[IN_ORDER], "<= 1", judged
     )
-    report.require("rows more in order in the mean / those of the model", gap / model, ">= 0.8", judged)
+    report.add_criterion("rows more in order in the mean / those of the model", gap / model, ">= 0.8", judged)
     waits = last[OUT_OF_ORDER].waited / last[IN_ORDER].waited
-    report.require("seconds until a pair leaves, out of order / in order, at 10 s", waits, "<= 0.1", judged)
+    report.add_criterion("seconds until a pair leaves, out of order / in order, at 10 s", waits, "<= 0.1", judged)
     if setting.plots:
-        lines = {name: [found[each][name].mean / 1e3 for each in late] for name in PLANS}
+        lines = {name: [found[each][name].mean_items / 1e3 for each in late] for name in PLANS}
         labels = ("C late by, s", "thousand rows in the mean")
         curves(
             setting.plots / "x11.svg", "A tumbling join with a late link", [str(each) for each in late], lines, labels

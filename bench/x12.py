@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.disorder import SECOND
-from bench.held import PlanState, add_tables, feed_plan, same
+from bench.held import PlanState, add_tables, check_equal_results, feed_plan
 from bench.links import packets
 from bench.one_core import on_one_core
 from bench.plots import curves
@@ -41,11 +41,11 @@ def measure(scale: float, late: tuple[int, ...], seconds: int) -> dict[int, dict
     links = [packets(seconds, max(1, round(rate * scale)), GROUPS, seed) for seed, rate in enumerate(RATES)]
     found = {}
     for each in late:
-        behind = [*links[:2], links[2].late(each * SECOND)]
+        behind = [*links[:2], links[2].with_delay(each * SECOND)]
         found[each] = {
             name: feed_plan(make(), behind, seconds, 315 * SECOND, "packets") for name, make in PLANS.items()
         }
-        same(found[each])
+        check_equal_results(found[each])
     return found
 
 
@@ -58,11 +58,11 @@ def run(setting: Setting) -> Report:
     add_tables(report, title, "C late by", found)
     first, last = found[late[0]], found[late[-1]]
     grown = {name: last[name].mean_bytes / first[name].mean_bytes for name in PLANS}
-    waiting = (last[IN_ORDER].mean - last[OUT_OF_ORDER].mean) / (late[-1] * sum(RATES[:2]))
+    waiting = (last[IN_ORDER].mean_items - last[OUT_OF_ORDER].mean_items) / (late[-1] * sum(RATES[:2]))
     judged = not setting.quick
-    report.require("bytes in the mean, out of order, 10 s late / none", grown[OUT_OF_ORDER], "<= 1.3", judged)
-    report.require("bytes in the mean, in order, 10 s late / none", grown[IN_ORDER], ">= 1.5", judged)
-    report.require("tuples that wait in order / those of 10 s", waiting, ">= 0.9", judged)
+    report.add_criterion("bytes in the mean, out of order, 10 s late / none", grown[OUT_OF_ORDER], "<= 1.3", judged)
+    report.add_criterion("bytes in the mean, in order, 10 s late / none", grown[IN_ORDER], ">= 1.5", judged)
+    report.add_criterion("tuples that wait in order / those of 10 s", waiting, ">= 0.9", judged)
     if setting.plots:
         lines = {name: [found[each][name].mean_bytes / 1e6 for each in late] for name in (OUT_OF_ORDER, IN_ORDER)}
         labels = ("C late by, s", "MB in the mean")

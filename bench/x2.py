@@ -84,9 +84,9 @@ def run(setting: Setting) -> Report:
         if slack[Lateness.CONSISTENT, each].count
     ]
     exact = min(each.delay for each in slack.values() if each.wrong == 0)
-    report.require("punctuation, wrong windows, %", punctuation.wrong, "<= 0")
-    report.require("error of count, generous / consistent, the most of any slack", max(shares), "<= 0.5")
-    report.require("delay, punctuation / least slack without an error", punctuation.delay / exact, "<= 1")
+    report.add_criterion("punctuation, wrong windows, %", punctuation.wrong, "<= 0")
+    report.add_criterion("error of count, generous / consistent, the most of any slack", max(shares), "<= 0.5")
+    report.add_criterion("delay, punctuation / least slack without an error", punctuation.delay / exact, "<= 1")
     if setting.plots:
         points = {
             f"{lateness} slack": [(slack[lateness, each].delay, slack[lateness, each].average) for each in SLACKS]

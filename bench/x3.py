@@ -1,7 +1,7 @@
 """Delay and wrong results for a stream that is sorted by blocks (Li 2008, Figure 6-12): slack, and punctuation.
 
-count over RANGE 600 s, SLIDE 60 s; blocks of 490 s. There is no compromise: a slack below the length of a block is
-wrong and saves no time. A larger slack waits for the next block.
+count over RANGE 600 s, SLIDE 60 s; blocks of 490 s. There is no compromise: a slack below the length of a block
+causes wrong results and saves no time. A larger slack waits for the next block.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Experiment:
         return compute_errors(results, self.true, self.judged)
 
     def punctuation(self) -> Errors:
-        """Return the errors with a watermark whenever it grows, which is at the ends of blocks."""
+        """Return the errors with a watermark whenever the watermark grows: at the ends of blocks."""
         return compute_errors(run_with_punctuations(self.stream, WINDOW, self.windows), self.true, self.judged)
 
-    def least(self) -> float:
+    def smallest_slack(self) -> float:
         """Return the smallest slack without errors, by bisection."""
         wrong, right = 0.0, 2.0 * LENGTH
         while right - wrong > STEP:
@@ -58,7 +58,7 @@ def run(setting: Setting) -> Report:
     experiment = Experiment(12 if setting.quick else 24)
     found = {(lateness, each): experiment.slack(each, lateness) for lateness in Lateness for each in SLACKS}
     punctuation = experiment.punctuation()
-    least = experiment.least()
+    least = experiment.smallest_slack()
     report = Report("X3")
     rows = [
         (
@@ -84,10 +84,10 @@ def run(setting: Setting) -> Report:
     )
     report.notes.append(f"the least slack without an error is {least:.1f} s (to {STEP} s)")
     exact = min(each.delay for each in found.values() if each.wrong == 0)
-    report.require("punctuation, wrong windows, %", punctuation.wrong, "<= 0")
-    report.require("least slack without an error / length of a block", least / LENGTH, ">= 0.99")
-    report.require("least slack without an error / length of a block", least / LENGTH, "<= 1.002")
-    report.require("delay, punctuation / least slack without an error", punctuation.delay / exact, "<= 1")
+    report.add_criterion("punctuation, wrong windows, %", punctuation.wrong, "<= 0")
+    report.add_criterion("least slack without an error / length of a block", least / LENGTH, ">= 0.99")
+    report.add_criterion("least slack without an error / length of a block", least / LENGTH, "<= 1.002")
+    report.add_criterion("delay, punctuation / least slack without an error", punctuation.delay / exact, "<= 1")
     if setting.plots:
         points = {
             f"{lateness} slack": [(found[lateness, each].behind, found[lateness, each].wrong) for each in SLACKS]

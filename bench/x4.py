@@ -41,10 +41,10 @@ PANES = (1, 2, 5, 10, 20)
 LENGTH = 1000
 """Length of a pane."""
 
-ENOUGH = 10
+MIN_MODEL_TUPLES = 10
 """Smallest number of tuples in a pane for which the model must hold."""
 
-MOST = [SubAggregate("value", Kind.MAX, Column("value", Type.INT))]
+MAX_VALUE = [SubAggregate("value", Kind.MAX, Column("value", Type.INT))]
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def compare(tuples: int, panes: int, groups: int, slides: int, runs: int) -> Rat
     tagged = [stream.batch(first, first + each, window) for first in positions]
     least = [float("inf")] * 3
     for _ in range(runs):
-        wid = AdaptiveAggregate(["group"], MOST, window.range, window.slide, policy=ALWAYS_EAGER)
-        paned = PanedAdaptiveAggregate(["group"], MOST, window, policy=ALWAYS_EAGER)
+        wid = AdaptiveAggregate(["group"], MAX_VALUE, window.range, window.slide, policy=ALWAYS_EAGER)
+        paned = PanedAdaptiveAggregate(["group"], MAX_VALUE, window, policy=ALWAYS_EAGER)
         (plain_time, plain_sum), (paned_time, paned_sum) = feed_plan(wid, tagged), feed_plan(paned, bare)
         if plain_sum != paned_sum:
             raise ValueError(f"windows of panes differ from windows of tuples: {paned_sum} and {plain_sum}")
@@ -127,12 +127,12 @@ def run(setting: Setting) -> Report:
             columns,
             [(str(tuples), *(cells[tuples, panes][number] for panes in PANES)) for tuples in TUPLES],
         )
-    enough = [each for (tuples, _), each in found.items() if tuples >= ENOUGH]
+    enough = [each for (tuples, _), each in found.items() if tuples >= MIN_MODEL_TUPLES]
     furthest = max(abs(each.steps - each.model) for each in enough)
-    report.require("steps, with panes / without, furthest from the model", furthest, "<= 0.1")
+    report.add_criterion("steps, with panes / without, furthest from the model", furthest, "<= 0.1")
     judged = not setting.quick
-    report.require("time, with panes / without, 20 tuples and 5 panes", found[20, 5].time, "<= 1.6", judged)
-    report.require("time, with panes / without, 50 tuples and 20 panes", found[50, 20].time, "<= 0.7", judged)
+    report.add_criterion("time, with panes / without, 20 tuples and 5 panes", found[20, 5].time, "<= 1.6", judged)
+    report.add_criterion("time, with panes / without, 50 tuples and 20 panes", found[50, 20].time, "<= 0.7", judged)
     if setting.plots:
         positions = [str(tuples) for tuples in TUPLES]
         for name in ("steps", "time"):

@@ -1,8 +1,8 @@
 """AdaptWID compared with always eager (WID) and always lazy (tuples until windows close): Li 2008, Figure 6-19.
 
-a) sum over tumbling seconds of DS1 to DS5, in which groups of one record hold 1 to 9 % of the data and are 39 to 85 %
-   of the groups. b) count over RANGE 10 s, SLIDE 1 s of two links of 4000 tuples/s and an almost idle control link that
-   is late by 0 to 10 s, by groups with Zipf frequencies.
+a) sum over tumbling seconds of DS1 to DS5, in which groups of one record contain 1 to 9 % of the data and are 39 to
+   85 % of the groups. b) count over RANGE 10 s, SLIDE 1 s of two links of 4000 tuples/s and an almost idle control
+   link that is late by 0 to 10 s, by groups with Zipf frequencies.
 
 All three are the same operator with other thresholds. Memory is the maximum size of its groups, tuples and partials,
 with their indexes. The WID of Wiretide, Aggregate, stores panes instead of windows. It is listed separately.
@@ -58,7 +58,7 @@ class Figures:
 
 
 def events_of(streams: Sequence[Stream], delays: Sequence[int], window: SlidingWindow) -> Iterator[Event]:
-    """Return the events of all sources, each late by its delay in µs: batches of a TICK, and watermarks after them."""
+    """Return the events of all sources, delayed by `delays` (µs): batches of a TICK, and watermarks after them."""
     last = max(int(stream.times[-1]) + delay for stream, delay in zip(streams, delays, strict=True))
     for tick in range(0, last + TICK, TICK):
         for source, (stream, delay) in enumerate(zip(streams, delays, strict=True)):
@@ -119,13 +119,13 @@ def compare(
     return found
 
 
-def tumbling(records: int) -> dict[str, dict[str, Figures]]:
+def run_tumbling(records: int) -> dict[str, dict[str, Figures]]:
     """Run experiment a. Return the figures by data set."""
     window = SlidingWindow(SECOND, SECOND)
     return {name: compare([skewed(name, records, 60, seed=1)], [0], window, SUM) for name in SMALL_SHARES}
 
 
-def sliding(seconds: int) -> dict[str, dict[str, Figures]]:
+def run_sliding(seconds: int) -> dict[str, dict[str, Figures]]:
     """Run experiment b. Return the figures by the delay of the control link in seconds."""
     window = SlidingWindow(10 * SECOND, SECOND)
     random = np.random.default_rng(1)
@@ -145,7 +145,7 @@ def run(setting: Setting) -> Report:
     """Compare the policies."""
     report = Report("X5")
     records, seconds = (20_000, 12) if setting.quick else (60_000, 15)
-    one, two = on_one_core(tumbling, records), on_one_core(sliding, seconds)
+    one, two = on_one_core(run_tumbling, records), on_one_core(run_sliding, seconds)
     for what, title, found in (
         ("a", f"sum over tumbling seconds, {records:,} records in 60 s", one),
         ("b", f"count over 10 s each second, {2 * RATE * seconds:,} tuples, control behind", two),
@@ -161,7 +161,7 @@ def run(setting: Setting) -> Report:
                         f"{each.bytes / 1e3:,.0f} ({each.items:,}) {each.ns:.0f} {each.latency:.2f}"
                         for each in row.values()
                     ),
-                    f"{share(row):.2f}",
+                    f"{memory_share(row):.2f}",
                 )
                 for position, row in found.items()
             ],
@@ -170,15 +170,15 @@ def run(setting: Setting) -> Report:
             lines = {name: [row[name].bytes / 1e3 for row in found.values()] for name in POLICIES}
             labels = ("data set" if what == "a" else "control link behind", "KB held at most")
             curves(setting.plots / f"x5{what}.svg", title, list(found), lines, labels)
-    report.require(
-        "a, memory, adaptive / the better of eager and lazy, the most", max(map(share, one.values())), "<= 1.05"
+    report.add_criterion(
+        "a, memory, adaptive / the better of eager and lazy, the most", max(map(memory_share, one.values())), "<= 1.05"
     )
-    report.require(
-        "b, memory, adaptive / the better of eager and lazy, the most", max(map(share, two.values())), "<= 1.05"
+    report.add_criterion(
+        "b, memory, adaptive / the better of eager and lazy, the most", max(map(memory_share, two.values())), "<= 1.05"
     )
     return report
 
 
-def share(row: dict[str, Figures]) -> float:
+def memory_share(row: dict[str, Figures]) -> float:
     """Return the memory of AdaptWID as a share of the memory of the better of the other two."""
     return row["adaptive"].bytes / min(row["eager"].bytes, row["lazy"].bytes)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.disorder import SECOND, Numbers
-from bench.held import PlanState, feed_plan, same
+from bench.held import PlanState, check_equal_results, feed_plan
 from bench.links import Link, flows
 from bench.one_core import on_one_core
 from bench.plots import curves
@@ -61,7 +61,7 @@ def spec_of(seconds: int) -> JoinSpec:
     return JoinSpec(left, right, Band(seconds * SECOND, seconds * SECOND), ((KEY, KEY),))
 
 
-def joined(make: Callable[[], object], links: list[Link], seconds: int) -> Figures:
+def run_join_and_count(make: Callable[[], object], links: list[Link], seconds: int) -> Figures:
     """Run a join with the count after it, and run it without the count to measure the delay of its rows."""
     join = Step(make(), 0, 1)
     counted = Step(Aggregate([], [SubAggregate("packets", Kind.COUNT)]), Step(ByWindow(MINUTE, "left_ts"), join))
@@ -70,7 +70,7 @@ def joined(make: Callable[[], object], links: list[Link], seconds: int) -> Figur
 
     def seen(now: int, pairs: pa.RecordBatch) -> None:
         there = np.maximum(pairs.column("left_ts").to_numpy(), pairs.column("right_ts").to_numpy())
-        if SETTLED * SECOND < now < (SETTLED + 10) * SECOND:  # what leaves at the end did not wait for its time
+        if SETTLED * SECOND < now < (SETTLED + 10) * SECOND:  # pairs that are returned at the end have not waited
             delays.append(now - there)
 
     feed_plan(Step(make(), 0, 1), links, SETTLED + 10, SETTLED * SECOND, "left_ts", seen)
@@ -83,13 +83,13 @@ def measure(joins: Joins, ranges: tuple[int, ...], seconds: int, rate: int, keys
     found = {}
     for each in ranges:
         spec = spec_of(each)
-        found[each] = {name: joined(partial(make, spec), links, seconds) for name, make in joins.items()}
-        same({name: figures.held for name, figures in found[each].items()})
+        found[each] = {name: run_join_and_count(partial(make, spec), links, seconds) for name, make in joins.items()}
+        check_equal_results({name: figures.held for name, figures in found[each].items()})
     return found
 
 
-def sizes(setting: Setting) -> tuple[tuple[int, ...], int, int, int]:
-    """Ranges, seconds, rows/s and keys."""
+def workload_sizes(setting: Setting) -> tuple[tuple[int, ...], int, int, int]:
+    """Return the ranges, the seconds, rows/s and the number of keys."""
     return (RANGES[:2], 31, 100, 200) if setting.quick else (RANGES, 80, RATE, KEYS)
 
 
@@ -106,9 +106,9 @@ def add_tables(
         [
             (
                 str(n),
-                *(f"{each['OA'].held.most:,}", f"{2 * n * rate:,}"),
-                *(f"{each[other].held.most:,}", f"{model[n]:,.0f}"),
-                *(f"{each[name].held.most_bytes / 1e3:,.0f}" for name in ("OA", other)),
+                *(f"{each['OA'].held.max_items:,}", f"{2 * n * rate:,}"),
+                *(f"{each[other].held.max_items:,}", f"{model[n]:,.0f}"),
+                *(f"{each[name].held.max_bytes / 1e3:,.0f}" for name in ("OA", other)),
                 *(f"{each[name].latency:.2f}" for name in ("OA", other)),
                 *(f"{each[name].held.processor / each[name].held.rows * 1e9:,.0f}" for name in ("OA", other)),
             )
@@ -123,7 +123,7 @@ def plot(setting: Setting, name: str, found: dict[int, dict[str, Figures]], titl
         return
     positions = [str(n) for n in found]
     joins = list(found[min(found)])
-    rows = {join: [found[n][join].held.most / 1e3 for n in found] for join in joins}
+    rows = {join: [found[n][join].held.max_items / 1e3 for n in found] for join in joins}
     curves(setting.plots / f"{name}.svg", title, positions, rows, ("RANGE, s", "thousand rows at most"))
     waits = {join: [found[n][join].latency for n in found] for join in joins}
     curves(setting.plots / f"{name}latency.svg", title, positions, waits, ("RANGE, s", "s until a pair leaves, median"))
@@ -131,17 +131,17 @@ def plot(setting: Setting, name: str, found: dict[int, dict[str, Figures]], titl
 
 def run(setting: Setting) -> Report:
     """Compare the joins."""
-    found = on_one_core(measure, JOINS, *sizes(setting))
+    found = on_one_core(measure, JOINS, *workload_sizes(setting))
     report = Report("X6")
-    _, _, rate, _ = sizes(setting)
+    _, _, rate, _ = workload_sizes(setting)
     add_tables(report, found, "OPOB", rate, {n: (2 * n + 0.75 * n * n) * rate for n in found})
     first, last = found[min(found)], found[max(found)]
-    ratios = [each["OPOB"].held.most / each["OA"].held.most for each in found.values()]
-    linear = last["OA"].held.most / first["OA"].held.most / RANGES[-1]
+    ratios = [each["OPOB"].held.max_items / each["OA"].held.max_items for each in found.values()]
+    linear = last["OA"].held.max_items / first["OA"].held.max_items / RANGES[-1]
     growing = min(later / before for before, later in pairwise(ratios))
     judged = not setting.quick
-    report.require("rows, OPOB / OA, at n = 9 s", ratios[-1], ">= 3", judged)
-    report.require("rows, OPOB / OA, growth from n to the next, the least", growing, ">= 1.1", judged)
-    report.require("rows, OA, n = 9 s / nine times those of 1 s", linear, "<= 1.1", judged)
+    report.add_criterion("rows, OPOB / OA, at n = 9 s", ratios[-1], ">= 3", judged)
+    report.add_criterion("rows, OPOB / OA, growth from n to the next, the least", growing, ">= 1.1", judged)
+    report.add_criterion("rows, OA, n = 9 s / nine times those of 1 s", linear, "<= 1.1", judged)
     plot(setting, "x6", found, "Joins of two streams, RANGE of both")
     return report

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bench.one_core import on_one_core
 from bench.report import Report
 from bench.setting import Setting
-from bench.x6 import Joins, add_tables, measure, plot, sizes
+from bench.x6 import Joins, add_tables, measure, plot, workload_sizes
 from highlevel.baselines.opib_join import OpibJoin
 from highlevel.joins.oa_join import OAJoin
 
@@ -18,13 +18,13 @@ JOINS: Joins = {"OA": OAJoin, "OPIB": OpibJoin}
 
 def run(setting: Setting) -> Report:
     """Compare the joins."""
-    ranges, _, rate, _ = sizes(setting)
-    found = on_one_core(measure, JOINS, *sizes(setting))
+    ranges, _, rate, _ = workload_sizes(setting)
+    found = on_one_core(measure, JOINS, *workload_sizes(setting))
     report = Report("X7")
     add_tables(report, found, "OPIB", rate, {n: 3 * n * rate for n in ranges})
-    ratios = [each["OPIB"].held.most / each["OA"].held.most for each in found.values()]
+    ratios = [each["OPIB"].held.max_items / each["OA"].held.max_items for each in found.values()]
     judged = not setting.quick
-    report.require("rows, OPIB / OA, the least of any n", min(ratios), ">= 1.3", judged)
-    report.require("rows, OPIB / OA, the most of any n", max(ratios), "<= 1.6", judged)
+    report.add_criterion("rows, OPIB / OA, the least of any n", min(ratios), ">= 1.3", judged)
+    report.add_criterion("rows, OPIB / OA, the most of any n", max(ratios), "<= 1.6", judged)
     plot(setting, "x7", found, "Joins of two streams, RANGE of both")
     return report

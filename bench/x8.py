@@ -22,7 +22,7 @@ import numpy.typing as npt
 from bench.one_core import on_one_core
 from bench.plots import curves
 from bench.report import Report
-from bench.ring_queue import LossFree, loss_free
+from bench.ring_queue import LossFreeRate, find_loss_free_rate
 from bench.setting import Setting
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
@@ -37,7 +37,7 @@ MILLION = 1_000_000
 PER_GROUP = 8
 """Packets of each of three windows, at least LEAST_PACKETS. A short part of a fourth window follows."""
 
-LEAST_PACKETS = MILLION
+MIN_PACKETS = MILLION
 
 CHUNK = 1024
 RING = 1 << 16
@@ -45,11 +45,13 @@ RING = 1 << 16
 
 GROUPS = {"66K": 1 << 16, "130K": 1 << 17, "260K": 1 << 18, "520K": 1 << 19}
 SIZES = {"1/2": 0.5, "1": 1.0, "2": 2.0}
-MOST_TURNS = 3
-"""Factor by which the number of turns grows if the unordered policies differ."""
+MAX_TURN_FACTOR = 3
+"""Largest factor by which the number of turns grows if the unordered policies differ."""
 
-ALIKE = 0.9
-"""Largest ratio of the slowest and the fastest of them. They do the same work at other times, so they must be equal."""
+MIN_EQUAL_RATIO = 0.9
+"""Smallest ratio of the slowest to the fastest unordered policy that counts as equal. These policies do the same work
+at different times.
+"""
 
 FLUSHINGS = (
     Flushing(Policy.AT_ONCE),
@@ -68,11 +70,11 @@ SUBAGGREGATE = SubAggregate("packets", Kind.COUNT)
 class Run:
     """A policy on a table: its speed, and the maximum entries that were evicted for 64 packets or for a watermark."""
 
-    found: LossFree
+    found: LossFreeRate
     burst: int
 
 
-def stream(groups: int, packets: int, flood: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def make_stream(groups: int, packets: int, flood: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return key words and ts of three windows of `packets` packets and a short part of a fourth. A window has 1000 ns.
 
     If `flood`, only the first window has all groups, and the others have five.
@@ -86,7 +88,7 @@ def stream(groups: int, packets: int, flood: bool) -> tuple[npt.NDArray[np.int64
     return names[numbers], np.arange(count) * 1000 // packets
 
 
-def once(
+def feed_table(
     flushing: Flushing, slots: int, words: npt.NDArray[np.int64], times: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Table]:
     """Feed a new table. Return the CPU time in ns and the partials of each chunk, and the table."""
@@ -132,19 +134,21 @@ def measure(per_group: int, least: int, runs: int) -> tuple[float, float, dict[t
     partial = cost_of_a_partial()
     found = {}
     for name, groups in [*GROUPS.items(), ("flood", GROUPS["520K"])]:
-        words, times = stream(groups, max(least, per_group * groups), name == "flood")
+        words, times = make_stream(groups, max(least, per_group * groups), name == "flood")
         for size, factor in SIZES.items():
             if name == "flood" and size != "1":
                 continue
             best: dict[Policy, npt.NDArray[np.int64]] = {}
-            for turn in range(1, MOST_TURNS * runs + 1):
+            for turn in range(1, MAX_TURN_FACTOR * runs + 1):
                 for flushing in FLUSHINGS:
-                    step_time, left, table = once(flushing, int(groups * factor), words, times)
+                    step_time, left, table = feed_table(flushing, int(groups * factor), words, times)
                     least_took = best[flushing.policy] = np.minimum(step_time, best.get(flushing.policy, step_time))
                     services = (least_took + partial * left) / 1e9
-                    found[name, size, flushing.policy] = Run(loss_free(services, CHUNK, RING), table.tally.burst)
+                    found[name, size, flushing.policy] = Run(
+                        find_loss_free_rate(services, CHUNK, RING), table.tally.burst
+                    )
                 rates = [found[name, size, policy].found.rate for policy in OUT_OF_ORDER]
-                if turn >= runs and min(rates) >= ALIKE * max(rates):
+                if turn >= runs and min(rates) >= MIN_EQUAL_RATIO * max(rates):
                     break
     share = (time.process_time() - began[1]) / (time.perf_counter() - began[0])
     return partial, share, found
@@ -152,7 +156,7 @@ def measure(per_group: int, least: int, runs: int) -> tuple[float, float, dict[t
 
 def run(setting: Setting) -> Report:
     """Compare the policies."""
-    sizes = (0, 50_000) if setting.quick else (PER_GROUP, LEAST_PACKETS)
+    sizes = (0, 50_000) if setting.quick else (PER_GROUP, MIN_PACKETS)
     partial, share, found = on_one_core(measure, *sizes, setting.runs(3))
     report = Report("X8")
     policies = [flushing.policy for flushing in FLUSHINGS]
@@ -160,7 +164,7 @@ def run(setting: Setting) -> Report:
         "largest loss-free rate in M packets/s (busy), by groups and slots for each group",
         ("groups", "table", *policies),
         [
-            (name, size, *(cell(found[name, size, policy].found) for policy in policies))
+            (name, size, *(rate_text(found[name, size, policy].found) for policy in policies))
             for name in GROUPS
             for size in SIZES
         ],
@@ -189,7 +193,7 @@ def run(setting: Setting) -> Report:
     return report
 
 
-def cell(found: LossFree) -> str:
+def rate_text(found: LossFreeRate) -> str:
     """Return a rate and the load of the core at this rate as text."""
     return f"{found.rate / MILLION:5.1f} ({found.utilisation:3.0%})"
 
@@ -198,21 +202,25 @@ def judge(report: Report, found: dict[tuple[str, str, Policy], Run], judged: boo
     """Compare the policies with the criteria, and report if other processes used the core. Times are CPU times."""
     for size in ("1", "2"):
         runs = {policy: found["520K", size, policy].found for policy in Policy}
-        report.require(f"iop busy, 520K groups, table x{size}", runs[Policy.IOP_SLOW].utilisation, "<= 0.75", judged)
+        report.add_criterion(
+            f"iop busy, 520K groups, table x{size}", runs[Policy.IOP_SLOW].utilisation, "<= 0.75", judged
+        )
         best = max(runs[policy].rate for policy in OUT_OF_ORDER)
         most = max(runs[policy].rate for policy in IN_ORDER)
-        report.require(f"oop/iop, 520K groups, table x{size}", best / most, ">= 1.5", judged)
+        report.add_criterion(f"oop/iop, 520K groups, table x{size}", best / most, ">= 1.5", judged)
     others = (Policy.LAZY, Policy.SLOW)
     tables = {(name, size) for name, size, _ in found}
     ratios = [
         found[name, size, Policy.PACED].found.rate / max(found[name, size, policy].found.rate for policy in others)
         for name, size in tables
     ]
-    report.require("loss-free rate, paced / the faster of lazy and slow, the least", min(ratios), ">= 0.7", judged)
+    report.add_criterion(
+        "loss-free rate, paced / the faster of lazy and slow, the least", min(ratios), ">= 0.7", judged
+    )
     bursts = [
         found[name, size, Policy.PACED].burst
         / min(found[name, size, policy].burst for policy in Policy if policy is not Policy.PACED)
         for name, size in tables
     ]
     name = "largest burst, paced / the least of the others, on any table"
-    report.require(name, max(bursts), "<= 1", judged)
+    report.add_criterion(name, max(bursts), "<= 1", judged)

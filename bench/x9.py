@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.disorder import SECOND
-from bench.held import PlanState, add_tables, feed_plan, same
+from bench.held import PlanState, add_tables, check_equal_results, feed_plan
 from bench.links import Link, packets
 from bench.one_core import on_one_core
 from bench.plots import curves
@@ -72,11 +72,11 @@ def measure(seconds: int, rate: int, groups: int, skews: tuple[int, ...]) -> dic
     links = [packets(seconds, rate, groups, seed) for seed in (1, 2)]
     found = {}
     for skew in skews:
-        behind: list[Link] = [links[0], links[1].late(skew * SECOND)]
+        behind: list[Link] = [links[0], links[1].with_delay(skew * SECOND)]
         found[skew] = {
             name: feed_plan(make(), behind, seconds, 100 * SECOND, "packets") for name, make in PLANS.items()
         }
-        same(found[skew])
+        check_equal_results(found[skew])
     return found
 
 
@@ -88,15 +88,15 @@ def run(setting: Setting) -> Report:
     report = Report("X9")
     title = f"a minute's count over two links of {rate:,} packets/s, {groups:,} groups; the second behind"
     add_tables(report, title, "skew", found)
-    free = [each[OUT_OF_ORDER].most_bytes for each in found.values()]
-    grown = found[skews[-1]][IN_ORDER].most_bytes / found[0][IN_ORDER].most_bytes
-    waiting = found[skews[-1]][IN_ORDER].most - found[0][IN_ORDER].most
+    free = [each[OUT_OF_ORDER].max_bytes for each in found.values()]
+    grown = found[skews[-1]][IN_ORDER].max_bytes / found[0][IN_ORDER].max_bytes
+    waiting = found[skews[-1]][IN_ORDER].max_items - found[0][IN_ORDER].max_items
     judged = not setting.quick
-    report.require("out of order, bytes, most / least of any skew", max(free) / min(free), "<= 2", judged)
-    report.require("in order, bytes, skew of 40 s / none", grown, ">= 3", judged)
-    report.require("in order, tuples more at 40 s / those of 40 s", waiting / (40 * rate), ">= 0.9", judged)
+    report.add_criterion("out of order, bytes, most / least of any skew", max(free) / min(free), "<= 2", judged)
+    report.add_criterion("in order, bytes, skew of 40 s / none", grown, ">= 3", judged)
+    report.add_criterion("in order, tuples more at 40 s / those of 40 s", waiting / (40 * rate), ">= 0.9", judged)
     if setting.plots:
-        lines = {name: [found[skew][name].most_bytes / 1e6 for skew in skews] for name in PLANS}
+        lines = {name: [found[skew][name].max_bytes / 1e6 for skew in skews] for name in PLANS}
         labels = ("skew, s", "MB at most")
         curves(
             setting.plots / "x9.svg",

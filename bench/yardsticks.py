@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from bench.process import Run, timed
+from bench.process import Run, run_timed
 
 COPY = """
 import mmap, sys
@@ -49,9 +49,9 @@ for number in range({KERNELS}):
 
 def copy(path: Path) -> Run:
     """Copy a capture in a process on one core."""
-    return timed([sys.executable, "-c", COPY, path], one_core=True)
+    return run_timed([sys.executable, "-c", COPY, path], one_core=True)
 
 
 def compile_kernels() -> Run:
     """Compile KERNELS kernels in a process on all cores."""
-    return timed([sys.executable, "-c", COMPILE])
+    return run_timed([sys.executable, "-c", COMPILE])

@@ -17,7 +17,7 @@ from bench import __main__ as command_line
 from bench.figure import figure, quotient
 from bench.report import Criterion, Report
 from bench.setting import Setting
-from bench.traffic import address_pairs, cached
+from bench.traffic import address_pairs, generate_cached
 from bench.undisturbed import ATTEMPTS, StepTime, run_undisturbed
 from lowlevel.rows.batches import row_batches
 
@@ -238,17 +238,17 @@ def test_of_runs_that_were_all_disturbed_the_least_disturbed_counts() -> None:
 def test_a_capture_is_generated_once_and_named_by_its_profile(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = cached(address_pairs(1000), tmp_path)
+    first = generate_cached(address_pairs(1000), tmp_path)
     assert "generating 1,000 packets" in capsys.readouterr().err
     written = first.stat().st_mtime_ns
-    assert cached(address_pairs(1000), tmp_path) == first
+    assert generate_cached(address_pairs(1000), tmp_path) == first
     assert (first.stat().st_mtime_ns, capsys.readouterr().err) == (written, "")
-    assert cached(address_pairs(1000, ipv6=0.5), tmp_path) != first
+    assert generate_cached(address_pairs(1000, ipv6=0.5), tmp_path) != first
 
 
 def test_a_disk_without_room_is_told_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"got .* GB free, expected 19200000\.0 GB"):
-        cached(address_pairs(2 * 10**14), tmp_path)
+        generate_cached(address_pairs(2 * 10**14), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import BENCHES
-from bench.record import recorded, with_headlines
+from bench.record import replace_figures, replace_headlines
 from bench.report import Report
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -207,25 +207,25 @@ def test_a_recording_replaces_the_tables_and_the_headlines_of_its_bench_alone() 
     report.inform("columns, M records/s", "3.5")
     report.headline("NetFlow v5, v9, IPFIX to columns, one core", "3.5, 4, 5 M records/s")
     text = performance()
-    new = recorded(text, report, "machine: m\nload: 0")
+    new = replace_figures(text, report, "machine: m\nload: 0")
     assert ("NetFlow v5, v9, IPFIX to columns, one core", "flows", "3.5, 4, 5 M records/s") in in_short(new)
     assert "Measured on:\nmachine: m;\nload: 0." in figures_of("flows", new)
     assert "| columns | 3.5 |" in figures_of("flows", new)
     assert "| a \\| b | 4 |" in figures_of("flows", new)
     others = [name for name in BENCHES if name != "flows"]
     assert [figures_of(name, new) for name in others] == [figures_of(name, text) for name in others]
-    assert recorded(new, report, "machine: m\nload: 0") == new
+    assert replace_figures(new, report, "machine: m\nload: 0") == new
     readme = (ROOT / "README.md").read_text("utf-8")
-    assert readme_rows(with_headlines(readme, report.headlines)) == [
+    assert readme_rows(replace_headlines(readme, report.headlines)) == [
         (what, measured) for what, _, measured in in_short(new)
     ]
 
 
 def test_a_headline_without_a_row_and_a_bench_without_marks_are_refused() -> None:
     with pytest.raises(ValueError, match="got 0 table rows that begin with 'speed of light', expected 1"):
-        with_headlines("| speed | 1 |", {"speed of light": "2"})
+        replace_headlines("| speed | 1 |", {"speed of light": "2"})
     with pytest.raises(ValueError, match="expected <!-- figures of flows -->"):
-        recorded("# Performance", Report("flows"), "machine")
+        replace_figures("# Performance", Report("flows"), "machine")
 
 
 def test_a_number_that_only_one_side_has_is_seen() -> None:

@@ -12,7 +12,7 @@ import pytest
 from bench.command import wiretide
 from bench.one_core import core, on_one_core
 from bench.others import SharedMachineTime, family_time, machine_time, time_with_others
-from bench.process import timed
+from bench.process import run_timed
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="cores and memory of a process are told by Linux alone")
 
@@ -20,7 +20,7 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="cores and memory of 
 def python(source: str, one_core: bool = False) -> tuple[object, object]:
     """Run a line of Python; returns how the run went and what it printed as JSON."""
     with tempfile.TemporaryFile() as output:
-        run = timed([sys.executable, "-c", source], one_core, output=output)
+        run = run_timed([sys.executable, "-c", source], one_core, output=output)
         output.seek(0)
         return run, json.loads(output.read() or "null")
 
@@ -89,9 +89,9 @@ def test_a_step_knows_how_much_of_the_machine_others_took() -> None:
 
 def test_a_command_that_fails_is_an_error_with_what_it_said() -> None:
     with pytest.raises(RuntimeError, match=r"exit status 3, expected 0: cannot"):
-        timed([sys.executable, "-c", "import sys; print('cannot', file=sys.stderr); sys.exit(3)"])
+        run_timed([sys.executable, "-c", "import sys; print('cannot', file=sys.stderr); sys.exit(3)"])
 
 
 def test_the_measured_command_is_the_one_that_is_installed() -> None:
-    run = timed(wiretide("--version"))
+    run = run_timed(wiretide("--version"))
     assert run.errors == ""

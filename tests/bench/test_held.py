@@ -11,7 +11,7 @@ import pytest
 from bench import links as links_module
 from bench import x6, x7, x9, x10, x11, x12
 from bench.disorder import SECOND
-from bench.held import PlanState, feed_plan, same
+from bench.held import PlanState, check_equal_results, feed_plan
 from bench.links import Link, events, flows, packets
 from bench.steps import Step
 from highlevel.baselines.merge import OrderedMerge
@@ -64,9 +64,9 @@ def test_what_waits_is_sampled_when_all_links_have_sent() -> None:
     assert 80 <= min(ordered.items) <= ordered.most <= 120
     assert (ordered.most_bytes, unordered.most, unordered.most_bytes) == (24 * ordered.most, 0, 0)
     assert ordered.results == unordered.results == ordered.rows
-    same({"ordered": ordered, "unordered": unordered})
+    check_equal_results({"ordered": ordered, "unordered": unordered})
     with pytest.raises(ValueError, match="do not say the same"):
-        same({"ordered": ordered, "other": PlanState(results=1)})
+        check_equal_results({"ordered": ordered, "other": PlanState(results=1)})
 
 
 def test_a_step_is_sampled_by_itself_where_that_is_asked_for() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import dpkt
 
-from bench.nfcapd import queued
+from bench.nfcapd import queued_bytes
 from capture.collector.sockets import UdpSocket, open_sockets
 
 ROOM = 50_000
@@ -81,7 +81,7 @@ def sender(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
 
 def send(exporter: socket.socket, payload: bytes, host: str, port: int) -> None:
     """Send one datagram when the receive buffer has room for it. So no datagram is lost, even in a small buffer."""
-    while (queued(port) or 0) > ROOM:
+    while (queued_bytes(port) or 0) > ROOM:
         time.sleep(PAUSE)
     exporter.sendto(payload, (host, port))
 

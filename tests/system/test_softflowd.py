@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from bench.nfcapd import queued
+from bench.nfcapd import queued_bytes
 from capture.generate import Profile, generate
 from dashboards.output.console import compile_kernels
 from tests.harness import in_ns
@@ -123,11 +123,11 @@ def nfdump(folder: Path, payloads: list[bytes]) -> Pairs:
     command = [program("nfcapd"), "-b", "127.0.0.1", "-p", str(port), "-w", str(folder), "-t", "3600"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            until(process, lambda: queued(port) is not None)
+            until(process, lambda: queued_bytes(port) is not None)
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
                 for payload in payloads:
                     sender.sendto(payload, ("127.0.0.1", port))
-                    until(process, lambda: not queued(port))
+                    until(process, lambda: not queued_bytes(port))
         finally:
             process.terminate()
     done = subprocess.run(

@@ -23,7 +23,7 @@ import pytest
 
 import wiretide
 from bench.frame_sender import udp_frame
-from bench.veth import Pair, inside, ip, veth_pair, why_no_veth
+from bench.veth import Pair, in_namespace, ip, veth_obstacle, veth_pair
 from capture.errors import InputError
 from capture.live import ring as ring_module
 from capture.live.hardware import HARDWARE, Hardware
@@ -33,7 +33,7 @@ from capture.open import open_capture
 from tests.references.ring_bytes import completed_frames
 
 pytestmark = [
-    pytest.mark.skipif(why_no_veth() is not None, reason=str(why_no_veth())),
+    pytest.mark.skipif(veth_obstacle() is not None, reason=str(veth_obstacle())),
     pytest.mark.slow("real network interfaces"),
 ]
 
@@ -48,7 +48,7 @@ def pair() -> Iterator[Pair]:
 
 @contextmanager
 def capturing(pair: Pair, options: str = SMALL_RING) -> Iterator[InterfaceCapture]:
-    with inside(pair.receiving):
+    with in_namespace(pair.receiving):
         capture = open_capture(f"interface:{pair.receiver}{options}")
     assert isinstance(capture, InterfaceCapture)
     try:
@@ -59,7 +59,7 @@ def capturing(pair: Pair, options: str = SMALL_RING) -> Iterator[InterfaceCaptur
 
 @contextmanager
 def sending(pair: Pair) -> Iterator[Callable[[bytes], int]]:
-    with inside(pair.sending):
+    with in_namespace(pair.sending):
         opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         opened.bind((pair.sender, 0))
     with opened:
@@ -107,7 +107,7 @@ def test_every_packet_is_read_as_it_was_sent(pair: Pair) -> None:
 
 def test_packets_that_leave_are_seen_as_those_that_come_are(pair: Pair) -> None:
     with capturing(pair) as capture, sending(pair) as send:
-        with inside(pair.receiving), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as leaving:
+        with in_namespace(pair.receiving), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as leaving:
             leaving.bind((pair.receiver, 0))
             leaving.send(udp_frame(1, 100))
         send(udp_frame(2, 100))
@@ -202,7 +202,7 @@ def test_promiscuous_mode_is_as_long_as_the_capture_and_only_where_asked_for(pai
 
 def test_nothing_is_left_of_a_capture_that_was_closed(pair: Pair) -> None:
     def sockets() -> int:
-        with inside(pair.receiving):
+        with in_namespace(pair.receiving):
             return len(Path("/proc/thread-self/net/packet").read_text().splitlines()) - 1
 
     with capturing(pair) as capture:
@@ -211,7 +211,7 @@ def test_nothing_is_left_of_a_capture_that_was_closed(pair: Pair) -> None:
         assert next(blocks) is None
         blocks.close()
     assert sockets() == 0
-    with inside(pair.receiving):
+    with in_namespace(pair.receiving):
         forgotten = open_capture(f"interface:{pair.receiver}{SMALL_RING}")
     assert sockets() == 1
     del forgotten
@@ -221,7 +221,7 @@ def test_nothing_is_left_of_a_capture_that_was_closed(pair: Pair) -> None:
 def test_loopback_shows_every_packet_once() -> None:
     with veth_pair() as pair:
         ip("-n", pair.receiving, "link", "set", "lo", "up")
-        with inside(pair.receiving):
+        with in_namespace(pair.receiving):
             capture = open_capture(f"interface:lo{SMALL_RING}")
             sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         assert isinstance(capture, InterfaceCapture)
@@ -237,7 +237,7 @@ def test_loopback_shows_every_packet_once() -> None:
 
 @pytest.mark.skipif(not os.access("/dev/net/tun", os.W_OK), reason="there is no /dev/net/tun")
 def test_a_tun_device_has_bare_packets() -> None:
-    with veth_pair() as pair, inside(pair.receiving), Path("/dev/net/tun").open("r+b", buffering=0) as tun:
+    with veth_pair() as pair, in_namespace(pair.receiving), Path("/dev/net/tun").open("r+b", buffering=0) as tun:
         fcntl.ioctl(tun, 0x400454CA, struct.pack("16sH22x", b"wttun", 0x1001))  # TUNSETIFF: tun, no information
         ip("-n", pair.receiving, "link", "set", "wttun", "up")
         capture = open_capture(f"interface:wttun{SMALL_RING}")
@@ -251,7 +251,7 @@ def test_a_tun_device_has_bare_packets() -> None:
 
 
 def test_an_interface_that_is_not_there_is_named_with_those_that_are(pair: Pair) -> None:
-    with inside(pair.receiving), pytest.raises(InputError, match=rf"this machine has: lo, {pair.receiver}"):
+    with in_namespace(pair.receiving), pytest.raises(InputError, match=rf"this machine has: lo, {pair.receiver}"):
         open_capture("interface:nosuch0")
 
 
@@ -279,7 +279,7 @@ def test_a_ring_that_the_system_has_no_memory_for_is_told(pair: Pair, monkeypatc
 
     monkeypatch.setattr(ring_module.mmap, "mmap", refuse)
     with (
-        inside(pair.receiving),
+        in_namespace(pair.receiving),
         pytest.raises(InputError, match="no memory for a ring of 67,108,864 bytes; use a smaller one"),
     ):
         open_capture(f"interface:{pair.receiver}")

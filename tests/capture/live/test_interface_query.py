@@ -19,8 +19,8 @@ import pytest
 
 import wiretide
 from bench.frame_sender import udp_frame
-from bench.ring import catches
-from bench.veth import Pair, inside, ip, veth_pair, why_no_veth
+from bench.ring import has_handler
+from bench.veth import Pair, in_namespace, ip, veth_obstacle, veth_pair
 from capture.metrics import INTERFACE_DROPPED, RECORDS_READ
 from dashboards.output.console import compile_kernels
 from highlevel.inline.engine import InlineRun, Input
@@ -29,7 +29,7 @@ from queries.pipeline.input_options import parse_lull
 from tests.harness.command_line import environment
 
 pytestmark = [
-    pytest.mark.skipif(why_no_veth() is not None, reason=str(why_no_veth())),
+    pytest.mark.skipif(veth_obstacle() is not None, reason=str(veth_obstacle())),
     pytest.mark.slow("real network interfaces"),
 ]
 
@@ -43,7 +43,7 @@ def pair() -> Iterator[Pair]:
 @pytest.mark.parametrize(("packets", "rate"), [(2_000, 10_000), (10_000, 50_000), (40_000, 0)])
 def test_a_query_counts_what_was_sent_but_for_what_the_kernel_dropped(pair: Pair, packets: int, rate: int) -> None:
     plan = compile_query("SELECT srcIP, count(*) AS n FROM packets GROUP BY srcIP")
-    with inside(pair.receiving):
+    with in_namespace(pair.receiving):
         run = InlineRun([plan], [Input("veth", Path(f"interface:{pair.receiver}?ring=4MiB"))], threads=1)
     command = ["ip", "netns", "exec", pair.sending, sys.executable, "-m", "bench.frame_sender", pair.sender]
 
@@ -69,12 +69,12 @@ def test_an_idle_interface_does_not_hold_back_the_windows_of_a_busy_one(pair: Pa
         ip("-n", idle.receiving, "link", "set", idle.receiver, "netns", pair.receiving)
         ip("-n", pair.receiving, "link", "set", idle.receiver, "up")
         links = {"Busy": pair.receiver, "Idle": idle.receiver}
-        with inside(pair.receiving):
+        with in_namespace(pair.receiving):
             inputs = [Input(link, Path(f"interface:{name}?ring=4MiB"), link) for link, name in links.items()]
             run = InlineRun([plan], inputs, slack=10**8, lull=parse_lull("200ms"))
 
         def send() -> None:
-            with inside(pair.sending), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
+            with in_namespace(pair.sending), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
                 sender.bind((pair.sender, 0))
                 for n in range(100_000):  # given up after minutes
                     sender.send(udp_frame(n % 3000, 100))
@@ -104,9 +104,9 @@ def test_ctrl_c_of_the_command_line_gives_the_answer(pair: Pair, tmp_path: Path)
     ]  # fmt: skip
     with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE) as process:
         try:
-            while not catches(process.pid, signal.SIGTERM):  # then it listens
+            while not has_handler(process.pid, signal.SIGTERM):  # then it listens
                 time.sleep(0.02)
-            with inside(pair.sending), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
+            with in_namespace(pair.sending), socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
                 sender.bind((pair.sender, 0))
                 for n in range(500):
                     sender.send(udp_frame(n, 100, b"\x81\x00\x00\x07"))

@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from bench.ring_queue import LossFree, largest_backlog, loss_free
+from bench.ring_queue import LossFreeRate, find_loss_free_rate, largest_backlog
 from lowlevel.subaggregates import INT_MAX
 from lowlevel.table.flush_kernels import update_flushing
 from lowlevel.table.flushing import Flushing, Policy
@@ -36,20 +36,20 @@ POLICIES = {
 def test_one_long_service_limits_the_rate_to_what_the_ring_holds_for_its_time() -> None:
     services = np.full(1000, 0.001)
     services[500] = 0.1
-    found = loss_free(services, 1, 50)
+    found = find_loss_free_rate(services, 1, 50)
     # 50 packets wait after 0.1 s, at 500 packets a second. Other policies would allow twice this number.
     assert found.rate == pytest.approx(500, rel=0.005)
     assert found.utilisation == pytest.approx(0.55, rel=0.01)
 
 
 def test_a_server_that_is_never_late_is_used_to_the_full() -> None:
-    found = loss_free(np.full(1000, 0.004), 4, 8)
-    assert found == LossFree(pytest.approx(1000, rel=0.002), pytest.approx(1, rel=0.002))
+    found = find_loss_free_rate(np.full(1000, 0.004), 4, 8)
+    assert found == LossFreeRate(pytest.approx(1000, rel=0.002), pytest.approx(1, rel=0.002))
 
 
 def test_a_ring_smaller_than_a_chunk_is_refused() -> None:
     with pytest.raises(ValueError, match="got a ring of 3 packets, expected at least one chunk of 4"):
-        loss_free(np.ones(3), 4, 3)
+        find_loss_free_rate(np.ones(3), 4, 3)
 
 
 def test_the_backlog_is_that_of_a_loop() -> None:
@@ -87,15 +87,15 @@ def services_at(rate: float, flushing: Flushing, groups: int, slots: int) -> tup
 
 
 @cache
-def fastest(name: str, groups: int, slots: int) -> tuple[LossFree, int]:
+def fastest(name: str, groups: int, slots: int) -> tuple[LossFreeRate, int]:
     """Return the largest rate at which no packet is lost. The size of a window depends on the rate."""
     low, high = 100.0, 600.0
-    best = LossFree(0, 0), 0
+    best = LossFreeRate(0, 0), 0
     while high - low > 12:
         rate = (low + high) / 2
         services, burst = services_at(rate, POLICIES[name], groups, slots)
         if largest_backlog(services, CHUNK, rate) <= RING:
-            low, best = rate, (LossFree(rate, rate * float(services.mean()) / CHUNK), burst)
+            low, best = rate, (LossFreeRate(rate, rate * float(services.mean()) / CHUNK), burst)
         else:
             high = rate
     return best

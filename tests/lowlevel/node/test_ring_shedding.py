@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.veth import Pair, inside, veth_pair, why_no_veth
+from bench.veth import Pair, in_namespace, veth_obstacle, veth_pair
 from capture.files.blocks import Block
 from capture.metrics import INTERFACE_DROPPED, INTERFACE_RECEIVED, RECORDS_READ, Samples
 from capture.open import open_capture
@@ -33,7 +33,7 @@ from lowlevel.watermarks.rule import parse_rule
 from queries.gsql import compile_query
 
 pytestmark = [
-    pytest.mark.skipif(why_no_veth() is not None, reason=str(why_no_veth())),
+    pytest.mark.skipif(veth_obstacle() is not None, reason=str(veth_obstacle())),
     pytest.mark.slow("three seconds of traffic over a real network interface"),
 ]
 
@@ -56,7 +56,7 @@ class SlowNode(Node):
 
 def flooded(pair: Pair, spool: Path) -> Samples:
     """Return the counters of a slow node with a small ring after all packets were sent."""
-    with inside(pair.receiving):
+    with in_namespace(pair.receiving):
         capture = open_capture(f"interface:{pair.receiver}?ring=16MiB")
     node = SlowNode(
         "A", capture, [PLAN.leaves[0].low], 1 << 10, watermark_rule=parse_rule("late 1s"), flushing=Flushing("paced")

@@ -102,10 +102,10 @@ def test_a_crash_at_any_write_changes_no_version(
             if remaining == 0:
                 crashes += 1
                 raise Crash
-            return replacing(*arguments, **options)
+            return open_replacement(*arguments, **options)
 
-        monkeypatch.setattr(private_files, "replacing", replace_or_crash)
-        monkeypatch.setattr(state_module, "replacing", replace_or_crash)
+        monkeypatch.setattr(private_files, "open_replacement", replace_or_crash)
+        monkeypatch.setattr(state_module, "open_replacement", replace_or_crash)
         for batch_id in range(20):
             rows = change(random, 200, random.choice([1, 5, 50]))
             before = dict(expected)
