@@ -33,7 +33,7 @@ RECORDS_PER_SECOND, INACTIVE = 1000, 15
 
 ACTIVE_TIMEOUTS = (15, 60, 300)
 WAITS = (0, 1, 10, 60)
-"""A record is used when its time is less than these seconds after the watermark. 0: a record waits for the watermark."""
+"""A record is used when its time is less than these seconds after the watermark. 0: it waits for the watermark."""
 
 GUESSES, SHORT, LONG, WITHIN = 5, 5.0, 10.0, 600
 LOADS = pa.schema([("change", pa.float64()), ("relevant", pa.int64()), ("symbol", pa.int64())])
