@@ -91,7 +91,7 @@ def run(setting: Setting) -> Report:
     judged = not setting.quick
     for every in EVERY:
         ratio = times[every].static / times[every].changed
-        report.require(f"events/s, a change each {every} quotes / static", ratio, ">= 0.9", judged)
+        report.add_criterion(f"events/s, a change each {every} quotes / static", ratio, ">= 0.9", judged)
     return report
 
 

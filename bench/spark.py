@@ -126,8 +126,9 @@ def _several(report: Report, spark: SparkSession, setting: Setting) -> None:
         for (engine, count), queries in works.items():
             answer = engines[engine]
             step_time, _ = _time_undisturbed(
-                lambda answer=answer, queries=queries: answer(spark, path, queries), packets
-            )  # type: ignore[misc]
+                lambda answer=answer, queries=queries: answer(spark, path, queries),  # type: ignore[misc]
+                packets,
+            )
             if turn:  # the first run starts the workers
                 seconds[engine, count].append(step_time)
     rates = {work: figure(each).rate(packets / MILLION) for work, each in seconds.items()}

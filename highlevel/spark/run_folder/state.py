@@ -37,7 +37,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from capture.lazy_dataclasses import dataclass
-from capture.private_files import make_private_folder, replace_file, open_replacement
+from capture.private_files import make_private_folder, open_replacement, replace_file
 from highlevel.spark.errors import FolderError
 from highlevel.spark.run_folder.checked_files import REMEDY, checksum, read_bytes, read_document, verify, write_document
 from highlevel.spark.tasks.packing import pack, unpack

@@ -47,13 +47,13 @@ def test_blocks_in_which_no_pane_ends_change_nothing(
     promise: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: Counter[int] = Counter()
-    complete = QueryTables.complete
+    advance = QueryTables.advance_watermark
 
-    def counting(query: QueryTables, low: int, idle: bool = False) -> Iterator[pa.RecordBatch]:
+    def counting(query: QueryTables, low: int, is_idle: bool = False) -> Iterator[pa.RecordBatch]:
         asked[id(query)] += 1
-        return complete(query, low, idle)
+        return advance(query, low, is_idle)
 
-    monkeypatch.setattr(QueryTables, "complete", counting)
+    monkeypatch.setattr(QueryTables, "advance_watermark", counting)
     times = Counter[str]()
     for seed in range(8):
         random = Random(f"{promise} {seed}")

@@ -254,7 +254,7 @@ def test_a_wait_for_a_broker_consists_of_short_calls(broker: Broker) -> None:
 def test_a_topic_that_was_created_again_and_a_missing_broker_are_errors(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "SECONDS", 1.0)
+    monkeypatch.setattr(topics, "BROKER_TIMEOUT_SECONDS", 1.0)
     broker.send("again", [(0, message(10, "u", 1))])
     pipeline = pipeline_of(broker, "again", tmp_path)
     (source, *_) = pipeline.inputs(pipeline.plans())

@@ -89,7 +89,7 @@ def test_a_crash_at_any_write_changes_no_version(
     monkeypatch.setattr(merge_buffer, "FEW_ROWS", 0)
     monkeypatch.setattr(merge_buffer, "SIMILAR_PIECES", 3)
     monkeypatch.setattr(state_module, "MAX_PACKED_BYTES", 300)
-    replacing = private_files.open_replacement
+    open_replacement = private_files.open_replacement
     crashes = 0
     for seed in rounds(25):
         random = Random(f"crash {seed}")
