@@ -161,7 +161,7 @@ def test_a_criterion_is_judged_by_its_target(
     measured: float | None, target: str, judged: bool, passed: bool | None
 ) -> None:
     report = Report("x")
-    report.require("a figure", measured, target, judged)
+    report.add_criterion("a figure", measured, target, judged)
     (criterion,) = report.criteria
     assert criterion.passed is passed
     told = json.loads(criterion.line())

@@ -112,9 +112,9 @@ def test_every_bench_has_a_section_and_every_section_a_bench() -> None:
 SOURCE = """
 LIMITS = {"a": ">= 3", "b": ">= 4"}
 def run(report):
-    report.require("speed", 1.0, ">= 2")
+    report.add_criterion("speed", 1.0, ">= 2")
     for each, limit in LIMITS.items():
-        report.require(f"rate of {each}", 1.0, limit)
+        report.add_criterion(f"rate of {each}", 1.0, limit)
 """
 
 
@@ -204,8 +204,8 @@ def test_every_bench_has_one_pair_of_marks_for_its_figures_in_its_section() -> N
 def test_a_recording_replaces_the_tables_and_the_headlines_of_its_bench_alone() -> None:
     report = Report("flows")
     report.table("2 records", ("step", "rate"), [("columns", "3.5"), ("a | b", "4")])
-    report.inform("columns, M records/s", "3.5")
-    report.headline("NetFlow v5, v9, IPFIX to columns, one core", "3.5, 4, 5 M records/s")
+    report.add_information("columns, M records/s", "3.5")
+    report.add_headline("NetFlow v5, v9, IPFIX to columns, one core", "3.5, 4, 5 M records/s")
     text = performance()
     new = replace_figures(text, report, "machine: m\nload: 0")
     assert ("NetFlow v5, v9, IPFIX to columns, one core", "flows", "3.5, 4, 5 M records/s") in in_short(new)

@@ -60,7 +60,7 @@ def test_groups_of_three_sizes_have_the_shares_of_the_table(name: str) -> None:
 
 def test_promises_say_all_that_is_true_and_no_more() -> None:
     for stream in (band(30, 10, seed=1), blocks(2, 50, 4, seed=1)):
-        assert stream.lows()[:-1].tolist() == low_watermarks(stream.times.tolist())[1:-1]
+        assert stream.watermarks()[:-1].tolist() == low_watermarks(stream.times.tolist())[1:-1]
 
 
 def test_pieces_are_the_whole_and_end_where_a_step_is_made() -> None:

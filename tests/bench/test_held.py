@@ -61,8 +61,8 @@ def test_what_waits_is_sampled_when_all_links_have_sent() -> None:
         feed_plan(Step(make(2), 0, 1), sides, 40, 20 * SECOND, "number") for make in (OrderedMerge, Meld)
     )
     assert len(ordered.items) == 10
-    assert 80 <= min(ordered.items) <= ordered.most <= 120
-    assert (ordered.most_bytes, unordered.most, unordered.most_bytes) == (24 * ordered.most, 0, 0)
+    assert 80 <= min(ordered.items) <= ordered.max_items <= 120
+    assert (ordered.max_bytes, unordered.max_items, unordered.max_bytes) == (24 * ordered.max_items, 0, 0)
     assert ordered.results == unordered.results == ordered.rows
     check_equal_results({"ordered": ordered, "unordered": unordered})
     with pytest.raises(ValueError, match="do not say the same"):
@@ -80,24 +80,24 @@ def test_a_step_is_sampled_by_itself_where_that_is_asked_for() -> None:
 def test_all_plans_of_each_experiment_say_the_same() -> None:
     """`measure` raises where they do not; and what they hold has the form that the experiment is about."""
     skewed = x9.measure(130, 20, 10, (0, 20))
-    wait = skewed[20][x9.IN_ORDER].most - skewed[0][x9.IN_ORDER].most
-    assert skewed[20][x9.BUFFERING].most > skewed[20][x9.IN_ORDER].most - wait
+    wait = skewed[20][x9.IN_ORDER].max_items - skewed[0][x9.IN_ORDER].max_items
+    assert skewed[20][x9.BUFFERING].max_items > skewed[20][x9.IN_ORDER].max_items - wait
     assert skewed[0][x9.OUT_OF_ORDER].results == skewed[0][x9.BELOW].results > 0
     joined = x10.measure(40, (0, 20))
     for each in joined.values():
-        assert each[x10.OUT_OF_ORDER].most == each[x10.IN_ORDER].most == each[x10.MIXED].most
+        assert each[x10.OUT_OF_ORDER].max_items == each[x10.IN_ORDER].max_items == each[x10.MIXED].max_items
         assert each[x10.OUT_OF_ORDER].results > 0
-    assert joined[20][x10.IN_ORDER].most > joined[0][x10.IN_ORDER].most + 40 * 20 * 2 * 0.8
+    assert joined[20][x10.IN_ORDER].max_items > joined[0][x10.IN_ORDER].max_items + 40 * 20 * 2 * 0.8
     late = x11.measure(0.2, (0, 10), 1)
-    assert late[10][x11.OUT_OF_ORDER].mean < late[10][x11.IN_ORDER].mean
+    assert late[10][x11.OUT_OF_ORDER].mean_items < late[10][x11.IN_ORDER].mean_items
     assert late[10][x11.OUT_OF_ORDER].results > 0
     assert x12.measure(0.02, (0, 10), 330)[10][x12.OUT_OF_ORDER].results > 0
 
 
 def test_order_behind_a_join_costs_more_the_longer_its_ranges_are_and_order_in_front_of_it_a_half() -> None:
     behind = x6.measure(x6.JOINS, (1, 5), 31, 100, 200)
-    shares = [each["OPOB"].held.most / each["OA"].held.most for each in behind.values()]
+    shares = [each["OPOB"].held.max_items / each["OA"].held.max_items for each in behind.values()]
     assert 1 < shares[0] < shares[1]
     assert behind[5]["OPOB"].latency > behind[5]["OA"].latency + 3
     in_front = x7.measure(x7.JOINS, (5,), 31, 100, 200)[5]
-    assert 1.3 < in_front["OPIB"].held.most / in_front["OA"].held.most < 1.6
+    assert 1.3 < in_front["OPIB"].held.max_items / in_front["OA"].held.max_items < 1.6

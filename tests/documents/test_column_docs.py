@@ -16,7 +16,7 @@ TEXT = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "columns.md").r
 
 def row(spec: ColumnSpec) -> str:
     """The line of a table that describes a column."""
-    layer = "yes" if spec.layered else ""
+    layer = "yes" if spec.is_layered else ""
     return f"| `{spec.name}` | {spec.type} | {'may be' if spec.nullable else ''} | {layer} | {spec.help} |"
 
 
@@ -55,4 +55,4 @@ def test_every_column_can_be_asked_for_by_its_name_in_any_case(kind: str) -> Non
         inner = rows.column(name, "inner")
         assert inner is not None
         twin = f"inner.{name}"
-        assert inner.name == (twin if rows.layered and twin in INNER_COLUMNS else name)
+        assert inner.name == (twin if rows.is_layered and twin in INNER_COLUMNS else name)

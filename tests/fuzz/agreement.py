@@ -40,7 +40,7 @@ class Sound:
 
     def __call__(self, packets: Packets, frames: list[Frame] | None = None) -> None:
         """`frames`: the frames of the rows, if they are known."""
-        matrix = packets.matrix[:, : packets.rows]
+        matrix = packets.matrix[:, : packets.row_count]
         outside = np.argwhere((matrix < self.lowest) | (matrix > self.highest)).tolist()
         assert not outside, [(self.names[row], int(matrix[row, packet])) for row, packet in outside]
         outer, inner = map(list, zip(*self.layers, strict=True))

@@ -88,8 +88,8 @@ def check_rows(flows: Flows, share: int) -> None:
     """Numbers fit the bits that keys are packed by; there is a value in each column that is not nullable."""
     columns = FlowColumns("fuzz", flows)
     for name, spec in specs(share):
-        column = values(columns[name], flows.rows)
-        assert len(column) == flows.rows, name
+        column = values(columns[name], flows.row_count)
+        assert len(column) == flows.row_count, name
         there = [value for value in column if value is not None]
         assert spec.nullable or len(there) == len(column), f"{name} is NULL"
         if spec.type in ("integer", "mac") and spec.bits < 64 and there:
@@ -120,7 +120,11 @@ def check_datagrams(runs: list[tuple[np.ndarray, Datagrams]], share: int) -> Non
             for flows in decoder.decode(data, datagrams):
                 texts = flows.texts
                 used = texts.ends[: len(texts) + 1]
-                found += [flows.rows, flows.matrix[:, : flows.rows].tobytes(), flows.valid[:, : flows.rows].tobytes()]
+                found += [
+                    flows.row_count,
+                    flows.matrix[:, : flows.row_count].tobytes(),
+                    flows.valid[:, : flows.row_count].tobytes(),
+                ]
                 found += [used.tobytes(), texts.arena[: int(used[-1])].tobytes()]
                 if not plain:
                     check_rows(flows, share)

@@ -40,8 +40,8 @@ def read(plain: bool, data: bytes) -> tuple[Any, ...]:
         packets = decoder.decode(block)
         if not plain:
             SOUND(packets)
-        rows += packets.matrix[:, : packets.rows].T.tolist()
-    return index, file.format.interface_names, rows, decoder.counts.tolist(), decoder.retimed.tolist()
+        rows += packets.matrix[:, : packets.row_count].T.tolist()
+    return index, file.format.interface_names, rows, decoder.counts.tolist(), decoder.replaced_time_counts.tolist()
 
 
 def check_file(data: bytes) -> None:

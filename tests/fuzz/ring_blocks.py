@@ -53,7 +53,7 @@ def read(plain: bool, content: bytes, link_type: int) -> tuple[Any, ...]:
             if not plain:
                 SOUND(packets)
             runs.append(row[0].tolist())
-            rows += packets.matrix[:, : packets.rows].T.tolist()
+            rows += packets.matrix[:, : packets.row_count].T.tolist()
     assert len(rows) + int(decoder.skipped.sum()) == sum(records for _, _, records, *_ in runs)
     return [*runs, state.words.tolist()], rows, [*decoder.counts.tolist(), form.truncated], data.tobytes()
 

@@ -64,7 +64,7 @@ def read(plain: bool, payload: bytes, number: int) -> tuple[Any, ...]:
     for listed in lister.list(data, Datagrams(START, length[:1], np.array([number], np.int64))):
         decoded = decoder.decode_listed(listed)
         samples += listed.matrix[:, listed.first : listed.first + listed.sample_count].T.tolist()
-        packets += decoded.matrix[:, : decoded.rows].T.tolist()
+        packets += decoded.matrix[:, : decoded.row_count].T.tolist()
         if not plain:
             check_samples(listed, decoded, len(payload))
     return count, chosen.tolist(), samples, packets

@@ -66,7 +66,7 @@ class SpoolNode:
     def step(self, blocks: int = 1) -> bool:
         """Read some blocks into a segment, or more segments; False at the end of the capture, which ends the spool."""
         if not self.has_progress and self.index.watermark != BEGINNING and len(self.blocks) == len(self.index.blocks):
-            self._write(self.node.progress(self.index.watermark))
+            self._write(self.node.declare_watermark(self.index.watermark))
         for _ in range(blocks):
             if not self.blocks:
                 self._write(self.node.flush())

@@ -34,8 +34,8 @@ def laid_out(sent: Sequence[Sent], gap: int = 3) -> tuple[np.ndarray, Datagrams]
 def rows_of(flows: Flows, columns: Iterable[str]) -> list[dict[str, Any]]:
     """The rows of one batch, every column asked for."""
     vectors = FlowColumns("link", flows)
-    values = {name: plain(vectors[name], flows.rows) for name in columns}
-    return [{name: values[name][row] for name in values} for row in range(flows.rows)]
+    values = {name: plain(vectors[name], flows.row_count) for name in columns}
+    return [{name: values[name][row] for name in values} for row in range(flows.row_count)]
 
 
 def plain(vector: Any, rows: int) -> list[Any]:

@@ -26,7 +26,7 @@ def read_file(path: Path, block_records: int) -> tuple[list[Row], Counter[str], 
     decoder = Decoder(file, NAMES, block_records, every_frame=True)
     rows = [row for block in index.blocks for row in rows_of(decoder.decode(block), file.data, NAMES)]
     assert len(rows) == index.records
-    replaced = Counter(dict(zip(REPLACED_TIME_CAUSES, decoder.retimed.tolist(), strict=True)))
+    replaced = Counter(dict(zip(REPLACED_TIME_CAUSES, decoder.replaced_time_counts.tolist(), strict=True)))
     return rows, +replaced, file.format.interface_names, index.damage
 
 

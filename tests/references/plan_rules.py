@@ -94,8 +94,8 @@ def _parts(condition: Condition) -> Iterable[str]:
 
 def _interval(test: IntervalTest) -> str:
     column = test.column if test.bits == -1 else f"{test.column} & {test.bits}"
-    bounds = [f"from {test.least}"] if test.least > INT_MIN else []
-    bounds += [f"to {test.most}"] if test.most < INT_MAX else []
+    bounds = [f"from {test.minimum}"] if test.minimum > INT_MIN else []
+    bounds += [f"to {test.maximum}"] if test.maximum < INT_MAX else []
     return f"{'not ' * test.is_outside}{column} {' '.join(bounds)}: one pass"
 
 

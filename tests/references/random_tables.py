@@ -67,7 +67,7 @@ def partials(tables: QueryTables, batches: list[list[dict[str, Any]]]) -> Counte
     names: list[str] = []
     found: Counter[tuple] = Counter()
     items = [batch for rows in batches for batch in tables.add(made_rows(rows, TYPES, names))]
-    for batch in [*items, *tables.complete(END)]:
+    for batch in [*items, *tables.advance_watermark(END)]:
         batch.validate(full=True)
         assert batch.schema == tables.plan.schema
         for row in batch.to_pylist():

@@ -43,7 +43,7 @@ def run(recorder: Recorder, udp: UdpSocket, count: int) -> list[tuple[int | None
         first = recorder.record(udp, first, count, chunk)
         if first < count:
             file_time = recorder.begin_file(first) if recorder.file_due else None
-            chunks.append((chunk.file_time, bytes(chunk.data[: chunk.used])))
+            chunks.append((chunk.file_time, bytes(chunk.data[: chunk.used_bytes])))
             chunk = Chunk(file_time=file_time)
-    chunks.append((chunk.file_time, bytes(chunk.data[: chunk.used])))
+    chunks.append((chunk.file_time, bytes(chunk.data[: chunk.used_bytes])))
     return [each for each in chunks if each[1]]

@@ -171,7 +171,7 @@ def test_a_comparison_with_a_time_is_an_interval_test_next_to_the_packets() -> N
     plan = compile_query("SELECT count(*) FROM packets WHERE ts BETWEEN '2016-08-02T02:19:00Z' AND '2016-08-02T02:20'")
     assert plan.leaves[0].low.where is not None
     tests = Condition(plan.leaves[0].low.where)._tests
-    assert [(test.least, test.most) for test in tests if isinstance(test, IntervalTest)] == [
+    assert [(test.minimum, test.maximum) for test in tests if isinstance(test, IntervalTest)] == [
         (T0, 2**63 - 1),
         (-(2**63), T0 + 60 * NS),
     ]

@@ -79,7 +79,7 @@ def test_the_oldest_files_are_deleted_before_the_bound_is_passed(tmp_path: Path)
     files.close()
     assert held == [2 * MEBIBYTE, *[3 * MEBIBYTE] * 4]
     assert names(tmp_path) == [*(file_name(START + number) for number in (3, 4, 5)), "trace.pcap"]
-    assert files.deleted == 3
+    assert files.deleted_count == 3
     assert other.stat().st_size == 10 * MEBIBYTE
 
 

@@ -50,7 +50,7 @@ def container(path: Path) -> tuple[dict[str, int], str | None]:
         )
     assert not decoder.skipped.any()
     found = {"packets": index.records, "captured_bytes": captured, "wire_bytes": wire}
-    found["packets_without_timestamp"] = int(decoder.retimed[0])
+    found["packets_without_timestamp"] = int(decoder.replaced_time_counts[0])
     found["interfaces"] = len(file.format.interface_names)
     if times:
         steps = [after - before for before, after in pairwise(times)]

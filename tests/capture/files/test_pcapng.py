@@ -313,7 +313,7 @@ def test_the_kernels_as_plain_python_agree_with_their_machine_code(
     machine = [rows_of(decoder.decode(each), file.data, NAMES) for each in blocks]
     monkeypatch.setattr(decoder_module, "decode_pcapng", plain(decoder_module.decode_pcapng, twin.matrix))
     assert [rows_of(twin.decode(each), file.data, NAMES) for each in blocks] == machine
-    assert twin.retimed.tolist() == decoder.retimed.tolist()
+    assert twin.replaced_time_counts.tolist() == decoder.replaced_time_counts.tolist()
 
 
 @pytest.mark.parametrize("seed", range(30))

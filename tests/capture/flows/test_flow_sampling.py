@@ -170,7 +170,7 @@ def test_keys_are_bounded_and_counted() -> None:
     sampling = Sampling()
     for number in range(MAX_SESSION_KEYS + 5):
         sampling.read_options({48: number.to_bytes(4, "big"), 50: b"\x0a"})
-    assert (len(sampling.rates_by_key), sampling.refused) == (MAX_SESSION_KEYS, 5)
+    assert (len(sampling.rates_by_key), sampling.refused_keys) == (MAX_SESSION_KEYS, 5)
     decoder = FlowDecoder(COLUMNS, 16)
     says = [
         v9_says((1, 4), 0, [(48, 4), (50, 4)], struct.pack(">II", number, 10)) for number in range(MAX_SESSION_KEYS + 5)

@@ -74,9 +74,9 @@ def test_the_kernel_as_plain_python_stays_inside_its_arrays_and_agrees_with_its_
     slow = Decoder(file, BOTH_LAYERS, 256, every_frame)
     stand_in = plain(decode_pcap, file.data, slow.matrix, slow.counts)
     monkeypatch.setattr(capture.packets.decoder, "decode_pcap", stand_in)
-    assert slow.decode(block).rows == packets.rows
+    assert slow.decode(block).row_count == packets.row_count
     assert slow.skipped.tolist() == decoder.skipped.tolist()
-    assert np.array_equal(slow.matrix[:, : packets.rows], decoder.matrix[:, : packets.rows])
+    assert np.array_equal(slow.matrix[:, : packets.row_count], decoder.matrix[:, : packets.row_count])
 
 
 @pytest.mark.parametrize("every_frame", [False, True])

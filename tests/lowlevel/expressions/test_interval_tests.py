@@ -54,7 +54,7 @@ def test_a_test_passes_the_rows_for_which_its_condition_is_true(op: Op, bits: in
         assert passed.tolist() == expected.tolist()
         slow = before.copy()
         clear_failed_rows.function(
-            made[column.name].data, ROWS, test.bits, test.least, test.most, test.is_outside, column.nullable,
+            made[column.name].data, ROWS, test.bits, test.minimum, test.maximum, test.is_outside, column.nullable,
             slow.view(np.uint8),
         )  # fmt: skip
         assert slow.tolist() == expected.tolist()

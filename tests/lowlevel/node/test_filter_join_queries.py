@@ -190,7 +190,7 @@ def test_nothing_above_the_low_level_remembers(sql: str) -> None:
 
 def test_each_side_of_a_join_remembers_for_itself(tmp_path: Path) -> None:
     plan = compile_query(f"{JOINED}seen_within('10 seconds', A.srcIP = A.destIP) AND B.destPort = 53")
-    assert [leaf.low.remembers for leaf in plan.leaves] == [True, False]
+    assert [leaf.low.depends_on_earlier_rows for leaf in plan.leaves] == [True, False]
     assert "\n  remembers       keys for seen_within: 262,144 at most, " in explain(plan)
     only = compile_query("SELECT ts, srcIP FROM M WHERE seen_within('10 seconds', srcIP = destIP, destPort = 53)")
     inputs = write_links(tmp_path, 5)

@@ -96,7 +96,9 @@ def test_a_reader_may_start_at_any_segment_and_knows_every_promise(tmp_path: Pat
     assert len(reader.segments()) > 5
     for number in reader.segments():
         segment = reader.read(number)
-        repeated = {name: item.watermark for name, _, item in segment.repeated if isinstance(item, Punctuation)}
+        repeated = {
+            name: item.watermark for name, _, item in segment.repeated_punctuations if isinstance(item, Punctuation)
+        }
         assert repeated == {name: low for name, low in lows.items() if low != BEGINNING}
         for name, _, item in segment.new_items:
             if isinstance(item, Punctuation):
@@ -199,11 +201,11 @@ def test_cuts_are_the_only_ends_of_segments_where_they_are_asked_for(tmp_path: P
     plan = pairs_plan()
     limits = SpoolLimits(segment_bytes=1, segment_time=1, spool_bytes=1 << 20)
     writer = SpoolWriter(tmp_path, LINK, named([plan]), limits, cuts=True)
-    assert not writer.due
+    assert not writer.is_due
     for number in range(6):
         writer.append(0, random_batch(Random(number), plan, 5))
         writer.tick(100 + number)
-        assert writer.due
+        assert writer.is_due
         if number % 3 == 2:
             writer.cut(f"block {number}")
     writer.cut("nothing came since")

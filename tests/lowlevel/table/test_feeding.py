@@ -151,8 +151,8 @@ def test_addresses_of_several_headers_texts_and_macs_arrive_as_they_were(slots: 
             for tables in (finer, coarser):
                 out = list(tables.add(made))
                 items += out if tables is coarser else []
-        assert list(finer.complete(END))
-        for batch in [*items, *coarser.complete(END)]:
+        assert list(finer.advance_watermark(END))
+        for batch in [*items, *coarser.advance_watermark(END)]:
             batch.validate(full=True)
             for row in batch.to_pylist():
                 key = (row["pane"], *(row[name] for name in some))

@@ -83,7 +83,7 @@ def test_promises_pass_at_once_and_nothing_is_held() -> None:
     query = QueryRows("M", plan())
     assert query.watermark == BEGINNING
     for low, after in ((5, 5), (3, 5), (END, END)):
-        assert list(query.complete(low)) == []
+        assert list(query.advance_watermark(low)) == []
         assert query.watermark == after
     assert list(query.flush_all()) == []
     assert query.bytes == 0

@@ -72,7 +72,7 @@ def test_addresses_of_one_header_are_parted_once_and_of_one_version_not_at_all()
     for columns in ({"srcIP": source, "destIP": target}, {"srcIP": four, "destIP": four}):
         list(tables.add(MadeRows(4, 0, numbers | columns | {"exporter": four})))
     assert sorted(tables.tables) == [(4, 4, 4), (6, 6, 4)]
-    rows = [row for batch in tables.complete(END) for row in batch.to_pylist()]
+    rows = [row for batch in tables.advance_watermark(END) for row in batch.to_pylist()]
     found = {(len(row["srcIP"]), row["srcIP"][-1], row["destIP"][-1], row["exporter"][-1]): row["rows"] for row in rows}
     expected = [(16, 1, 2, 1), (16, 2, 1, 2), (4, 0, 3, 0), (4, 3, 0, 3), *((4, n, n, n) for n in range(4))]
     assert found == dict.fromkeys(expected, 1)

@@ -170,7 +170,7 @@ def partials(plan: LowLevelPlan, rows: list[Row], slots: int, capacity: int) -> 
     names: list[str] = []
     for first in range(0, len(rows), capacity):
         yield from tables.add(made_rows(rows[first : first + capacity], TYPES, names))
-    yield from tables.complete(END)
+    yield from tables.advance_watermark(END)
 
 
 def word_of(entry: Row, names: dict[str, str], word: str) -> int:

@@ -285,8 +285,8 @@ def test_a_live_run_follows_them(tmp_path: Path) -> None:
     for follow in (False, True):
         plan = compile_query(f"SELECT srcIP, getlpmid(srcIP, '{tmp_path}/table') AS who FROM M", "q")
         run = InlineRun([plan], [Input("a", path, follow=follow)])
-        assert run.watchlists.followed == follow
-        assert [file.followed for file in run.watchlists.read(find_watched_files(plan))] == [follow]
+        assert run.watchlists.is_followed == follow
+        assert [file.is_followed for file in run.watchlists.read(find_watched_files(plan))] == [follow]
 
 
 def test_a_table_keeps_labels_that_a_later_version_brings(tmp_path: Path) -> None:

@@ -356,7 +356,7 @@ def stream(path: Path, times: list[int], slack: int | None) -> tuple[list[list],
 
     for block in scan(file, 16).blocks:
         take(node.process(Block(block.start, block.end, block.records, block.min_ts, block.max_ts, NO_WATERMARK)))
-    take(node.progress(END))
+    take(node.declare_watermark(END))
     return came, marks, node, pipeline
 
 
