@@ -54,8 +54,8 @@ RESERVED = (*CONTROL, WEIGHT)
 STATE = "state"
 """Column of a row of a run: the state after it. If another column has this name, the column is `run_state`."""
 
-ROW = "row."
-"""Beginning of the names of columns of rows with a reserved name. No column of a query has such a name."""
+RESERVED_PREFIX = "row."
+"""Prefix of columns of rows that have a reserved name. No column of a query has such a name."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,9 @@ class AutomatonRelation:
         """The columns of the rows that ALL ROWS PER MATCH returns, without those of PARTITION BY."""
         if not self.has_all_rows:
             return ()
-        return tuple(name for name in self.inner.visible_names if name.lower() not in TIMES and name not in self.keys)
+        return tuple(
+            name for name in self.inner.visible_names if name.lower() not in RESULT_TIMES and name not in self.keys
+        )
 
     @property
     def _state(self) -> str:

@@ -52,12 +52,12 @@ Named = Mapping[str, tree.Query]
 
 
 def packets_of(query: tree.Query) -> tree.Query:
-    """Return the query for the packets of `query`. Its columns are those of IDENTITY, in this order.
+    """Return the query for the packets of `query`. Its columns are those of IDENTITY_COLUMNS, in this order.
 
     Raises QueryError for a query whose rows do not come from single packets.
     """
     table, names = _traced(_with_subqueries(query, {}))
-    select = tuple(_item(name, names[name], name) for name in IDENTITY)
+    select = tuple(_item(name, names[name], name) for name in IDENTITY_COLUMNS)
     clause = table.consistency
     final = None if clause is None else replace(clause, emit=None)
     return replace(table, select=select, order=None, consistency=final)
@@ -94,18 +94,18 @@ def _item(name: str, source: str, alias: str) -> SelectItem:
 
 
 def _traced(query: tree.Query, *, in_pattern: bool = False) -> tuple[tree.Query, dict[str, str]]:
-    """Return a query whose tables have the columns of IDENTITY, and the names of these columns.
+    """Return a query whose tables have the columns of IDENTITY_COLUMNS, and the names of these columns.
 
     `in_pattern`: a pattern or an automaton reads the rows.
     """
-    _check(query)
+    _check_clauses(query)
     (item,) = query.tables
     table, names = _traced_table(query.sql, item.table, in_pattern=in_pattern)
     return replace(query, tables=(replace(item, table=table),)), names
 
 
 def _traced_table(sql: str, table: tree.Table, *, in_pattern: bool) -> tuple[tree.Table, dict[str, str]]:
-    """Return a table that has the columns of IDENTITY, and their names in it."""
+    """Return a table that has the columns of IDENTITY_COLUMNS, and their names in it."""
     match table:
         case tree.Stream() | tree.Union() if tree.streams_of(table) is not None:
             return table, {name: name for name in IDENTITY_COLUMNS}
@@ -115,9 +115,9 @@ def _traced_table(sql: str, table: tree.Table, *, in_pattern: bool) -> tuple[tre
                 return replace(table, query=inner), names
             added = tuple(_item(name, names[name], HIDDEN_PREFIX + name) for name in IDENTITY_COLUMNS)
             inner = replace(inner, select=(*query.select, *added))
-            return replace(table, query=inner), {name: PREFIX + name for name in IDENTITY}
+            return replace(table, query=inner), {name: HIDDEN_PREFIX + name for name in IDENTITY_COLUMNS}
         case tree.MatchRecognize() | tree.AutomatonTable() if in_pattern:
-            raise _refused(sql, tree.first_word(table), "a pattern over the matches of another pattern")
+            raise _refusal(sql, tree.first_word(table), "a pattern over the matches of another pattern")
         case tree.MatchRecognize():
             rows, names = _traced_table(sql, table.table, in_pattern=True)
             is_one = table.rows is tree.RowsPerMatch.ONE
@@ -127,7 +127,7 @@ def _traced_table(sql: str, table: tree.Table, *, in_pattern: bool) -> tuple[tre
         case tree.AutomatonTable():
             rows, names = _traced_table(sql, table.table, in_pattern=True)
             return replace(table, table=rows, has_all_rows=True), names
-    raise _refused(sql, tree.first_word(table), f"{CLAUSES.get(type(table), 'a table that changes')} in FROM")
+    raise _refusal(sql, tree.first_word(table), f"{CLAUSES.get(type(table), 'a table that changes')} in FROM")
 
 
 def _without_exclusions(pattern: tree.RowPattern) -> tree.RowPattern:
