@@ -26,7 +26,7 @@ ROW = re.compile(r"^\| `(?P<bench>\w+)` \| (?P<name>.+) \| (?P<target>[≥≤] [
 
 @dataclass(frozen=True)
 class Required:
-    """A call of `require`: names that it may give, as a pattern, and the targets that it may name."""
+    """A call of `add_criterion`: names that it may give, as a pattern, and the targets that it may name."""
 
     names: str
     targets: frozenset[str]
@@ -55,7 +55,7 @@ def required(source: str) -> list[Required]:
     calls = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "require"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_criterion"
     ]
     told = {id(call.args[2]) for call in calls}
     texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
@@ -163,11 +163,11 @@ def figures_of(bench: str, text: str) -> str:
 
 
 def headlines(source: str) -> list[str]:
-    """First arguments of `headline` in a bench, as patterns."""
+    """First arguments of `add_headline` in a bench, as patterns."""
     calls = [
         node
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "headline"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_headline"
     ]
     return [text_pattern(call.args[0], {}) for call in calls]
 
