@@ -23,8 +23,8 @@ from bench.query_text import MIXED, PAIRS
 from bench.report import Report
 from bench.setting import Setting
 from bench.spark_session import CORES, OneCore, open_session, run_queries
-from bench.traffic import MILLION, address_pairs, cached, warm
-from bench.undisturbed import StepTime, run_undisturbed, step
+from bench.traffic import MILLION, address_pairs, generate_cached, read_into_cache
+from bench.undisturbed import StepTime, run_undisturbed, time_step
 from highlevel.inline.engine import InlineRun, Input
 from queries.gsql import compile_query
 
@@ -65,7 +65,7 @@ def _batch(report: Report, spark: SparkSession, setting: Setting) -> None:
             step_time, repeats = run_undisturbed(lambda: core.submit(inline_engine, path).result())
             inline.append(step_time.seconds)
             again[0] += repeats
-            seconds, repeats = _timed(lambda: one_core.run_query(path, PAIRS), packets)
+            seconds, repeats = _time_undisturbed(lambda: one_core.run_query(path, PAIRS), packets)
             single.append(seconds)
             again[1] += repeats
     rates = {

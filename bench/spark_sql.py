@@ -51,7 +51,7 @@ def run(setting: Setting) -> Report:
 
 def _plain(report: Report, spark: SparkSession, setting: Setting) -> None:
     packets = setting.packets(50 * MILLION)
-    path = cached(address_pairs(packets), setting.data)
+    path = generate_cached(address_pairs(packets), setting.data)
     rows = _parquet_of(path)
     for file in (path, rows):
         read_into_cache(file)
@@ -64,7 +64,7 @@ def _plain(report: Report, spark: SparkSession, setting: Setting) -> None:
             own = sums_of(tables[0])
             if own != sums or own[1] != packets:
                 raise RuntimeError(f"got {own} and {sums} groups, packets and bytes, expected {packets:,} packets")
-            if turn:  # the first one warms the workers
+            if turn:  # the first run starts the workers
                 ours.append(taken.seconds)
                 plain.append(seconds)
     ratio = quotient(figure(plain), figure(ours))
@@ -92,7 +92,7 @@ def _parquet_of(path: Path) -> Path:
 
 @contextmanager
 def _plain_spark(rows: Path) -> Iterator[Iterator[tuple[float, list[int]]]]:
-    """Start plain Spark. Yields an iterator: each request of an element computes an answer; seconds and `sums_of`."""
+    """Start plain Spark. Yield an iterator. Each element is a new answer: its seconds and its `sums_of`."""
     command = [sys.executable, "-m", "bench.plain_spark", str(rows)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
