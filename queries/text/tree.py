@@ -10,6 +10,9 @@ differ only in blanks, comments and redundant parentheses have equal trees.
                    ScalarQuery or Exists
     Window         [RANGE 10 minutes, SLIDE 1 minute, WA ts]
     WindowCall     TUMBLE(ts, INTERVAL '1' MINUTE) in GROUP BY
+
+All nodes are in one module, because their classes refer to each other: a query contains tables, windows and
+expressions, and each of these may contain a query. Several modules would import each other.
 """
 
 from __future__ import annotations
