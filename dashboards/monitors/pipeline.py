@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from capture import arrow_compute as pc
+from capture.files.capture import Capture
 from capture.interrupts import uninterrupted
 from capture.metrics import (
     BYTES_READ,
@@ -58,6 +59,7 @@ from highlevel.spark.run_folder.watched_copies import FOLDER as WATCHED_FOLDER
 from highlevel.spark.run_folder.watched_copies import name_of_copy
 from lowlevel.integer_ranges import Ranges
 from lowlevel.metrics import METRICS as LOW_METRICS
+from lowlevel.node.node_watchlists import find_watched_files
 from lowlevel.punctuation import BEGINNING
 from queries.binding.watchlists import copies_allowed
 from queries.pipeline.file import PipelineFile
@@ -85,11 +87,6 @@ class Monitor:
 
         `port_option`: the option or setting of the metrics port, for messages.
         """
-        if pipeline.folder_uri and not pipeline.master.startswith("local"):
-            raise PipelineError(
-                f"folder: got {pipeline.folder_uri} with the master {pipeline.master}, expected a master on this "
-                "machine, such as local[*]: the tasks of a cluster need a file system that its machines share"
-            )
         self._port_option = port_option
         self.pipeline = pipeline
         self.print_line = print_line
@@ -102,6 +99,8 @@ class Monitor:
                 file.table.check()
             elif file.is_capture:
                 open_finite(file.path, "the stream engine")
+        if pipeline.folder_uri:
+            self._check_files_of_tasks()
         try:
             metrics = (*CAPTURE_METRICS, *LOW_METRICS, *HIGH_METRICS, *CHANGES_METRICS, *SINK_METRICS)
             self.exporter = Exporter(
@@ -135,6 +134,27 @@ class Monitor:
         self.copy: RunCopy | None = None
         self.health = Health()
         self._stop = threading.Event()
+
+    def _check_files_of_tasks(self) -> None:
+        """Raise PipelineError if tasks on other machines need files of the run's copy, which is on this machine."""
+        from highlevel.spark.cluster.executors import is_on_this_machine
+
+        pipeline = self.pipeline
+        if is_on_this_machine(pipeline.master):
+            return
+        problems = [f"the {file.noun} {file.path}" for file in find_watched_files(tuple(self.plans))]
+        problems += [
+            f"the compressed capture {input_.path}"
+            for input_ in self.inputs
+            if input_.is_capture and not isinstance(open_finite(input_.path, "the stream engine"), Capture)
+        ]
+        if problems:
+            raise PipelineError(
+                f"folder: got {pipeline.folder_uri} with the master {pipeline.master} and {problems[0]}, expected "
+                "queries without watchlists and settings in files, and uncompressed captures: the run copies these "
+                "files into its folder, which the tasks of a cluster do not see; use a folder that all machines share, "
+                "or a master on this machine, such as local[*]"
+            )
 
     def __enter__(self) -> Monitor:
         """Check Java and the folder, serve metrics, then start Spark and the stream."""

@@ -25,6 +25,8 @@ from highlevel.spark.inputs.decompressed_inputs import Say
 from highlevel.spark.inputs.quarantine import keep_damages
 from highlevel.spark.inputs.reading import COUNTERS
 from highlevel.spark.inputs.topic_reading import find_newest_times
+from highlevel.spark.remote.file_entries import FileEntry
+from highlevel.spark.remote.task_files import TaskFiles
 from highlevel.spark.run_folder.checkpoint import offsets_checksum
 from highlevel.spark.run_folder.result_files import parts_of_batch, tables_of_batch, write_results
 from highlevel.spark.run_folder.staged_results import (
@@ -32,10 +34,11 @@ from highlevel.spark.run_folder.staged_results import (
     commit_files,
     decode_written,
     remove_staged,
+    stage_objects,
     stored_form,
 )
 from highlevel.spark.run_folder.totals import Totals, TotalsFiles
-from highlevel.spark.tasks.host import LevelTask
+from highlevel.spark.tasks.host import STORED_STATE, LevelTask
 from highlevel.spark.tasks.packing import unpack
 from lowlevel.punctuation import BEGINNING
 
@@ -46,7 +49,8 @@ class BatchResults:
 
     `tables`: the final rows. For a query with a RowLimit, each partition sends at most this number of rows to the
     driver; `rests` contains the other rows, added up by window. `files`: the files that contain all rows. `figures`: in
-    a measured run, the figures of each node, and the seconds of each task of the low level.
+    a measured run, the figures of each node, and the seconds of each task of the low level. `task_state`: the files of
+    the state that tasks have stored as objects; None if it is in the folder of the run.
     """
 
     tables: dict[str, pa.Table]
@@ -54,6 +58,7 @@ class BatchResults:
     files: dict[str, list[Path]]
     totals: Totals
     figures: tuple[list[Measurement], list[float]] | None
+    task_state: dict[str, FileEntry] | None
 
 
 @dataclass(frozen=True)
@@ -61,20 +66,23 @@ class JobOutput:
     """The rows that the tasks of a job send to the driver, and the counters of the tasks as JSON.
 
     `tables`: rows by query and partition. `task_counters`: counters of the low level. `host_counters`: of the
-    operators.
+    operators. `state`: files of the state that tasks have stored as objects.
     """
 
     tables: dict[int, dict[int, pa.Table]]
     task_counters: list[bytes]
     host_counters: list[bytes]
+    state: dict[str, FileEntry]
 
     @classmethod
     def collect(cls, rows: DataFrame) -> JobOutput:
         """Run the job that computes `rows`."""
         table = rows.toArrow()
-        output = cls({}, [], [])
+        output = cls({}, [], [], {})
         for part, query, payload in zip(*(table.column(name) for name in table.column_names), strict=True):
-            if query.as_py() != COUNTERS:
+            if query.as_py() == STORED_STATE:
+                output.state.update(json.loads(payload.as_py()))
+            elif query.as_py() != COUNTERS:
                 output.tables.setdefault(query.as_py(), {})[part.as_py()] = unpack(payload.as_buffer())
             else:
                 of_task = part.as_py() == COUNTERS
@@ -111,13 +119,16 @@ class BatchProcessor:
         self._totals_files = TotalsFiles(folder / "totals")
         self._spooled = [plan.name for query, plan in enumerate(assignment.plans) if self._reads_spool(query)]
 
-    def process(self, rows: DataFrame, batch_id: int, *, is_repeated: bool) -> BatchResults:
+    def process(
+        self, rows: DataFrame, batch_id: int, *, is_repeated: bool, task_files: TaskFiles | None = None
+    ) -> BatchResults:
         """Process the rows of one micro-batch, and write its files.
 
         `is_repeated`: an earlier attempt may already have written files of this micro-batch. If it has written all of
-        them, they are read.
+        them, they are read. `task_files`: the objects for tasks that do not see the folder of the run. Then the tasks
+        always run, because no file names the objects of their state.
         """
-        if is_repeated and not self.measure and self._totals_files.has(batch_id):
+        if is_repeated and not self.measure and task_files is None and self._totals_files.has(batch_id):
             return self._read_results(batch_id)
         totals = self._totals_files.load(batch_id - 1)
         totals.rename_queries(self.assignment.query_names)
@@ -125,7 +136,12 @@ class BatchProcessor:
             plan.name: totals.watermarks.get(plan.name, BEGINNING) for plan in self.assignment.plans if plan.has_changes
         }
         writer = ResultWriter(
-            self.folder / "output", self.folder / "staged", batch_id, self.row_limits, self._sampled_ranges(totals)
+            self.folder / "output",
+            self.folder / "staged",
+            batch_id,
+            self.row_limits,
+            self._sampled_ranges(totals),
+            task_files,
         )
         output = JobOutput.collect(self._add_levels(rows, writer, totals))
         totals.add(self.assignment, output.task_counters, output.host_counters, batch_id)
@@ -136,7 +152,7 @@ class BatchProcessor:
         totals.offsets = offsets_checksum(self.folder / "checkpoint", batch_id)
         self._totals_files.save(batch_id, totals)
         pa.default_memory_pool().release_unused()  # otherwise the driver keeps the memory of its largest micro-batch
-        return BatchResults(tables, rests, files, totals, figures)
+        return BatchResults(tables, rests, files, totals, figures, None if task_files is None else output.state)
 
     def _read_results(self, batch_id: int) -> BatchResults:
         """Return the results of a micro-batch whose files are complete."""
@@ -158,7 +174,7 @@ class BatchProcessor:
             others = [rest for _, rest in selected if rest is not None]
             if others:
                 rests[plan.name] = pa.concat_tables(others)
-        return BatchResults(tables, rests, files, totals, None)
+        return BatchResults(tables, rests, files, totals, None, None)
 
     def _add_levels(self, rows: DataFrame, writer: ResultWriter, totals: Totals) -> DataFrame:
         """Return the job: for each level of the plans, partition the rows and run the operators of the level.
@@ -176,6 +192,7 @@ class BatchProcessor:
                 newest_times,
                 measure=self.measure,
                 writer=writer,
+                files=writer.files,
             )
             rows = rows.repartitionById(self.assignment.partitions, "part").mapInArrow(host, host.schema)
         return rows
@@ -196,6 +213,8 @@ class BatchProcessor:
         plans = self.assignment.plans
         names = [plan.name for plan in plans]
         written = decode_written(counts for counters in output.host_counters for counts in json.loads(counters))
+        for query, one in written.items():
+            stage_objects(writer, names[query], one)
         sampled = self._sampled_ranges(totals)
         tables, stored = {}, {}
         for query, plan in enumerate(plans):

@@ -44,6 +44,7 @@ from highlevel.plan.measurement import Measurement
 from highlevel.plan.plan import Plan, leaves_of
 from highlevel.results.row_limit import RowLimit
 from highlevel.spark.cluster.cluster_checks import check_executors
+from highlevel.spark.cluster.executors import is_on_this_machine
 from highlevel.spark.cluster.kernel_compilation import compile_kernels
 from highlevel.spark.errors import RunError, make_report
 from highlevel.spark.inputs.assignment import InputAssignment
@@ -307,7 +308,13 @@ class StreamRun:
     def _check_executors(self, spark: SparkSession) -> None:
         kinds = {leaf.low.kind for leaf in leaves_of(self.assignment.plans)}
         paths = [path for input_ in self.assignment.inputs for path in input_.files]
-        check_executors(spark.sparkContext, paths, kinds, self.say, self.folder, self.assignment.plans)
+        store = None if (copy := self._find_remote_copy(spark)) is None else copy.store
+        folder = self.folder if store is None else None
+        check_executors(spark.sparkContext, paths, kinds, self.say, folder, self.assignment.plans, store=store)
+
+    def _find_remote_copy(self, spark: SparkSession) -> RunCopy | None:
+        """Return the copy of the folder if tasks do not see it, so they use the object store; else None."""
+        return None if is_on_this_machine(str(spark.sparkContext.master)) else self._copy
 
     def _start(self, spark: SparkSession) -> None:
         if not (self.folder / "checkpoint").exists():
@@ -384,11 +391,14 @@ class StreamRun:
     def _process_batch(self, rows: DataFrame, batch_id: int) -> None:
         self._locks.lock_spools(self.assignment.inputs)
         self._copies.refresh(batch_id)
+        task_files = None
         if self._copy is not None:
             self._copy.publish_plan(batch_id)
+            if self._find_remote_copy(rows.sparkSession) is not None:
+                task_files = self._copy.make_task_files(batch_id)
         if self._frames:
             rows = add_batch_end(rows, self.assignment, batch_id)
-        batch = self._processor.process(rows, batch_id, is_repeated=self._repeats_batch)
+        batch = self._processor.process(rows, batch_id, is_repeated=self._repeats_batch, task_files=task_files)
         self._repeats_batch = False
         self.totals, self.written_files, self.rests = batch.totals, batch.files, batch.rests
         if batch.figures is not None:
@@ -402,7 +412,7 @@ class StreamRun:
         if self.on_batch is not None:
             self.on_batch(batch_id, batch.tables, self._add_counters(batch.totals.samples))
         if self._copy is not None:
-            self._copy.publish(batch_id)
+            self._copy.publish(batch_id, batch.task_state)
         if batch.totals.is_finished(self.assignment.input_ids):
             self._ended.set()
 

@@ -2,9 +2,11 @@
 
 Run the stream engine over the links in INPUTS, which `tests.harness.links` has written, with the PYTHON of the
 executors. Print `batch N` when everything of a micro-batch but Spark's commit is done. With OUTSIDE, a capture that
-only this machine can read, ask a query over it first, and print `refused SECONDS REASON`.
+only this machine can read, ask a query over it first, and print `refused SECONDS REASON`. FOLDER may be a URI of an
+object store. Then the executors have the credentials of this process, and a lock of another machine is soon free.
 """
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -12,9 +14,13 @@ from pathlib import Path
 from highlevel.inline.engine import Input
 from highlevel.spark.batch import BatchRun
 from highlevel.spark.errors import RunError
+from highlevel.spark.remote import run_lock
+from highlevel.spark.remote.object_store import ObjectStore
+from highlevel.spark.remote.run_copy import RunCopy
 from highlevel.spark.session.session import close_session, start_session
 from highlevel.spark.stream import StreamRun
 from queries.gsql import compile_query
+from queries.pipeline.folder_uri import RunFolder, parse_run_folder
 from tests.harness.spark_crash_driver import OPTIONS, inputs_in
 from tests.references.window_queries import QUERIES
 
@@ -30,13 +36,30 @@ def print_refusal(spark, outside: Path) -> None:
         print("refused", round(time.monotonic() - start), error, flush=True)
 
 
-def main(folder: Path, inputs: Path, master: str, python: str, outside: Path | None = None) -> None:
+def open_copy(folder: RunFolder) -> RunCopy:
+    run_lock.LOCK_SECONDS = 1.0
+    copy = RunCopy(ObjectStore(folder.uri), folder.path.parent, print)
+    copy.open()
+    return copy
+
+
+def main(folder: RunFolder, inputs: Path, master: str, python: str, outside: Path | None = None) -> None:
     settings = {"spark.pyspark.python": python, "spark.executor.memory": "512m"}
+    copy = None
+    if folder.uri:
+        copy = open_copy(folder)
+        settings |= {f"spark.executorEnv.{name}": os.environ[name] for name in os.environ if name.startswith("AWS_")}
     spark = start_session(master, chosen=settings)
     if outside is not None:
         print_refusal(spark, outside)
     run = StreamRun(
-        spark, PLANS, inputs_in(inputs), folder, on_batch=lambda batch, *_: print("batch", batch, flush=True), **OPTIONS
+        spark,
+        PLANS,
+        inputs_in(inputs),
+        folder.path,
+        on_batch=lambda batch, *_: print("batch", batch, flush=True),
+        copy=copy,
+        **OPTIONS,
     )
     try:
         run.start()
@@ -44,7 +67,9 @@ def main(folder: Path, inputs: Path, master: str, python: str, outside: Path | N
     finally:
         run.stop()
         close_session(spark)
+        if copy is not None:
+            copy.close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:5], *map(Path, sys.argv[5:]))
+    main(parse_run_folder(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:5], *map(Path, sys.argv[5:]))

@@ -7,16 +7,22 @@ micro-batches, in a random order. Afterwards the rows must be those of the inlin
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from random import Random
 
 import pyarrow as pa
 
 from highlevel.inline.engine import InlineRun
+from highlevel.spark.remote.file_entries import write_copy
+from highlevel.spark.remote.object_store import ObjectStore
+from highlevel.spark.remote.run_copy import read_manifest
 from highlevel.spark.session.java import require_java
 from tests.harness.cluster_driver import PLANS
 from tests.harness.links import write_links
@@ -33,9 +39,10 @@ FIRST_BATCHES = 7
 
 
 def build_archive(folder: Path) -> Path:
-    """Build the archive of `wiretide pack`."""
+    """Build the archive of `wiretide pack`, with the package for object stores."""
     archive = folder / "wiretide.tar.gz"
-    subprocess.run([sys.executable, "-m", "wiretide", "pack", "-o", archive], cwd=ROOT, check=True, capture_output=True)
+    command = [sys.executable, "-m", "wiretide", "pack", "-o", archive, "--package", "boto3"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     return archive
 
 
@@ -47,24 +54,37 @@ def unpack(archive: Path, cluster: Cluster) -> str:
     return str(folder / "bin" / "python")
 
 
-def play_round(cluster: Cluster, python: str, seed: int, outside: Path | None = None) -> list[str]:
-    """Play one round, and return the lines of its drivers. Raises AssertionError if a row is missing or wrong."""
+def play_round(
+    cluster: Cluster,
+    python: str,
+    seed: int,
+    outside: Path | None = None,
+    uri: str = "",
+    kinds: Sequence[str] = KILLS,
+) -> list[str]:
+    """Play one round, and return the lines of its drivers. Raises AssertionError if a row is missing or wrong.
+
+    `uri`: a folder in an object store, in place of one that the workers see. Then each driver is on another machine: it
+    has a new folder for its copy.
+    """
     random = Random(seed)
     inputs = cluster.shared / f"inputs {seed}"
     inputs.mkdir()
     write_links(inputs, seed)
     folder = cluster.shared / f"run {seed}"
     kills = dict(
-        zip(sorted(random.sample(range(FIRST_BATCHES), len(KILLS))), random.sample(KILLS, len(KILLS)), strict=True)
+        zip(sorted(random.sample(range(FIRST_BATCHES), len(kinds))), random.sample(kinds, len(kinds)), strict=True)
     )
     print(f"seed {seed}: {', '.join(f'{kind} after {batch}' for batch, kind in kills.items())}", flush=True)
     lines: list[str] = []
-    while True:
-        words = [folder, inputs, cluster.url, python, *([outside] if outside is not None and not lines else [])]
+    for machine in count():
+        environment = os.environ | ({"XDG_CACHE_HOME": str(cluster.folder / f"cache {seed} {machine}")} if uri else {})
+        words = [uri or folder, inputs, cluster.url, python, *([outside] if outside is not None and not lines else [])]
         with (cluster.folder / f"driver {seed}.log").open("ab") as log:
             driver = subprocess.Popen(
                 [sys.executable, "-m", "tests.harness.cluster_driver", *map(str, words)],
                 cwd=ROOT,
+                env=environment,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -82,6 +102,11 @@ def play_round(cluster: Cluster, python: str, seed: int, outside: Path | None = 
         problem = (cluster.folder / f"driver {seed}.log").read_text("utf-8")[-3000:]
         assert driver.returncode == -9, f"the driver of seed {seed} failed: {problem}"
     assert not kills, f"seed {seed}: only {lines[-1]} before {kills}"
+    if uri:
+        store = ObjectStore(uri)
+        manifest = read_manifest(store)
+        assert manifest is not None
+        write_copy(store, manifest.files, folder := cluster.folder / f"read {seed}")
     check_rows(folder, inputs)
     return lines
 

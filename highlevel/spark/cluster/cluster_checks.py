@@ -26,6 +26,8 @@ from highlevel.spark.cluster import executor_checks
 from highlevel.spark.cluster.executor_checks import TOKEN, check_executor, compile_on_host, find_version, look_at
 from highlevel.spark.cluster.executors import has_executors
 from highlevel.spark.errors import TASK_FAILURE, RunError, find_missing_module, find_root_cause, make_report
+from highlevel.spark.remote.file_entries import make_task_name
+from highlevel.spark.remote.object_store import ObjectStore
 from highlevel.spark.restarts import restart_reason
 
 PACKAGES = ("wiretide", "numpy", "numba", "pyarrow")
@@ -55,11 +57,13 @@ def check_executors(
     folder: Path | None = None,
     plans: Iterable[Plan] = (),
     seconds: float = SECONDS,
+    store: ObjectStore | None = None,
 ) -> None:
     """Run one task per core of the executors. Each checks its machine. Raise RunError that names hosts and paths.
 
     `paths` are the inputs, `kinds` the kinds of their rows, `folder` is the folder of the run, and `plans` its queries,
-    which may need modules of the user. `say` receives warnings.
+    which may need modules of the user. `say` receives warnings. `store`: the object store in which tasks write, in
+    place of `folder`.
     """
     if not has_executors(str(context.master)):
         return
@@ -70,16 +74,21 @@ def check_executors(
         "paths": [str(path) for path in dict.fromkeys(paths) if path.exists()],
         "folder": None if folder is None else str(folder),
         "token": token,
+        "store": None if store is None else (store.uri, make_task_name(store.uri, 0, token)),
         "plans": cloudpickle.dumps(tuple(plans)),  # type: ignore[no-untyped-call]
     }
     try:
         if folder is not None:
             replace_file(folder / token, b"")
+        if store is not None:
+            store.create(request["store"][1], b"")
         _fetch_archives(context, say)
         documents = _run(context, check_executor, request, say, seconds)
     finally:
         if folder is not None:
             (folder / token).unlink(missing_ok=True)
+        if store is not None:
+            store.delete(store.list(request["store"][1].rpartition("-")[0]))  # also those of the executors
     problems, warnings = judge(documents, request)
     for line in warnings:
         say(f"warning: {line}")
@@ -224,6 +233,11 @@ def judge(documents: Sequence[dict[str, Any]], request: dict[str, Any]) -> tuple
             problems.append(
                 f"host {host} cannot use the folder of the run, {request['folder']}: {document['folder']}; "
                 "all machines must share it"
+            )
+        if document["store"] is not None:
+            problems.append(
+                f"host {host} cannot use {request['store'][0]}: {document['store']}; the executors need boto3, and the "
+                "credentials and the endpoint of the store in their environment"
             )
     return list(dict.fromkeys(problems)), list(dict.fromkeys(warnings))  # tasks of one host report the same problem
 

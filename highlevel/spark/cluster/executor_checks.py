@@ -20,12 +20,16 @@ from typing import Any
 TOKEN = ".preflight-"
 """Beginning of the names of temporary files of the checks."""
 
+STORE_SECONDS = 5.0
+"""No request of the checks is repeated later than this. All checks together have 30 seconds."""
+
 
 def check_executor(request: dict[str, Any], _: Iterable[int] = ()) -> Iterator[dict[str, Any]]:
     """Yield a document about this executor: host, versions, missing kernels, problems with paths and the run's folder.
 
     `request` contains the names of `packages`, the `paths` of inputs, the `folder` of the run or None, `token`, the
-    name of a file in this folder, the `modules` whose kernels the tasks need, and the pickled `plans`.
+    name of a file in this folder, the `modules` whose kernels the tasks need, and the pickled `plans`. `store`: for a
+    folder in an object store, its URI and the name of an object in it; otherwise None.
     """
     yield {
         "host": socket.gethostname(),
@@ -35,6 +39,7 @@ def check_executor(request: dict[str, Any], _: Iterable[int] = ()) -> Iterator[d
         "plans": try_plans(request["plans"]),
         "paths": {path: look_at(path) for path in request["paths"]},
         "folder": None if request["folder"] is None else try_folder(request["folder"], request["token"]),
+        "store": None if request["store"] is None else try_store(*request["store"]),
     }
 
 
@@ -109,4 +114,18 @@ def try_folder(folder: str, token: str) -> str | None:
         return f"it cannot be written: {error.strerror or error}"
     with contextlib.suppress(OSError):
         os.unlink(path)  # noqa: PTH108
+    return None
+
+
+def try_store(uri: str, name: str) -> str | None:
+    """Return why tasks cannot use the object store of the run here. `name`: an object that the driver has written."""
+    try:
+        module = importlib.import_module("highlevel.spark.remote.object_store")
+        store = module.ObjectStore(uri, repeat_seconds=STORE_SECONDS)
+        store.read(name)
+        store.create(f"{name.rpartition('-')[0]}-{uuid.uuid4().hex}", b"")
+    except FileNotFoundError:
+        return "it is another store than on the driver"
+    except Exception as error:  # the modules of a broken installation may raise any exception
+        return f"{type(error).__name__}: {error}"
     return None

@@ -48,6 +48,15 @@ def has_executors(master: str) -> bool:
     return master != "local" and not master.startswith("local[")
 
 
+def is_on_this_machine(master: str) -> bool:
+    """Return whether all processes of Spark see the files of this machine.
+
+    >>> is_on_this_machine("local-cluster[2,1,1024]"), is_on_this_machine("spark://a:7077")
+    (True, False)
+    """
+    return master.startswith("local")
+
+
 def plan_cores(master: str, settings: Mapping[str, str]) -> int:
     """Return the number of cores, at least 1, that a session is expected to have, from its master and its settings.
 

@@ -11,8 +11,9 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
 from highlevel.spark.errors import FolderError
+from highlevel.spark.remote.file_entries import copy_file, write_copy
 from highlevel.spark.remote.object_store import ObjectStore
-from highlevel.spark.remote.run_copy import Manifest, copy_file, is_current, list_unknown, read_manifest, write_copy
+from highlevel.spark.remote.run_copy import Manifest, is_current, list_unknown, read_manifest
 from highlevel.spark.remote.run_lock import check_unused
 from highlevel.spark.run_folder.inspection import RunSummary, summarise, verify, verify_results
 

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, ThreadPoolExecutor, wait
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -84,7 +84,11 @@ class ObjectStore:
     """
 
     def __init__(
-        self, uri: str, pause: Callable[[float], object] | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        uri: str,
+        pause: Callable[[float], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        repeat_seconds: float = REPEAT_SECONDS,
     ) -> None:
         """`pause`: waits for seconds, or for `stop`. `clock` returns seconds."""
         try:
@@ -99,6 +103,7 @@ class ObjectStore:
         self._stop: Future[None] = Future()
         self._gave_up = False
         self._pause, self._clock = pause or self._wait_for_stop, clock
+        self._repeat_seconds = repeat_seconds
         self._exceptions: Any = exceptions
         self._unreachable = exceptions.ConnectionError, exceptions.HTTPClientError, exceptions.IncompleteReadError
         config = Config(
@@ -113,6 +118,10 @@ class ObjectStore:
             self._client: Any = boto3.client("s3", config=config)
         except (exceptions.BotoCoreError, ValueError) as error:
             raise FolderError(f"{self.uri}: {error}") from error
+
+    def __reduce__(self) -> tuple[Callable[[str], ObjectStore], tuple[str]]:
+        """Pickle only the URI: another process has its own credentials, and a connection for all copies."""
+        return open_store, (self.uri,)
 
     def stop(self) -> None:
         """End all waits: no request is repeated, and one without an answer is given up after STOP_SECONDS.
@@ -231,7 +240,7 @@ class ObjectStore:
             except self._exceptions.BotoCoreError as error:  # for example no credentials
                 raise FolderError(f"{self.uri}: cannot {VERBS[operation]} {name or 'objects'}: {error}") from error
             seconds = self._clock() - begin
-            if seconds + delay > REPEAT_SECONDS:
+            if seconds + delay > self._repeat_seconds:
                 raise FolderError(
                     f"{self.uri}: cannot {VERBS[operation]} {name or 'objects'}: no answer for {seconds:.0f} s: "
                     f"{reason.strip()}; start the run again when the store answers"
@@ -278,6 +287,12 @@ class ObjectStore:
             f"{self.uri}: the store refuses to {VERBS[operation]} {name or 'objects'}: {code}: {message.rstrip('.')}; "
             "check the credentials, which must allow to list, read, write and delete objects"
         )
+
+
+@cache
+def open_store(uri: str) -> ObjectStore:
+    """Return the store of a URI in this process."""
+    return ObjectStore(uri)
 
 
 def _status_of(error: Any) -> int:

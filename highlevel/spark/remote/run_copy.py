@@ -41,26 +41,40 @@ Other files of the run are removed: they belong to a micro-batch that the store 
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 import shutil
 import sqlite3
 import uuid
-import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from capture.lazy_dataclasses import dataclass
 from capture.private_files import make_private_folder, replace_file
 from highlevel.spark.errors import FolderError
 from highlevel.spark.remote.changed_files import Listing, find_changed_files
-from highlevel.spark.remote.object_store import CHUNK_BYTES, ConflictError, ObjectStore
+from highlevel.spark.remote.file_entries import (
+    INLINE_BYTES,
+    MANIFESTS,
+    OBJECTS,
+    OUTPUT,
+    TASKS,
+    FileEntry,
+    copy_file,
+    first_token,
+    is_equal,
+    is_of_task,
+    make_inline,
+    make_name,
+    objects_of,
+    sum_file,
+    token_of,
+    write_copy,
+)
+from highlevel.spark.remote.object_store import ConflictError, ObjectStore
 from highlevel.spark.remote.run_lock import NAME as LOCK
 from highlevel.spark.remote.run_lock import RunLock
+from highlevel.spark.remote.task_files import TaskFiles
 from highlevel.spark.run_folder.checked_files import REMEDY, checksum, decode_document, encode_document, read_document
 from highlevel.spark.run_folder.locks import LOCK_FILE, Locks
 from highlevel.spark.run_folder.result_files import is_expired
@@ -75,26 +89,17 @@ NEWEST = "newest"
 FORMAT = 2
 """Format of the objects of a run. The manifests of format 1 do not name all objects."""
 
-MANIFESTS, OBJECTS, OUTPUT = "manifests/", "objects/", "output/"
-"""Prefixes of the names of objects."""
-
-INLINE_BYTES = 16 << 10
-"""Largest file whose content is part of the manifest. A request takes longer than the transfer of these bytes."""
-
 MAX_ENDED = 100
 """Largest number of tokens of ended processes in a manifest."""
+
+STATE = "state/"
+"""Prefix of the paths of the state."""
 
 STORED = ("checkpoint", "state", "totals", "output", "watched", "quarantine")
 """Subfolders of the copy that the store contains."""
 
 COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
 """Content of the file with which Spark commits a micro-batch of a query without a watermark of Spark."""
-
-OBJECT_NAME = re.compile(r"(?:manifests|objects|output)/.*-([0-9a-f]{32})-[0-9a-f]{32}(?:\.\w+)?", re.DOTALL)
-"""Matches the name of an object that `make_name` has made, and its token."""
-
-FileEntry = dict[str, Any]
-"""A file in a manifest: its `bytes` and `checksum`, and its `data` (base64) or the name of its `object`."""
 
 
 @dataclass(frozen=True)
@@ -128,36 +133,6 @@ class Manifest:
     def is_abandoned(self, name: str) -> bool:
         """Return whether no later manifest can name an object, if the next version of `newest` does not name it."""
         return token_of(name) in (self.token, *self.ended) and name not in self.objects
-
-
-def objects_of(files: dict[str, FileEntry]) -> set[str]:
-    """Return the names of the objects with the content of files."""
-    return {entry["object"] for entry in files.values() if "object" in entry}
-
-
-def first_token(uri: str) -> str:
-    """Return the token for objects that are written before the first version of `newest`. Each folder has another."""
-    return hashlib.blake2b(uri.encode(), digest_size=16).hexdigest()
-
-
-def make_name(prefix: str, token: str) -> str:
-    """Return a new name for an object. The name of a result keeps its suffix.
-
-    >>> make_name("output/q/part-00000003.parquet", "token").startswith("output/q/part-00000003-token-")
-    True
-    """
-    suffix = PurePosixPath(prefix).suffix if prefix.startswith(OUTPUT) else ""
-    return f"{prefix.removesuffix(suffix)}-{token}-{uuid.uuid4().hex}{suffix}"
-
-
-def token_of(name: str) -> str:
-    """Return the token in the name of an object; an empty text if `make_name` has not made this name.
-
-    >>> token_of(make_name("output/q/part-00000003.parquet", 32 * "a")) == 32 * "a", token_of("output/q/x-1")
-    (True, '')
-    """
-    found = OBJECT_NAME.fullmatch(name)
-    return "" if found is None else found[1]
 
 
 def read_manifest(store: ObjectStore) -> Manifest | None:
@@ -198,29 +173,6 @@ def list_unknown(store: ObjectStore, manifest: Manifest) -> dict[str, int]:
     return {name: size for name, (size, _) in store.list("").items() if name not in known}
 
 
-def write_copy(store: ObjectStore, files: dict[str, FileEntry], folder: Path) -> None:
-    """Write files of a manifest into a folder. Raises FolderError for missing or damaged objects."""
-    store.run_parallel(lambda file: copy_file(store, folder, *file), files.items())
-
-
-def copy_file(store: ObjectStore, folder: Path, path: str, entry: FileEntry) -> None:
-    """Write a file of a manifest into a folder. Raises FolderError as `write_copy`."""
-    name = entry.get("object", path)
-    if "data" in entry:
-        make_private_folder((folder / path).parent)
-        replace_file(folder / path, base64.b64decode(entry["data"]))
-    else:
-        try:
-            store.download(name, folder / path)
-        except FileNotFoundError:
-            raise FolderError(f"{store.uri}/{name}: missing, but the run needs it; {REMEDY}") from None
-    if not _is_equal(found := _sum(folder / path), entry):
-        raise FolderError(
-            f"{store.uri}/{name}: damaged: got {found['bytes']} bytes with checksum {found['checksum']}, expected "
-            f"{entry['bytes']} with {entry['checksum']}; {REMEDY}"
-        )
-
-
 class RunCopy:
     """The copy of a run's folder on this machine. `folder` is its path. Not thread safe, except `stop`."""
 
@@ -243,6 +195,11 @@ class RunCopy:
         self._abandoned: set[str] = set()
         self._listings: dict[str, Listing] = {}
         self._is_started = False
+
+    @property
+    def store(self) -> ObjectStore:
+        """The objects of the folder."""
+        return self._store
 
     @property
     def uri(self) -> str:
@@ -283,6 +240,7 @@ class RunCopy:
         if manifest is None:
             return
         self._abandoned = {name for name in stored if manifest.is_abandoned(name)}
+        self._abandoned |= self._find_task_objects(stored) - manifest.objects
         self._remove_others(manifest)
         wrong = {path: entry for path, entry in manifest.files.items() if not self._is_intact(path, entry)}
         if wrong:
@@ -321,7 +279,7 @@ class RunCopy:
     def _is_intact(self, path: str, entry: FileEntry) -> bool:
         """Return whether a file of the copy has the content of the manifest."""
         try:
-            return _is_equal(self._sum_file(self.folder / path), entry)
+            return is_equal(self._sum_file(self.folder / path), entry)
         except (OSError, sqlite3.DatabaseError):
             return False
 
@@ -349,17 +307,26 @@ class RunCopy:
         added = self._store_files(files)
         self._replace_newest(replace(old, files={**old.files, **added}), added)
 
-    def publish(self, batch: int) -> None:
+    def make_task_files(self, batch: int) -> TaskFiles:
+        """Return what the tasks of a micro-batch need if they do not see the copy. Call it after `publish_plan`."""
+        assert self._manifest is not None, "the run begins with a manifest"
+        state = {path: entry for path, entry in self._manifest.files.items() if path.startswith(STATE)}
+        return TaskFiles(self._store, batch, state)
+
+    def publish(self, batch: int, task_state: dict[str, FileEntry] | None = None) -> None:
         """Store all files of the run after a micro-batch. -1: a new run, before its first micro-batch.
 
-        Raises FolderError if the copy lacks files of the run.
+        `task_state`: the files of the state that tasks have stored; None if the state is in the copy. Raises
+        FolderError if files of the run are missing.
         """
         self._run_lock.renew()  # so a process that was suspended writes no results
         old = self._manifest
         results, listings = find_changed_files(self.folder, OUTPUT.strip("/"), self._listings)
         files = self._store_files([*self._files_after(batch), *results])
+        if task_state is not None:
+            files |= task_state
         if batch >= 0:
-            files[f"checkpoint/commits/{batch}"] = _inline(COMMIT)
+            files[f"checkpoint/commits/{batch}"] = make_inline(COMMIT)
         if old is not None:
             unchanged = {name for name, listing in listings.items() if listing is self._listings.get(name)}
             files |= {path: entry for path, entry in old.results.items() if path.rpartition("/")[0] in unchanged}
@@ -367,6 +334,8 @@ class RunCopy:
             self._check_complete(old, files, batch)
         objects = objects_of(files)
         candidates = self._abandoned | self._created
+        if task_state is not None:
+            candidates |= self._find_task_objects(self._store.list(f"{TASKS}{batch}/"))
         ended: tuple[str, ...] = (self._token,)
         if old is not None:
             candidates |= {*old.objects, *old.deleted}
@@ -381,6 +350,9 @@ class RunCopy:
         self._created, self._abandoned, self._is_started, self._listings = set(), set(), True, listings
         assert self._manifest is not None, "it was replaced"
         self._manifest = replace(self._manifest, deleted=())
+
+    def _find_task_objects(self, names: Iterable[str]) -> set[str]:
+        return {name for name in names if is_of_task(self.uri, name)}
 
     @property
     def _token(self) -> str:
@@ -414,7 +386,7 @@ class RunCopy:
         needed = {"run.json", "checkpoint/metadata", *self._databases} & old.files.keys()
         if batch >= 0:
             needed |= {f"checkpoint/offsets/{batch}", f"totals/{batch}.json"}
-        states = {PurePosixPath(path).parent for path in old.files if path.startswith("state/")}
+        states = {PurePosixPath(path).parent for path in old.files if path.startswith(STATE)}
         needed |= {f"{folder}/{batch}.json" for folder in states}
         missing = sorted(path for path in needed if path not in files)
         if missing:
@@ -457,11 +429,11 @@ class RunCopy:
             if not is_database and known is not None and self._signatures.get(relative) == signature:
                 return relative, known
             content = self._read_small(path)
-            entry = _sum(path) if content is None else _inline(content)
+            entry = sum_file(path) if content is None else make_inline(content)
         except FileNotFoundError:
             raise self._make_incomplete_error(path) from None
         is_result = relative.startswith(OUTPUT)
-        if known is not None and _is_equal(entry, known):
+        if known is not None and is_equal(entry, known):
             entry = known
         elif content is None or len(content) > INLINE_BYTES or is_result:
             name = make_name(relative if is_result else f"{OBJECTS}{relative}", self._token)
@@ -485,7 +457,7 @@ class RunCopy:
     def _sum_file(self, path: Path) -> FileEntry:
         """Return length and checksum of a file or a database."""
         content = self._read_small(path)
-        return _sum(path) if content is None else {"bytes": len(content), "checksum": checksum(content)}
+        return sum_file(path) if content is None else {"bytes": len(content), "checksum": checksum(content)}
 
     def _replace_newest(self, manifest: Manifest, added: dict[str, FileEntry]) -> None:
         """Replace `newest`. `added`: files that the manifest lacks."""
@@ -518,23 +490,6 @@ class RunCopy:
             self._run_lock.release()
         finally:
             self._locks.release()
-
-
-def _is_equal(first: FileEntry, second: FileEntry) -> bool:
-    return all(first[key] == second[key] for key in ("bytes", "checksum"))
-
-
-def _inline(content: bytes) -> FileEntry:
-    return {"bytes": len(content), "checksum": checksum(content), "data": base64.b64encode(content).decode()}
-
-
-def _sum(path: Path) -> FileEntry:
-    """Return length and checksum of a file, which may be large."""
-    size = crc = 0
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            size, crc = size + len(chunk), zlib.crc32(chunk, crc)
-    return {"bytes": size, "checksum": f"{crc:08x}"}
 
 
 def _signature(path: Path) -> tuple[int, int, int]:

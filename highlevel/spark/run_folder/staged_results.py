@@ -10,6 +10,9 @@ If Spark has given up an attempt of a task, this attempt may still write. This d
 `staged/<batch>`. After the last task of the micro-batch has ended, the driver renames the files of the successful
 attempts, and the others are removed. Each partition appends to its own newest file, and so does the driver
 (`spark.run_folder.result_files`). So the path of a file and its content do not depend on the number of attempts.
+
+Tasks that do not see the folder of the run store their rows as objects (`highlevel.spark.remote.task_files`). Then the
+driver appends them to the files of their partitions, one object after the other.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ from highlevel.results.stored_files import query_folder, write_file
 from highlevel.results.user_types import readable
 from highlevel.spark.errors import FolderError
 from highlevel.spark.inputs.estimates import ESTIMATED, mark_estimates, overlap_mask
+from highlevel.spark.remote.file_entries import FileEntry
+from highlevel.spark.remote.task_files import TaskFiles
 from highlevel.spark.run_folder.result_files import appended_files, delete_old, largest_time, retention_column
 from highlevel.spark.tasks.packing import pack, unpack
 from lowlevel.expressions.tree import Column
@@ -75,7 +80,8 @@ class ResultWriter:
     """Writes the results of one micro-batch in its tasks. Picklable.
 
     `limits`: the limits of queries; queries without a limit send all rows to the driver. `sampled`: for queries that
-    read spools, the estimated times that are known before the micro-batch.
+    read spools, the estimated times that are known before the micro-batch. `files`: the objects of the micro-batch;
+    None if its tasks see the folders.
     """
 
     output: Path
@@ -83,30 +89,37 @@ class ResultWriter:
     batch_id: int
     limits: Mapping[str, RowLimit]
     sampled: Mapping[str, Ranges]
+    files: TaskFiles | None = None
 
-    def write(self, plan: Plan, part: int, rows: pa.Table) -> tuple[pa.Table, pa.Table | None, list[StagedFile]]:
+    def write(
+        self, plan: Plan, part: int, rows: pa.Table
+    ) -> tuple[pa.Table, pa.Table | None, Sequence[StagedFile | FileEntry]]:
         """Write the rows of a query in a partition, if there are more than its limit.
 
-        Return the rows for the driver, the other rows added up by window, and the files. If there are no files, the
-        driver writes the rows.
+        Return the rows for the driver, the other rows added up by window, and the files or the entry of an object. If
+        there are none, the driver writes the rows.
         """
         limit = self.limits.get(plan.name)
         if limit is None or rows.num_rows <= limit.rows:
             return rows, None, []
+        sent, rest = select_rows(rows, limit)
         stored = stored_form(plan, rows, self.sampled.get(plan.name))
+        if self.files is not None:
+            return sent, rest, [self.files.store_rows(part, stored)]
+        return sent, rest, self.stage(plan.name, part, stored)
+
+    def stage(self, query: str, part: int, stored: pa.Table) -> list[StagedFile]:
+        """Append rows, in the schema of their file, to copies of the newest files of a partition."""
         folder = self.staged / str(self.batch_id)
         make_private_folder(folder)
         files = []
-        for path, all_rows, batches in appended_files(
-            query_folder(self.output, plan.name), self.batch_id, stored, part
-        ):
+        for path, all_rows, batches in appended_files(query_folder(self.output, query), self.batch_id, stored, part):
             name = uuid.uuid4().hex
             write_file(folder / name, all_rows, batches)
             count = batches[-1][1]
             relative = path.relative_to(self.output).as_posix()
             files.append(StagedFile(name, relative, all_rows.num_rows - count, count))
-        sent, rest = select_rows(rows, limit)
-        return sent, rest, files
+        return files
 
 
 def commit_files(
@@ -164,17 +177,27 @@ def remove_staged(staged: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WrittenResults:
-    """What tasks have written of one query: the partitions, the files, and the rows that were not sent, added up."""
+    """What tasks have written of one query: the partitions, the files, and the rows that were not sent, added up.
+
+    `objects`: partitions and entries of objects, until `stage_objects` appends their rows to files.
+    """
 
     parts: set[int]
     files: list[StagedFile]
     rests: list[pa.Table]
+    objects: list[tuple[int, FileEntry]]
 
 
-def encode_written(part: int, files: Sequence[StagedFile], rest: pa.Table | None) -> dict[str, Any]:
+def encode_written(part: int, files: Sequence[StagedFile | FileEntry], rest: pa.Table | None) -> dict[str, Any]:
     """Return what a task has written, as JSON for its counters. `rest` is a table with a row for each window."""
     packed = None if rest is None else base64.b64encode(pack(rest)).decode()
-    return {"part": part, "files": [[file.name, file.path, file.start, file.rows] for file in files], "rest": packed}
+    staged = [[file.name, file.path, file.start, file.rows] for file in files if isinstance(file, StagedFile)]
+    return {
+        "part": part,
+        "files": staged,
+        "objects": [file for file in files if isinstance(file, dict)],
+        "rest": packed,
+    }
 
 
 def decode_written(task_counts: Iterable[Mapping[str, Any]]) -> dict[int, WrittenResults]:
@@ -182,9 +205,19 @@ def decode_written(task_counts: Iterable[Mapping[str, Any]]) -> dict[int, Writte
     written: dict[int, WrittenResults] = {}
     for counts in task_counts:
         if "written" in counts:
-            one = written.setdefault(counts["query"], WrittenResults(set(), [], []))
-            one.parts.add(counts["written"]["part"])
+            one = written.setdefault(counts["query"], WrittenResults(set(), [], [], []))
+            part = counts["written"]["part"]
+            one.parts.add(part)
+            one.objects.extend((part, entry) for entry in counts["written"]["objects"])
             one.files.extend(StagedFile(*file) for file in counts["written"]["files"])
             if counts["written"]["rest"] is not None:
                 one.rests.append(unpack(base64.b64decode(counts["written"]["rest"])))
     return written
+
+
+def stage_objects(writer: ResultWriter, query: str, written: WrittenResults) -> None:
+    """Append the rows of all objects of a query to staged files. Only the rows of one object are in memory."""
+    for part, entry in written.objects:
+        assert writer.files is not None, "tasks store objects only with it"
+        written.files.extend(writer.stage(query, part, writer.files.read_rows(entry)))
+    written.objects.clear()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import field
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from highlevel.spark.cluster.python_worker import run_task
 from highlevel.spark.inputs.assignment import InputAssignment
 from highlevel.spark.inputs.reading import COUNTERS, ArrivalRow, make_batch
 from highlevel.spark.inputs.reading import SPARK_SCHEMA as BETWEEN_LEVELS
+from highlevel.spark.remote.task_files import TaskFiles
 from highlevel.spark.run_folder.staged_results import ResultWriter, encode_written
 from highlevel.spark.run_folder.state import PartitionState
 from highlevel.spark.tasks.counters import collect_counts
@@ -32,6 +34,9 @@ from lowlevel.punctuation import BEGINNING
 
 SPARK_SCHEMA = "part int, query int, payload binary"
 ARROW_SCHEMA = pa.schema({"part": pa.int32(), "query": pa.int32(), "payload": pa.binary()})
+
+STORED_STATE = -3
+"""Query number of the entries of state that a partition has stored as objects (`highlevel.spark.remote.task_files`)."""
 
 RESULTS = -2
 """Port number of rows that are already results before the last level."""
@@ -56,7 +61,7 @@ class LevelTask:
     `newest_times`: the newest times of topics, for partitions that have no more rows, and of DataFrames
     (`highlevel.spark.inputs.topic_reading`).
     With `measure` the counters also contain `measured`: the figures of each plan node. `writer` writes the results of
-    partitions with many rows.
+    partitions with many rows. `files`: the objects with the state; None if the task sees the folder `state`.
     """
 
     assignment: InputAssignment
@@ -67,6 +72,7 @@ class LevelTask:
     newest_times: Mapping[int, int] = field(default_factory=dict)
     measure: bool = False
     writer: ResultWriter | None = None
+    files: TaskFiles | None = None
 
     @property
     def schema(self) -> str:
@@ -78,8 +84,15 @@ class LevelTask:
         return self.level == self.assignment.levels - 1
 
     @property
-    def _folder(self) -> Path:
-        return self.state if self.level == 0 else self.state / f"level {self.level}"
+    def _level_path(self) -> str:
+        """The path of the state of this level in the folder of the run."""
+        return self.state.name if self.level == 0 else f"{self.state.name}/level {self.level}"
+
+    def _open_state(self, part: int) -> AbstractContextManager[Path]:
+        """Return a context with the folder of the state of this level."""
+        if self.files is None:
+            return nullcontext(self.state.parent / self._level_path)
+        return self.files.open_state(self._level_path, part)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process the rows of the partitions of one task.
@@ -105,7 +118,8 @@ class LevelTask:
                 if is_passed_on:
                     output_rows.append((part, query, port, sequence, low, second, payload.as_py()))
         for part in sorted(arrivals):
-            output_rows += self._run_fragments(part, arrivals[part])
+            with self._open_state(part) as folder:
+                output_rows += self._run_fragments(folder, part, arrivals[part])
         yield make_result_batch(output_rows) if self._is_last else make_batch(output_rows)
 
     def _begins(self, query: int) -> bool:
@@ -116,8 +130,8 @@ class LevelTask:
         """Return the highest level that reads the rows of a port."""
         return self.assignment.fragments[query].last_level(self.assignment.ports[query][port].source)
 
-    def _run_fragments(self, part: int, arrivals: list[Arrival]) -> Iterator[ArrivalRow]:
-        state = PartitionState(self._folder, part)
+    def _run_fragments(self, folder: Path, part: int, arrivals: list[Arrival]) -> Iterator[ArrivalRow]:
+        state = PartitionState(folder, part)
         snapshots = {}
         counts = []
         arrivals.sort(key=lambda arrival_: (arrival_.query, arrival_.port, arrival_.sequence))
@@ -150,4 +164,7 @@ class LevelTask:
                 yield part, task.query, RESULTS, 0, BEGINNING, BEGINNING, payload
             snapshots[task.state_key] = task.pipeline.snapshot()
         state.save(self.batch_id, snapshots)
+        if self.files is not None:
+            stored = json.dumps(self.files.store_state(folder, self._level_path, part)).encode()
+            yield part, STORED_STATE, RESULTS, 0, BEGINNING, BEGINNING, stored
         yield part, COUNTERS, RESULTS, 0, BEGINNING, BEGINNING, json.dumps(counts).encode()

@@ -4,15 +4,19 @@ import importlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
 
+from highlevel.spark.cluster import cluster_checks, executor_checks
 from highlevel.spark.cluster.cluster_checks import PACKAGES, _explain, check_executors, describe_path, judge
 from highlevel.spark.cluster.executor_checks import check_executor, try_folder
 from highlevel.spark.errors import RunError
+from highlevel.spark.remote.object_store import ObjectStore
 from tests.harness.links import write_links
+from tests.harness.object_store import serve_objects
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -28,6 +32,7 @@ def request_(tmp_path: Path) -> dict:
         "paths": [str(path), str(tmp_path)],
         "folder": str(tmp_path),
         "token": "token",
+        "store": None,
         "plans": cloudpickle.dumps(()),
     }
 
@@ -166,9 +171,48 @@ def test_only_the_first_problems_are_listed(request_: dict, monkeypatch: pytest.
     monkeypatch.setattr("highlevel.spark.cluster.cluster_checks._run", lambda *_: [document])
     monkeypatch.setattr("highlevel.spark.cluster.cluster_checks._fetch_archives", lambda *_: None)
 
-    class Cluster:
-        master = "yarn"
-
     with pytest.raises(RunError, match=r"and 3 more problems$"):
         check_executors(Cluster(), [], [], print, tmp_path)  # type: ignore[arg-type]
     assert not list(tmp_path.glob(".preflight-*"))
+
+
+class Cluster:
+    """Stands for a SparkContext."""
+
+    master = "spark://host:7077"
+
+
+@pytest.fixture
+def one_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """This process stands for an executor. Yield the URL of an object store."""
+
+    def run(_: object, check: Callable[[dict], Iterator[dict]], request: dict, *__: object) -> list[dict]:
+        return [document | {"host": "worker-2", "kernels": 0} for document in check(request)]
+
+    monkeypatch.setattr(cluster_checks, "_run", run)
+    monkeypatch.setattr(cluster_checks, "_fetch_archives", lambda *_: None)
+    monkeypatch.setattr(executor_checks, "STORE_SECONDS", 0)
+    with serve_objects() as url:
+        yield url
+
+
+def test_executors_write_into_the_object_store_of_a_run(one_host: str) -> None:
+    store = ObjectStore("s3a://lake/run")
+    store.create("newest", b"")
+    check_executors(Cluster(), [], [], print, store=store)  # type: ignore[arg-type]
+    assert {*store.list("")} == {"newest"}
+
+
+def test_an_executor_that_cannot_use_the_object_store_is_named(one_host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, names = ObjectStore("s3a://lake/other"), "host worker-2 cannot use s3a://lake/other: "
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    with pytest.raises(RunError, match=rf"^{names}FolderError: .*: cannot read .*: no answer for 0 s: .*; the execut"):
+        check_executors(Cluster(), [], [], print, store=store)  # type: ignore[arg-type]
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", one_host)
+    monkeypatch.setattr(store, "create", lambda *_: "")  # the driver writes somewhere else
+    with pytest.raises(RunError, match=f"^{names}it is another store than on the driver; the executors need boto3, "):
+        check_executors(Cluster(), [], [], print, store=store)  # type: ignore[arg-type]
+    assert store.list("") == {}
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with pytest.raises(RunError, match=rf"^{names}MissingPackageError: .* requires boto3, which is not installed: pip"):
+        check_executors(Cluster(), [], [], print, store=store)  # type: ignore[arg-type]

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 import wiretide
+from highlevel.spark.remote.object_store import ObjectStore
+from highlevel.spark.remote.run_copy import read_manifest
 from highlevel.spark.session.java import require_java
 from tests.harness.cluster_rounds import build_archive, play_round, unpack
 from tests.harness.links import write_links
+from tests.harness.object_store import serve_objects
 from tests.harness.spark_cluster import Cluster, start_cluster, why_no_namespaces
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow("starts a cluster")]
@@ -28,6 +31,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.skip(reason)
     with start_cluster(tmp_path_factory.mktemp("cluster"), Path(require_java())) as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def python(cluster: Cluster, archive: Path) -> str:
+    """The Python of the archive, which is unpacked in the shared folder."""
+    return unpack(archive, cluster)
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +61,29 @@ def test_a_query_in_the_archive_answers_as_inline(cluster: Cluster, archive: Pat
     assert sorted(rows) == sorted(expected)
 
 
-def test_a_run_survives_the_death_of_executor_worker_master_and_driver(cluster: Cluster, archive: Path) -> None:
-    """The archive is unpacked in the shared folder. Before, a path that only the driver can read is named."""
+def test_a_run_survives_the_death_of_executor_worker_master_and_driver(cluster: Cluster, python: str) -> None:
+    """Before, a path that only the driver can read is named."""
     seed = 1
     outside = cluster.folder / "outside"
     outside.mkdir()
     path = write_links(outside, 7)[0].path
-    refusal, *batches = play_round(cluster, unpack(archive, cluster), seed, path)
+    refusal, *batches = play_round(cluster, python, seed, path)
     word, seconds, reason = refusal.split(" ", 2)
     assert word == "refused"
     assert int(seconds) < 30
     for host in ("worker-1", "worker-2"):
         assert f"host {host} cannot read {path}: No such file or directory; this machine can" in reason
     assert batches[-1].startswith("batch ")
+
+
+def test_a_run_in_an_object_store_needs_no_shared_folder(cluster: Cluster, python: str) -> None:
+    """An executor and the driver end. The next driver is on another machine, and has only the objects."""
+    seed = 2
+    with serve_objects():
+        batches = play_round(cluster, python, seed, uri="s3a://lake/cluster", kinds=("executor", "driver"))
+        store = ObjectStore("s3a://lake/cluster")
+        manifest = read_manifest(store)
+        assert manifest is not None
+        assert {*store.list("")} == {"lock", "newest", *manifest.objects}
+    assert batches[-1].startswith("batch ")
+    assert not (cluster.shared / f"run {seed}").exists()

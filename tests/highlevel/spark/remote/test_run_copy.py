@@ -25,9 +25,10 @@ import pytest
 from highlevel.results.stored_files import list_files
 from highlevel.spark.errors import FolderError
 from highlevel.spark.remote import inspection, run_copy
+from highlevel.spark.remote.file_entries import write_copy
 from highlevel.spark.remote.inspection import summarise_stored, verify_stored
 from highlevel.spark.remote.object_store import ObjectStore
-from highlevel.spark.remote.run_copy import COMMIT, RunCopy, list_unknown, read_manifest, write_copy
+from highlevel.spark.remote.run_copy import COMMIT, RunCopy, list_unknown, read_manifest
 from highlevel.spark.remote.run_lock import RunLock
 from highlevel.spark.run_folder.checked_files import encode_document
 from highlevel.spark.run_folder.checkpoint import check_checkpoint, offsets_checksum, read_run_id

@@ -4,6 +4,7 @@ The answer of the inline engine is the truth. The test detects rows that are los
 of the first machine, and a command that does not read the folder.
 """
 
+import gzip
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,9 @@ from dashboards.commands.checkpoint import Action, checkpoint
 from dashboards.monitors.pipeline import Monitor
 from highlevel.inline.engine import InlineRun
 from highlevel.spark.errors import FolderError
+from highlevel.spark.remote.file_entries import write_copy
 from highlevel.spark.remote.object_store import ObjectStore
-from highlevel.spark.remote.run_copy import RunCopy, read_manifest, write_copy
+from highlevel.spark.remote.run_copy import RunCopy, read_manifest
 from highlevel.spark.run_folder.result_files import read_results
 from queries.pipeline.file import parse_pipeline
 from queries.pipeline.sections import PipelineError
@@ -106,7 +108,18 @@ def test_a_run_continues_on_another_machine_and_loses_and_doubles_no_row(
         assert Counter(tuple(row.values()) for row in rows.to_pylist()) == truth != Counter()
 
 
-def test_a_cluster_is_refused(tmp_path: Path) -> None:
-    pipeline = parse_pipeline(PIPELINE.replace("local[2]", "spark://host:7077"), tmp_path)
-    with pytest.raises(PipelineError, match="folder: got s3a://lake/runs/office with the master spark://host"):
-        Monitor(pipeline, print)
+@pytest.mark.parametrize("file", ["compressed capture", "watchlist"])
+def test_files_that_tasks_of_a_cluster_do_not_see_are_refused(file: str, tmp_path: Path) -> None:
+    text, path = PIPELINE.replace("local[2]", "spark://host:7077"), tmp_path / "a.pcap"
+    path.write_bytes(pcap_bytes([(NS, udp("10.0.0.1", "10.0.0.9", 1, 2))], RAW_IP))
+    Monitor(parse_pipeline(text, tmp_path), print)
+    if file == "watchlist":
+        path = tmp_path / "hosts.txt"
+        path.write_text("10.0.0.0/8\n")
+        text = text.replace("[RANGE 40 seconds]", "[RANGE 40 seconds] WHERE in_list(srcIP, 'hosts.txt')")
+    else:
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.raises(
+        PipelineError, match=f"^folder: got {URI} with the master spark://host:7077 and the {file} {path}"
+    ):
+        Monitor(parse_pipeline(text, tmp_path), print)
