@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -73,11 +74,11 @@ def _small_files_are_objects(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Executors:
-    """Runs tasks as the executors of a cluster do. `failures`: the share of requests at which an attempt ends."""
+    """Runs tasks as the executors of a cluster do. An attempt may end before and after each request."""
 
-    def __init__(self, folder: Path, random: Random, failures: float, patch: pytest.MonkeyPatch) -> None:
-        self.folder, self.random, self.failures, self.patch = folder, random, failures, patch
-        self.ended = 0
+    def __init__(self, folder: Path, random: Random, patch: pytest.MonkeyPatch) -> None:
+        self.folder, self.random, self.patch = folder, random, patch
+        self.ended, self.events, self.next_end = 0, count(), 5
 
     def run(self, host: LevelTask, rows: pa.Table) -> list[pa.RecordBatch]:
         """Run a task until one of its attempts succeeds. Sometimes Spark gives up an attempt that has succeeded."""
@@ -90,7 +91,7 @@ class Executors:
             hook = RequestHook(task.files.store, self.end)
             try:
                 batches = list(task(iter(rows.to_batches())))
-                if self.random.random() > self.failures:
+                if self.random.random() > 0.05:
                     return batches
             except ExecutorEndError:
                 self.ended += 1
@@ -98,7 +99,8 @@ class Executors:
                 hook.remove()
 
     def end(self, *_: object) -> None:
-        if self.random.random() < self.failures:
+        if next(self.events) >= self.next_end:
+            self.next_end += self.random.randrange(2, 60)
             raise ExecutorEndError
 
 
@@ -193,7 +195,7 @@ def test_no_row_is_lost_or_doubled_if_executors_and_drivers_end_at_any_request(
         assignment = InputAssignment.of(PLANS, inputs, PARTITIONS)
         spec = StreamSpec(assignment, slots=1 << 12, block_records=200, max_blocks=3, speed=None, task_count=1)
         reader = CaptureReader(spec, index_captures(spec))
-        executors = Executors(folder, random, 0.03, monkeypatch)
+        executors = Executors(folder, random, monkeypatch)
         while True:
             driver = Driver(uri, folder / random.choice("ab"), reader, executors)
             number, moment = random.randrange(3, 60) if ends < 8 else 10**9, random.random() < 0.5
