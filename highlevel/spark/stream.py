@@ -354,6 +354,8 @@ class StreamRun:
     ) -> StreamingQuery:
         """Start the query from its checkpoint. Try again if Spark cannot start a process."""
         self._repeats_batch = True
+        if self._copy is not None:
+            self._copy.add_commit()
         while True:
             try:
                 rows = (

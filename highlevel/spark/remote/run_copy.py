@@ -256,14 +256,24 @@ class RunCopy:
                     raise self._make_taken_error() from None
                 raise
         self._write_marker(manifest)
-        commit = self.folder / "checkpoint" / "commits" / str(manifest.batch)
-        if manifest.batch >= 0 and not commit.exists():
-            make_private_folder(commit.parent)
-            replace_file(commit, COMMIT)
+        self.add_commit()
         for path, entry in manifest.files.items():
             if "data" in entry or stored.get(entry["object"], (-1, ""))[0] == entry["bytes"]:
                 self._signatures[path], self._entries[path] = _signature(self.folder / path), entry
             # A missing object is written again.
+
+    def add_commit(self) -> None:
+        """Add Spark's commit of the last stored micro-batch to the copy. Call it before each start of the query.
+
+        The process or the query has ended between the manifest and the commit. The micro-batch is not repeated: the
+        store no longer has the state before it.
+        """
+        if self._manifest is None or self._manifest.batch < 0:
+            return
+        commit = self.folder / "checkpoint" / "commits" / str(self._manifest.batch)
+        if not commit.exists():
+            make_private_folder(commit.parent)
+            replace_file(commit, COMMIT)
 
     def _remove_others(self, manifest: Manifest) -> None:
         """Remove files that the manifest lacks, and checksums of Hadoop, which may be those of other contents."""

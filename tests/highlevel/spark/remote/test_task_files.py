@@ -160,8 +160,11 @@ class Driver:
             batch = processor.process(rows, batch_id, is_repeated=is_repeated, task_files=files)
             self.copy.check()
             self.copy.publish(batch_id, batch.task_state)
-            (checkpoint / "commits" / str(batch_id)).write_bytes(COMMIT)
-            batch_id, is_repeated = batch_id + 1, False
+            if self.executors.random.random() < 0.7:
+                (checkpoint / "commits" / str(batch_id)).write_bytes(COMMIT)
+            else:
+                self.copy.add_commit()  # the query fails here, and the same process starts it again
+            batch_id, is_repeated = check_checkpoint(folder, None), False
 
     def plan(self, folder: Path, batch_id: int) -> tuple[dict[str, int], dict[str, int]] | None:
         """Return the offsets of a micro-batch, which an earlier driver may have planned; None at the end."""
