@@ -1,7 +1,8 @@
 """Rounds of kills on a cluster: `python -m tests.harness.cluster_rounds --rounds 50 --seed 7`.
 
 A round replays links through the stream engine, and kills an executor, a worker, the master and the driver at random
-micro-batches, in a random order. Afterwards the rows must be those of the inline engine.
+micro-batches, in a random order. Afterwards the rows must be those of the inline engine. The folder of each second round
+is in an object store.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from highlevel.spark.remote.run_copy import read_manifest
 from highlevel.spark.session.java import require_java
 from tests.harness.cluster_driver import PLANS
 from tests.harness.links import write_links
+from tests.harness.object_store import BUCKET, serve_objects
 from tests.harness.spark_cluster import Cluster, start_cluster, why_no_namespaces
 from tests.harness.spark_crash_driver import inputs_in
 from tests.harness.spark_results import ordered, read_results
@@ -153,10 +155,11 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory(prefix="wiretide-rounds-") as name,
         start_cluster(Path(name), Path(require_java())) as cluster,
+        serve_objects(),
     ):
         python = unpack(build_archive(Path(name)), cluster)
         for seed in range(options.seed, options.seed + options.rounds):
-            play_round(cluster, python, seed)
+            play_round(cluster, python, seed, uri=f"s3a://{BUCKET}/rounds/{seed}" if seed % 2 else "")
     print(f"{options.rounds} rounds, {options.rounds * len(KILLS)} kills: all rows equal those of the inline engine")
 
 
