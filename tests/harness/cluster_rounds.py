@@ -1,8 +1,8 @@
 """Rounds of kills on a cluster: `python -m tests.harness.cluster_rounds --rounds 50 --seed 7`.
 
 A round replays links through the stream engine, and kills an executor, a worker, the master and the driver at random
-micro-batches, in a random order. Afterwards the rows must be those of the inline engine. In each second round the folder
-is in an object store.
+micro-batches, in a random order. Afterwards the rows must be those of the inline engine. In each second round, the
+folder of the run is in an object store.
 """
 
 from __future__ import annotations
