@@ -3,7 +3,8 @@
 Run the stream engine over the links in INPUTS, which `tests.harness.links` has written, with the PYTHON of the
 executors. Print `batch N` when everything of a micro-batch but Spark's commit is done. With OUTSIDE, a capture that
 only this machine can read, ask a query over it first, and print `refused SECONDS REASON`. FOLDER may be a URI of an
-object store. Then the executors have the credentials of this process, and a lock of another machine is soon free.
+object store. Then the executors have the credentials of this process, a lock of another machine is soon free, and the
+environment variable COPY_HOME is the folder for the copy.
 """
 
 import os
@@ -20,11 +21,12 @@ from highlevel.spark.remote.run_copy import RunCopy
 from highlevel.spark.session.session import close_session, start_session
 from highlevel.spark.stream import StreamRun
 from queries.gsql import compile_query
-from queries.pipeline.folder_uri import RunFolder, parse_run_folder
 from tests.harness.spark_crash_driver import OPTIONS, inputs_in
 from tests.references.window_queries import QUERIES
 
 PLANS = [compile_query(query.gsql, query.name) for query in QUERIES[:3]]
+
+COPY_HOME = "COPY_HOME"
 
 
 def print_refusal(spark, outside: Path) -> None:
@@ -36,17 +38,17 @@ def print_refusal(spark, outside: Path) -> None:
         print("refused", round(time.monotonic() - start), error, flush=True)
 
 
-def open_copy(folder: RunFolder) -> RunCopy:
+def open_copy(uri: str) -> RunCopy:
     run_lock.LOCK_SECONDS = 1.0
-    copy = RunCopy(ObjectStore(folder.uri), folder.path.parent, print)
+    copy = RunCopy(ObjectStore(uri), Path(os.environ[COPY_HOME]), print)
     copy.open()
     return copy
 
 
-def main(folder: RunFolder, inputs: Path, master: str, python: str, outside: Path | None = None) -> None:
+def main(folder: str, inputs: Path, master: str, python: str, outside: Path | None = None) -> None:
     settings = {"spark.pyspark.python": python, "spark.executor.memory": "512m"}
     copy = None
-    if folder.uri:
+    if folder.startswith("s3a:"):
         copy = open_copy(folder)
         settings |= {f"spark.executorEnv.{name}": os.environ[name] for name in os.environ if name.startswith("AWS_")}
     spark = start_session(master, chosen=settings)
@@ -56,7 +58,7 @@ def main(folder: RunFolder, inputs: Path, master: str, python: str, outside: Pat
         spark,
         PLANS,
         inputs_in(inputs),
-        folder.path,
+        Path(folder) if copy is None else copy.folder,
         on_batch=lambda batch, *_: print("batch", batch, flush=True),
         copy=copy,
         **OPTIONS,
@@ -72,4 +74,4 @@ def main(folder: RunFolder, inputs: Path, master: str, python: str, outside: Pat
 
 
 if __name__ == "__main__":
-    main(parse_run_folder(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:5], *map(Path, sys.argv[5:]))
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:5], *map(Path, sys.argv[5:]))

@@ -25,7 +25,7 @@ from highlevel.spark.remote.file_entries import write_copy
 from highlevel.spark.remote.object_store import ObjectStore
 from highlevel.spark.remote.run_copy import read_manifest
 from highlevel.spark.session.java import require_java
-from tests.harness.cluster_driver import PLANS
+from tests.harness.cluster_driver import COPY_HOME, PLANS
 from tests.harness.links import write_links
 from tests.harness.object_store import BUCKET, serve_objects
 from tests.harness.spark_cluster import Cluster, start_cluster, why_no_namespaces
@@ -80,7 +80,7 @@ def play_round(
     print(f"seed {seed}: {', '.join(f'{kind} after {batch}' for batch, kind in kills.items())}", flush=True)
     lines: list[str] = []
     for machine in count():
-        environment = os.environ | ({"XDG_CACHE_HOME": str(cluster.folder / f"cache {seed} {machine}")} if uri else {})
+        environment = os.environ | {COPY_HOME: str(cluster.folder / f"machine {seed} {machine}")}
         words = [uri or folder, inputs, cluster.url, python, *([outside] if outside is not None and not lines else [])]
         with (cluster.folder / f"driver {seed}.log").open("ab") as log:
             driver = subprocess.Popen(

@@ -37,6 +37,8 @@ mkdir -p "$root/proc" "$root/tmp" "$root/srv/worker" "$root/opt/spark"
 mount --bind "$spark" "$root/opt/spark"
 mount -t proc proc "$root/proc"
 hostname "$NAME"
+echo "$ADDRESS $NAME" > "$root/hosts"
+mount --bind "$root/hosts" "$root/etc/hosts"
 exec chroot "$root" /usr/bin/env -i HOME=/srv/worker PATH=/usr/bin:/bin SPARK_HOME=/opt/spark \
   SPARK_SCALA_VERSION=2.13 SPARK_LOCAL_IP="$ADDRESS" "$java/bin/java" "$@"
 """
