@@ -69,8 +69,8 @@ def test_a_run_continues_on_another_machine_and_loses_and_doubles_no_row(
             raise CrashError
         return create(store, name, content)
 
-    def publish_and_crash(copy: RunCopy, batch: int) -> None:
-        publish(copy, batch)
+    def publish_and_crash(copy: RunCopy, batch: int, *others: Any) -> None:
+        publish(copy, batch, *others)
         if batch == 1:
             raise CrashError
 
