@@ -61,7 +61,7 @@ def test_a_protocol_has_the_columns_of_its_bases_first() -> None:
         'PROTOCOL both (left_, right_) { STRING "site name" (constant); }'
     )
     both = protocols["both"]
-    assert [(column.name, column.slack_of) for column in both.columns] == [
+    assert [(column.name, column.slack_ns) for column in both.columns] == [
         ("ts", 0),
         ("a", None),
         ("end", 90 * SECOND),
@@ -73,7 +73,7 @@ def test_a_protocol_has_the_columns_of_its_bases_first() -> None:
 def test_columns_of_a_key() -> None:
     text = "PROTOCOL base { INT id (key); } PROTOCOL a (base) { TIME ts (key, increasing); STRING host (constant); }"
     columns = parse_schema(text)["a"].columns
-    assert [(column.name, column.slack_of, column.is_key) for column in columns] == [
+    assert [(column.name, column.slack_ns, column.is_key) for column in columns] == [
         *(("id", None, True), ("ts", 0, True)),
         ("host", None, False),
     ]
@@ -89,4 +89,4 @@ def test_types_have_their_ranges_and_a_band_without_unit_counts_seconds() -> Non
     }
     assert {column.type for column in columns.values()} == set(Type) - {Type.BYTES}
     column = parse_schema("PROTOCOL a { TIME b (banded_increasing(7)); TIME c; }")["a"]
-    assert (column.columns[0].slack_of, column.times) == (7 * SECOND, ("b", "c"))
+    assert (column.columns[0].slack_ns, column.times) == (7 * SECOND, ("b", "c"))
