@@ -15,7 +15,7 @@ PATTERNS = (
         "The hosts that are scanned, then get a large packet, and then connect to the scanner.",
         """\
 SELECT attacker, victim, probes, bytes, port, match_start, match_end
-FROM (SELECT ts, ts/60 AS minute, srcIP, destIP, destPort, len, flag, pair(srcIP, destIP) AS hosts
+FROM (SELECT ts, time/60 AS minute, srcIP, destIP, destPort, len, flag, pair(srcIP, destIP) AS hosts
       FROM packets WHERE protocol = 6 AND srcIP <> destIP AND (flag = SYN OR len >= $bytes))
 MATCH_RECOGNIZE (
     PARTITION BY hosts ORDER BY ts
@@ -24,7 +24,8 @@ MATCH_RECOGNIZE (
     PATTERN (F S{$probes,} O*? E O*? C) WITHIN $within
     SUBSET P = (F, S)
     DEFINE F AS flag = SYN
-                AND (prev(minute) IS NULL OR prev(minute) <> minute OR prev(srcIP) <> srcIP),
+                AND (prev(flag) IS NULL OR prev(flag) <> SYN OR prev(srcIP) <> srcIP
+                     OR prev(minute) <> minute),
            S AS flag = SYN AND srcIP = F.srcIP,
            E AS len >= $bytes AND srcIP = F.srcIP,
            C AS flag = SYN AND srcIP = F.destIP)""",

@@ -615,7 +615,8 @@ def call_backs(rows: list[Row]) -> Answer:
         return next((at + 1 for at in after if is_syn(group[at]) and group[at]["srcIP"] == group[0]["destIP"]), 0)
 
     def begins(row: Row, before: Row) -> bool:
-        return before["srcIP"] != row["srcIP"] or before["ts"] // (60 * NS) != row["ts"] // (60 * NS)
+        is_next_minute = before["ts"] // (60 * NS) != row["ts"] // (60 * NS)
+        return not is_syn(before) or before["srcIP"] != row["srcIP"] or is_next_minute
 
     answer = []
     own = [row for row in rows if row["protocol"] == 6 and row["srcIP"] != row["destIP"]]
