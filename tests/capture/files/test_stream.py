@@ -112,7 +112,7 @@ def test_decoding_reads_the_data_of_each_block(tmp_path: Path) -> None:
         for name in ("ts", "src_high", "src_low", "dest_high", "dest_low", "len", "srcPort"):
             assert packets.field(name).tolist() == expected.field(name)[rows : rows + packets.row_count].tolist()
         rows += packets.row_count
-    assert rows == expected.rows > 200
+    assert rows == expected.row_count > 200
     assert len(buffers) == BUFFER_COUNT
     capture.close()
 

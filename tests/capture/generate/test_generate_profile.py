@@ -61,7 +61,7 @@ REFUSED = [
     ({"disorder": "band"}, "disorder_span: got 0 ns with disorder 'band'"),
     ({"disorder_span": 5}, "expected 0 with none"),
     ({"disorder": "blocks", "disorder_span": -5}, "more than 0 with band and blocks"),
-    ({"precision": "us", "start": 1}, "cutting timestamps would move packets into lulls"),
+    ({"precision": "us", "start": 1}, "truncating timestamps would move packets into lulls"),
     ({"precision": "us", "lulls": ((1000, 2001),)}, "a time of 2001 ns"),
     # how written
     ({"link_type": 105}, "link_type: got 105, expected one of 0 (null), 1 (Ethernet), 101 (raw IP)"),

@@ -230,9 +230,9 @@ def test_harmed_frames_are_counted_once_whatever_dpkt_raises(
     candidates = rows = 0
     without = Decoder(file, BOTH_LAYERS, 100)
     for block in scan(file, 100).blocks:
-        known = without.decode(block).rows
+        known = without.decode(block).row_count
         before = sum(fallback.decoded.values())
-        added = decoder.decode(block).rows
+        added = decoder.decode(block).row_count
         assert added == known + sum(fallback.decoded.values()) - before
         rows += added
         candidates += block.records - known
@@ -267,9 +267,9 @@ def test_the_list_of_candidates_is_that_of_the_plain_kernel(tmp_path: Path, monk
     (block,) = scan(file).blocks
     fast, slow = (Decoder(file, BOTH_LAYERS, 256, fallback=Fallback()) for _ in range(2))
     monkeypatch.setattr(Decoder, "_insert_candidates", lambda self, packets, fallback: packets)
-    rows = fast.decode(block).rows
+    rows = fast.decode(block).row_count
     monkeypatch.setattr(capture.packets.decoder, "decode_pcap", plain(decode_pcap, file.data, slow.matrix, slow.counts))
-    assert slow.decode(block).rows == rows
+    assert slow.decode(block).row_count == rows
     assert np.array_equal(fast.counts, slow.counts)
     assert fast.counts[CANDIDATE_COUNT_INDEX] > 50
 

@@ -217,7 +217,7 @@ def test_the_order_in_which_a_folder_lists_its_files_means_nothing(
         assert SpoolReader(tmp_path).segments() == [0, 1, 2]
         assert [segment.number for segment in SpoolReader(tmp_path)] == [0, 1, 2]
         SpoolWriter(tmp_path, LINK, PLANS).abandon()
-        monkeypatch.subtract()
+        monkeypatch.undo()
 
 
 def test_other_files_in_the_folder_mean_nothing(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_list_stays_where_its_file_is_none(tmp_path: Path, harm: str, monkeypa
     assert inside(file, TEN, ELEVEN) == [True, False]
     if harm != "changing":
         assert file.refresh(20.0) is CheckResult.SAME  # warned of once: a warning is an error here
-    monkeypatch.subtract()
+    monkeypatch.undo()
     if harm == "a folder":
         path.rmdir()
     if harm in ("vanished", "a folder"):

@@ -378,7 +378,7 @@ def test_one_packet_of_next_year_closes_no_window_and_is_counted(tmp_path: Path)
     assert all(mark < times[-1] for mark in marks[:-1])
     assert node.samples([("q",)]).total(ROWS_FROM_THE_FUTURE, kind="packets", link="link") == 1
     assert node.samples([("q",)]).total(ROWS_FROM_THE_PAST) == 0
-    assert next(pipeline.windowed)[1].late == 0
+    assert next(pipeline.window_operators)[1].late == 0
     assert sum(row["n"] for rows in came for row in rows) == 101
 
 
@@ -388,7 +388,7 @@ def test_a_link_that_really_jumps_goes_on_from_there(tmp_path: Path) -> None:
     came, marks, node, pipeline = stream(tmp_path / "jump.pcap", [*times, *later], 30 * NS)
     assert marks[-2] > START + YEAR
     assert node.samples([("q",)]).total(ROWS_FROM_THE_FUTURE) == 0
-    assert next(pipeline.windowed)[1].late == 0
+    assert next(pipeline.window_operators)[1].late == 0
     before_the_end = [row for rows in came[:-1] for row in rows]
     assert sum(row["n"] for row in before_the_end if row["window_end"] < START + YEAR) == len(times)
 
