@@ -22,7 +22,7 @@ KINDS_BY_MODULE = {
 """Kinds of rows by the prefix of a module name: only runs over these kinds use the kernels of the module."""
 
 KERNELS_BY_FORMAT = {
-    PcapFormat: {"scan_blocks", "guess_boundary", "decode_pcap"},
+    PcapFormat: {"scan_blocks", "find_plausible_chain", "decode_pcap"},
     PcapngFormat: {"scan_pcapng", "decode_pcapng"},
     ExportFormat: {"walk_messages", "list_messages"},
     RingFormat: {"scan_ring", "decode_ring"},

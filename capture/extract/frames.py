@@ -28,9 +28,9 @@ class Frame:
 
 
 def frames_of(
-    capture: AnyCapture, block: Block, records: Sequence[int], lengths: npt.NDArray[np.int64]
+    capture: AnyCapture, block: Block, record_numbers: Sequence[int], lengths: npt.NDArray[np.int64]
 ) -> Iterator[Frame]:
-    """Yield the frames of the records of a block with the numbers `records`, which are in ascending order.
+    """Yield the frames of the records of a block with the numbers `record_numbers`, which are in ascending order.
 
     `lengths`: the number of captured bytes of each record of the block. Raises TypeError if the records of the capture
     are not packets, but for example datagrams with flows.
@@ -41,7 +41,7 @@ def frames_of(
     bounds = np.empty((block.records, BLOCK_WORDS), np.int64)
     state = WalkState(block.start, block.section, len(file_format.interface_names))
     file_format.walk(data, block.end, 1, bounds, state)
-    for record in records:
+    for record in record_numbers:
         start, length = int(bounds[record, 0]), int(lengths[record])
         if isinstance(file_format, PcapFormat):
             begin, interface = start + file_format.record_header, 0

@@ -76,7 +76,7 @@ class FollowedCapture(StreamedCapture):
 
     def position(self) -> list[StoredProgress]:
         """Return the progress in each file, after all blocks yielded so far."""
-        return self._rotation.stored_progress(*self._current) if self._current else self._rotation.stored_progress()
+        return self._rotation.all_progress(*self._current) if self._current else self._rotation.all_progress()
 
     def resume(self, stored: list[StoredProgress]) -> None:
         """Continue from a `position`. Call this before the first block is read."""

@@ -127,7 +127,7 @@ def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  
             big_endian = section & 1
             if kind == SECTION:
                 if records:
-                    break  # a block ends with its section
+                    break  # a range of packets never crosses a section header
                 if offset + 12 > end:
                     status = np.int64(TRUNCATED_RECORD)
                     break

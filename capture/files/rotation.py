@@ -127,8 +127,8 @@ Identity = tuple[int, int]
 """Device and inode number of a file."""
 
 MAX_LISTING_SHARE = 0.05
-"""Largest share of the run time in which a folder is listed. An unchanged modification time of the folder does not
-prevent a listing, because the folder's files may have changed."""
+"""Largest share of the time that may be spent on listing the folder. An unchanged modification time of the folder does
+not prevent a listing, because the folder's files may have changed."""
 
 MAX_STORED_NAMES = 65_536
 """Maximum number of stored names of read files. A compressed version of such a file is recognised by its name."""
@@ -197,9 +197,8 @@ class Rotation:
         self._progress: dict[Identity, FileProgress] = {}
         self._names: dict[str, None] = {}
         self._records_read: dict[str, int] = {}  # name of a file that another process read -> records read
-        self._restored_inodes: dict[
-            int, list[Identity]
-        ] = {}  # progress that another process stored, until the first listing has identified its files
+        self._restored_inodes: dict[int, list[Identity]] = {}
+        """inode -> identities with restored progress; emptied by the first listing."""
         self._current: Identity | None = None
         self._listing: list[tuple[Path, os.stat_result]] = []
         self._next_listing = 0.0
@@ -271,7 +270,7 @@ class Rotation:
         self._current = None
         self._next_listing = 0.0  # the last listing may be older than the last read
 
-    def stored_progress(self, file: NextFile | None = None, records: int = 0) -> list[StoredProgress]:
+    def all_progress(self, file: NextFile | None = None, records: int = 0) -> list[StoredProgress]:
         """Return the stored progress in all files. `file` is the current file, `records` its records read so far."""
         files = dict(self._progress)
         if file is not None:
@@ -335,7 +334,10 @@ class Rotation:
                     known.size = status.st_size
 
     def _mark_as_read(self, path: Path, status: os.stat_result) -> None:
-        """Mark a compressed copy of a file already read as complete, if it is long enough to be identified."""
+        """Mark `path`, the compressed copy of a file that was read before, as complete.
+
+        A copy that is too short to be identified is examined again later.
+        """
         with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
             head = file.read(IDENTITY_BYTES)
             self._progress.pop(_identity(status), None)

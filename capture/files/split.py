@@ -5,8 +5,8 @@ are **guessed and then verified**. A guess is an offset at which a chain of plau
 contain such a chain. Each reader walks its range from its guess to the first boundary at or after the next cut, and
 reports this boundary as its end. Assume that the first range begins at the first record, and each other range at the
 end of the previous range. Then, by induction, the walks together are the walk from the beginning, so all ranges are
-exact. Any other range was guessed wrong and is walked again from the true boundary. A wrong guess costs time, never a
-row.
+exact. A range that does not begin at the end of the previous range was guessed wrong. It is walked again from that end.
+A wrong guess costs time, never a row.
 
     |header|  range 0   |·  range 1    |·   range 2        |
                     cut ^          cut ^  · is a record that straddles a cut; it belongs to the range before it
@@ -39,10 +39,10 @@ but no row is lost."""
 
 
 @kernel("i64(u8*, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64)")
-def guess_boundary(buf, begin, stop, end, big_endian, units, header, length_order, max_captured, chain, pause):  # type: ignore[no-untyped-def]
+def find_plausible_chain(buf, begin, stop, end, big_endian, units, header, length_order, max_captured, chain, pause):  # type: ignore[no-untyped-def]
     """Return the first offset in `[begin, stop)` at which `chain` plausible records begin; -1 for none.
 
-    A chain that ends at `end` may be shorter. A record header is plausible if:
+    `length_order`: see `PcapFormat`. A chain that ends at `end` may be shorter. A record header is plausible if:
 
     * its ts_frac is less than `units`, the units of ts_frac per second;
     * its captured length is at least 1 byte, and at most `max_captured` and the wire length;
@@ -99,7 +99,7 @@ def guess_record_boundary(file: Capture, cut: int) -> int | None:
     if not isinstance(file_format, PcapFormat):
         return None
     max_captured = min(MAX_CAPTURED_BYTES, file_format.snaplen or MAX_CAPTURED_BYTES)
-    boundary = guess_boundary(
+    boundary = find_plausible_chain(
         file.data, cut, min(len(file.data), cut + file_format.record_header + max_captured), len(file.data),
         file_format.big_endian, 1_000_000_000 // file_format.unit, file_format.record_header, file_format.length_order,
         max_captured, CHAIN_LENGTH, MAX_PAUSE_SECONDS,
@@ -189,7 +189,8 @@ def split(file: Capture, count: int) -> list[ByteRange]:
 
     guessed: dict[int, ByteRange] = {}
     if isinstance(file.format, PcapFormat):
-        from concurrent.futures import ThreadPoolExecutor  # only large files are split; it imports logging
+        # Imported here, because the import is slow (it loads logging), and only large files need it.
+        from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(count) as threads:
             guessed = {range_.start: range_ for range_ in threads.map(walk, range(count)) if range_ is not None}

@@ -51,7 +51,7 @@ class StreamedCapture:
     has_writer = True
     """True if another program writes the input. That program may still write its last bytes after a stop request."""
 
-    def __init__(self, path: Path, source: ByteSource, chunk: int = CHUNK_BYTES) -> None:
+    def __init__(self, path: Path, source: ByteSource, chunk_bytes: int = CHUNK_BYTES) -> None:
         """Read `source`. Error messages contain `path`. Raises InputError for a file that is not a capture."""
         self.path = path
         self.data: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
@@ -59,7 +59,7 @@ class StreamedCapture:
         self.skip = 0
         self._ends_in_record = False  # the last byte read belongs to a partial record
         self._source = DecompressedSource(source)
-        self._chunk = chunk
+        self._chunk_bytes = chunk_bytes
         self._format: FileFormat | None = None
         self._read_ahead: ReadAhead | None = None
         self._stopped = Event()
@@ -120,7 +120,7 @@ class StreamedCapture:
     def _read(self, block_records: int, skip: int = 0) -> Iterator[Block | None]:
         """Read the source from its current position. The first `skip` records are not yielded."""
         self.damage = None
-        self._read_ahead = ReadAhead(self._source, self._chunk)
+        self._read_ahead = ReadAhead(self._source, self._chunk_bytes)
         if self._stopped.is_set():
             self._read_ahead.stop()
         try:

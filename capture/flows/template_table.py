@@ -29,13 +29,13 @@ class TemplateTable:
     `changes` and `refused` count template records. The templates themselves are stored in the sessions.
     """
 
-    def __init__(self, bounds: DecoderLimits, layouts: Layouts) -> None:
-        """Make a table for `bounds.templates` templates."""
-        self.bounds = bounds
+    def __init__(self, limits: DecoderLimits, layouts: Layouts) -> None:
+        """Make a table for `limits.templates` templates."""
+        self.limits = limits
         self.layouts = layouts
         self.changes = dict.fromkeys(RECORD_EFFECTS, 0)
         self.refused = dict.fromkeys(REFUSAL_CAUSES, 0)
-        self.slots = np.zeros(TEMPLATE_WORDS << (4 * bounds.templates - 1).bit_length(), np.int64)
+        self.slots = np.zeros(TEMPLATE_WORDS << (4 * limits.templates - 1).bit_length(), np.int64)
         self.listener: Callable[[Session, Announcement], None] | None = None
         """A function that is called with every accepted template record."""
         self._announced: dict[tuple[int, int], Session] = {}
@@ -85,9 +85,9 @@ class TemplateTable:
             self._store_newest(session, announcement.id, announcement.definition)
             return False
         if known is None:
-            if len(session.templates) >= self.bounds.session_templates:
+            if len(session.templates) >= self.limits.session_templates:
                 self._evict(session, next(iter(session.templates)))
-            if self.count >= self.bounds.templates:
+            if self.count >= self.limits.templates:
                 (_, oldest), owner = next(iter(self._announced.items()))
                 self._evict(owner, oldest)
         self.changes["new" if known is None else "other"] += 1
@@ -96,57 +96,57 @@ class TemplateTable:
         self._clear_layout(session, announcement.id)
         return True
 
-    def _store_newest(self, session: Session, template: int, definition: Definition) -> None:
+    def _store_newest(self, session: Session, template_id: int, definition: Definition) -> None:
         """Store a template as the most recently announced template."""
-        session.templates.pop(template, None)
-        session.templates[template] = definition
-        self._announced.pop((session.number, template), None)
-        self._announced[session.number, template] = session
+        session.templates.pop(template_id, None)
+        session.templates[template_id] = definition
+        self._announced.pop((session.number, template_id), None)
+        self._announced[session.number, template_id] = session
 
-    def _evict(self, session: Session, template: int) -> None:
-        self._remove(session, template)
+    def _evict(self, session: Session, template_id: int) -> None:
+        self._remove(session, template_id)
         self.changes["evicted"] += 1
 
-    def _remove(self, session: Session, template: int) -> None:
-        del session.templates[template], self._announced[session.number, template]
+    def _remove(self, session: Session, template_id: int) -> None:
+        del session.templates[template_id], self._announced[session.number, template_id]
         session.repeated_sets.clear()
-        self._clear_layout(session, template)
+        self._clear_layout(session, template_id)
 
-    def _withdraw(self, session: Session, template: int) -> None:
-        withdrawn_ids = [template]
-        if template in (ALL_OF_FLOWS, ALL_OF_OPTIONS):
-            options = template == ALL_OF_OPTIONS
+    def _withdraw(self, session: Session, template_id: int) -> None:
+        withdrawn_ids = [template_id]
+        if template_id in (ALL_OF_FLOWS, ALL_OF_OPTIONS):
+            options = template_id == ALL_OF_OPTIONS
             withdrawn_ids = [
-                template_id for template_id, definition in session.templates.items() if definition.is_options == options
+                known_id for known_id, definition in session.templates.items() if definition.is_options == options
             ]
-        for template_id in withdrawn_ids:
-            if template_id in session.templates:
-                self._remove(session, template_id)
+        for withdrawn_id in withdrawn_ids:
+            if withdrawn_id in session.templates:
+                self._remove(session, withdrawn_id)
                 self.changes["withdrawn"] += 1
 
     def forget(self, session: Session) -> None:
         """Remove all templates of a session that is closed."""
-        for template in list(session.templates):
-            self._remove(session, template)
+        for template_id in list(session.templates):
+            self._remove(session, template_id)
 
-    def compile(self, session: Session, template: int) -> None:
+    def compile(self, session: Session, template_id: int) -> None:
         """Compile a template of flow records for the kernels.
 
         Full tables are cleared first. The kernels then request the cleared templates again.
         """
-        limit = 2 * self.bounds.templates
+        limit = 2 * self.limits.templates
         if len(self.layouts) > limit or len(self._compiled) >= limit:
             self.layouts.clear()
             self.slots[:] = 0
             self._compiled.clear()
-        self._set_layout(session, template, self.layouts.number(session.templates[template]))
-        self._compiled.add((session.number, template))
+        self._set_layout(session, template_id, self.layouts.number(session.templates[template_id]))
+        self._compiled.add((session.number, template_id))
 
-    def _clear_layout(self, session: Session, template: int) -> None:
+    def _clear_layout(self, session: Session, template_id: int) -> None:
         """Make kernels request a template again. Its slot stays used until the tables are cleared."""
-        if (session.number, template) in self._compiled:
-            self._set_layout(session, template, -1)
+        if (session.number, template_id) in self._compiled:
+            self._set_layout(session, template_id, -1)
 
-    def _set_layout(self, session: Session, template: int, layout: int) -> None:
-        key = np.array([(session.number + 1) << 16 | template, layout], np.int64)
+    def _set_layout(self, session: Session, template_id: int, layout: int) -> None:
+        key = np.array([(session.number + 1) << 16 | template_id, layout], np.int64)
         set_layouts(self.slots, self.mask, key[:1], key[1:], 1)

@@ -12,7 +12,7 @@ from capture.flows.sampling import SCOPE_INTERFACE
 from capture.flows.templates import V9, VARIABLE_LENGTH, DecoderLimits, Definition
 from capture.lazy_dataclasses import dataclass
 
-SCOPE_TYPES = 6
+SCOPE_TYPES_END = 6
 """Field types below this number are scope types in NetFlow v9 (RFC 3954 §6.1): system, interface, line card, ..."""
 
 V9_INTERFACE = 2
@@ -48,11 +48,14 @@ def split_records(definition: Definition, body: bytes) -> Iterator[list[bytes]]:
 
 
 def option_values(definition: Definition, record: list[bytes]) -> dict[int, bytes]:
-    """Return the registered elements of an option record by number, with its scope. See SCOPE_INTERFACE."""
+    """Return the values of the IANA-registered elements of an option record by element ID.
+
+    An interface in the scope is added as SCOPE_INTERFACE.
+    """
     values: dict[int, bytes] = {}
     for index, (field, data) in enumerate(zip(definition.fields, record, strict=True)):
         is_in_scope = index < definition.scope_fields
-        if is_in_scope and definition.version == V9 and field.id < SCOPE_TYPES:
+        if is_in_scope and definition.version == V9 and field.id < SCOPE_TYPES_END:
             if field.id == V9_INTERFACE:
                 values[SCOPE_INTERFACE] = data
         elif not field.enterprise:
@@ -92,9 +95,9 @@ class WaitingSet:
 class WaitingSets:
     """Waiting sets by session and template. The oldest sets are dropped first. `dropped` counts sets by cause."""
 
-    def __init__(self, bounds: DecoderLimits) -> None:
+    def __init__(self, limits: DecoderLimits) -> None:
         """Begin without sets."""
-        self.bounds = bounds
+        self.limits = limits
         self.sets: dict[int, WaitingSet] = {}  # in the order of arrival, like the sets of each session
         self.by_session: defaultdict[int, dict[int, WaitingSet]] = defaultdict(dict)
         self.templates: Counter[tuple[int, int]] = Counter()
@@ -114,9 +117,9 @@ class WaitingSets:
         self.templates[session, template] += 1
         self.session_cost[session] += waiting_set.cost
         self.cost += waiting_set.cost
-        while self.session_cost[session] > self.bounds.session_waiting_bytes:
+        while self.session_cost[session] > self.limits.session_waiting_bytes:
             self._drop(next(iter(self.by_session[session].values())), "session_full")
-        while self.cost > self.bounds.waiting_bytes:
+        while self.cost > self.limits.waiting_bytes:
             self._drop(next(iter(self.sets.values())), "all_full")
 
     def has(self, session: int, template: int) -> bool:

@@ -51,17 +51,29 @@ def dns_name(payload: bytes) -> str | None:
     return None
 
 
-TLS_RECORD, TLS_HANDSHAKE, CLIENT_HELLO, SERVER_NAME, HOST_NAME = 5, 22, 1, 0, 0
-"""Bytes of the header of a TLS record; codes of a record, a message, an extension and a kind of name."""
+TLS_RECORD_HEADER_BYTES = 5
+"""Bytes of the header of a TLS record."""
+
+TLS_HANDSHAKE = 22
+"""Content type of a TLS record with handshake messages."""
+
+CLIENT_HELLO = 1
+"""Type of the handshake message ClientHello."""
+
+SERVER_NAME = 0
+"""Type of the extension server_name."""
+
+HOST_NAME = 0
+"""Type of a name in the extension server_name: the name of a host."""
 
 
 def tls_server_name(payload: bytes) -> str | None:
     """Return the server name of a TLS ClientHello (RFC 6066 §3, RFC 8446 §4.1.2)."""
-    if len(payload) < TLS_RECORD + 38 or payload[0] != TLS_HANDSHAKE or payload[1] != 3:
+    if len(payload) < TLS_RECORD_HEADER_BYTES + 38 or payload[0] != TLS_HANDSHAKE or payload[1] != 3:
         return None
-    if payload[TLS_RECORD] != CLIENT_HELLO:
+    if payload[TLS_RECORD_HEADER_BYTES] != CLIENT_HELLO:
         return None
-    offset = TLS_RECORD + 4 + 2 + 32  # after the header of the handshake, the version and the random value
+    offset = TLS_RECORD_HEADER_BYTES + 4 + 2 + 32  # after the header of the handshake, the version and the random value
     offset += 1 + _number(payload, offset, 1)  # the session
     offset += 2 + _number(payload, offset, 2)  # the cipher suites
     offset += 1 + _number(payload, offset, 1)  # the compression methods

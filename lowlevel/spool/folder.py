@@ -125,8 +125,8 @@ COMMITTED_NAME = "committed"
 RESERVE_NAME = ".reserve"
 
 COMMIT_ATTEMPTS, ATTEMPT_PAUSE = 20, 0.05
-"""Attempts of a commit, and seconds between attempts. A writer that retries on a full disk may occupy the block for a
-short time."""
+"""Attempts of a commit, and seconds between attempts. The pauses are needed because a writer that retries on the full
+disk may take the block of the deleted reserve for a short time."""
 
 
 @dataclass(frozen=True, slots=True)

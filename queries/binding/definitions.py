@@ -14,7 +14,7 @@ from queries.binding.binder import bind_part
 from queries.binding.functions import FUNCTIONS
 from queries.binding.user_aggregates import ARGUMENT, DEFINED, UserAggregate
 from queries.text.errors import QueryError
-from queries.text.lexer import RESERVED_COLUMNS
+from queries.text.lexer import RESERVED_WORDS
 from queries.text.windows import CALLS
 
 _NUMERIC_ARGUMENT = Column(ARGUMENT, Type.INT)
@@ -45,7 +45,7 @@ def define(name: str, parts: Mapping[str, str], finish: Finish) -> None:
 def taken_names() -> set[str]:
     """Return the names, in lower case, that user-defined aggregates and functions must not have."""
     functions = (*BOUNDED_AGGREGATES, *HOLISTIC_AGGREGATES, *SELECTIONS, *FUNCTIONS, *CALLS, *RowFunctionKind)
-    return {name.lower() for name in (*functions, *RESERVED_COLUMNS)}
+    return {name.lower() for name in (*functions, *RESERVED_WORDS)}
 
 
 def _try_part(name: str, part: str, text: str) -> None:

@@ -24,7 +24,7 @@ from lowlevel.expressions.types import Op
 from queries.binding.binder import Binder, has_groups, known_aggregates
 from queries.binding.names import Scope
 from queries.plans.divided_subqueries import (
-    JOINS,
+    OTHER_JOINS_ADVICE,
     ROW_TIME,
     Equality,
     JoinWindow,
@@ -209,10 +209,10 @@ class _Decorrelation:
         """Divide WHERE of a sub-query. Raises QueryError if an earlier sub-query has another window."""
         subquery = self._divider.divide(query, start)
         if self._window is not None and subquery.window != self._window:
-            expected = f"the same window or times in all of them; or {JOINS}"
+            expected = f"the same window or times in all of them; or {OTHER_JOINS_ADVICE}"
             raise self._error("two correlated sub-queries over different windows", start, expected)
         self._window = subquery.window
-        self._uses_clause |= not subquery.is_timed
+        self._uses_clause |= not subquery.needs_time_equality
         if has_groups(query):
             self._check_names(subquery.row_query(()))
             self._check_names(query)
@@ -260,7 +260,7 @@ class _Decorrelation:
         self._add_join(subquery, "ANTI" if is_negated else "SEMI", (value,), equal)
         if not is_negated:
             return
-        column = self._compile(replace(subquery, inner_conditions=[]).read((value,))).by_name["value 1"]
+        column = self._compile(replace(subquery, inner_conditions=[]).join_input((value,))).by_name["value 1"]
         if column.nullable:
             name = self._next_name
             self._add_join(subquery, "ANTI", (value,), tree.IsNull(quoted_column("value 1", start, name), start))
@@ -381,7 +381,7 @@ class _Decorrelation:
         if kind != "SEMI":  # a SEMI join evaluates them on the rows of the outer query, before the join
             outer_only = [_as_key(each, name) for each in outer_only]
         conditions += [*outer_only, *([] if condition is None else [condition])]
-        query = subquery.read(values)
+        query = subquery.join_input(values)
         if outer_only and kind != "SEMI":
             query = replace(query, select=(*query.select, named_item(_constant_one(start), ONE_COLUMN, start)))
         on = tree.Condition(Word("ON", start), conjoin(conditions))

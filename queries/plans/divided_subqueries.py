@@ -35,7 +35,7 @@ from queries.text.tree import Expression, FromItem, Query, SelectItem, Window, W
 ROW_TIME = "row time"
 """The name of a sub-query's time column in the join. It contains a blank, so it differs from all unquoted names."""
 
-JOINS = "a SEMI, ANTI or LEFT JOIN, which may have any window and condition"
+OTHER_JOINS_ADVICE = "a SEMI, ANTI or LEFT JOIN, which may have any window and condition"
 
 RelationFinder = Callable[[tree.Table], Relation]
 
@@ -93,7 +93,7 @@ class SubQuery:
     window: JoinWindow | None = None
 
     @property
-    def is_timed(self) -> bool:
+    def needs_time_equality(self) -> bool:
         """True if the sub-query has no window clause, so that an equality of times makes the window of the join."""
         return self.query.window is None and self.query.call is None
 
@@ -107,13 +107,13 @@ class SubQuery:
 
     @property
     def window_of_rows(self) -> Window | None:
-        """The window of the rows, if it is needed because a nested sub-query also has it; otherwise None."""
+        """The window clause of `row_query`, if a nested correlated sub-query has a window too; otherwise None."""
         names = item_names(self.query)
         nested = (node for node in parts_of(tuple(self.inner_conditions), skip=Query) if isinstance(node, Query))
         correlated = any(node.window is not None and is_correlated(node, names) for node in nested)
         return self.query.window if correlated else None
 
-    def read(self, values: tuple[Expression, ...]) -> Query:
+    def join_input(self, values: tuple[Expression, ...]) -> Query:
         """Return the query that becomes an item of the join."""
         return self._group_query(values) if has_groups(self.query) else self.row_query(values)
 
@@ -191,14 +191,18 @@ class SubQueryDivider:
                 subquery.outer_conditions.append(each)
             else:
                 subquery.equalities.append(self._equality(each, names))
-        subquery.window = self._window_of_times(subquery) if subquery.is_timed else self._window_of_clauses(subquery)
+        subquery.window = (
+            self._window_of_times(subquery) if subquery.needs_time_equality else self._window_of_clauses(subquery)
+        )
         return subquery
 
     def _check_inner(self, query: Query, start: int) -> None:
         """Raise QueryError for clauses that need all rows of the sub-query."""
         if len(query.tables) > 1:
             raise self._error(
-                "a correlated sub-query over a join", start, "a query of WITH that joins, which the sub-query reads"
+                "a correlated sub-query over a join",
+                start,
+                "a join in a query of WITH; the sub-query then reads that query",
             )
         clauses = {
             "SUPERGROUP": query.supergroups,
@@ -211,7 +215,7 @@ class SubQueryDivider:
         }
         for name, clause in clauses.items():
             if clause is not None:
-                expected = f"a query of WITH with {name}, which the sub-query reads"
+                expected = f"{name} in a query of WITH; the sub-query then reads that query"
                 raise self._error(f"a correlated sub-query with {name}", start, expected)
         if query.queries:
             raise self._error("WITH in a correlated sub-query", start, "WITH before the whole query")
@@ -221,7 +225,10 @@ class SubQueryDivider:
             for one, other in (condition.operands, condition.operands[::-1]):
                 if _sides(one, names) == (False, True) and _sides(other, names) == (True, False):
                     return Equality(one, other, condition.start)
-        expected = f"an equality of one side of each, such as q.srcIP = p.srcIP; or {JOINS}"
+        expected = (
+            "an equality of an expression over the sub-query and one over the outer query, such as q.srcIP = p.srcIP; "
+            f"or {OTHER_JOINS_ADVICE}"
+        )
         start = min(name.start for name in names_of(condition, names))
         raise self._error(
             "a condition over both a sub-query and the outer query that is not an equality", start, expected
@@ -235,8 +242,8 @@ class SubQueryDivider:
         if kind is None:
             expected = "the same window after the item of the outer query: both sides of a match are in one window"
             raise self._error("a correlated sub-query with a window in a query without a window", at, expected)
-        if _same_origin(inner.kind) != _same_origin(kind):
-            expected = f"the window of the outer query; or {JOINS}"
+        if _with_smallest_origin(inner.kind) != _with_smallest_origin(kind):
+            expected = f"the window of the outer query; or {OTHER_JOINS_ADVICE}"
             raise self._error("a correlated sub-query with another window than the outer query", at, expected)
         if not isinstance(kind, SlidingWindow) or kind.slide != kind.range or inner.spread or inner.emit_late:
             expected = "windows of a RANGE that do not overlap; or an equality of times, q.window_end = p.window_end"
@@ -274,7 +281,7 @@ def is_one_row(query: Query) -> bool:
     return has_groups(query) and not query.group_by and query.call is None and query.grouping_sets is None
 
 
-def _same_origin(kind: AnyWindow) -> AnyWindow:
+def _with_smallest_origin(kind: AnyWindow) -> AnyWindow:
     """Return the same windows with the smallest possible origin."""
     return replace(kind, origin=kind.origin % kind.slide) if isinstance(kind, SlidingWindow) else kind
 
@@ -328,6 +335,6 @@ def named_item(expression: Expression, name: str, start: int) -> SelectItem:
 
 
 def time_parameter(time: str, start: int) -> tree.Parameter:
-    """Return the parameter WA of a window."""
+    """Return the window parameter `WA time`, which names the time column of the window."""
     attribute = tree.Attribute(time.lower(), Word(time, start, quoted=True))
     return tree.Parameter("WA", Word("WA", start), attribute, start)

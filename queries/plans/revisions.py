@@ -46,7 +46,7 @@ _INITIATOR_COUNTERS = frozenset({"initiatorOctets", "initiatorPackets", "respond
 
 
 @dataclass(frozen=True)
-class CopiesRelation:
+class FirstCopiesRelation:
     """A table without copies. `keys` are the names of the compared columns."""
 
     inner: Relation
@@ -152,10 +152,10 @@ class NetRelation:
         return RelationNode(node, {name: column for name, column in placed.names.items() if name != self.change})
 
 
-def without_copies(sql: str, clause: tree.DistinctOn, inner: Relation) -> CopiesRelation:
+def without_copies(sql: str, clause: tree.DistinctOn, inner: Relation) -> FirstCopiesRelation:
     """Bind DISTINCT ON. Raises QueryError for a table without a time column, and for columns of bytes."""
     _check_time(sql, "DISTINCT ON", clause.keyword, inner)
-    return CopiesRelation(
+    return FirstCopiesRelation(
         inner, _bind_keys(sql, "DISTINCT ON", clause.columns, inner), _bind_length(sql, clause.within)
     )
 
@@ -164,14 +164,14 @@ def merged_flows(sql: str, clause: tree.MergeRecords, inner: Relation) -> FlowsR
     """Bind MERGE. Raises QueryError for other rows than flow records."""
     if not isinstance(inner, LinkRelation) or inner.links.source.kind != "flows":
         kind = inner.links.source.kind if isinstance(inner, LinkRelation) else "results of a query"
-        expected = "flow records: flows, or LINK.flows; a query may read them: SELECT … FROM flows MERGE WITHIN …"
+        expected = "flow records (flows or LINK.flows), as in (SELECT … FROM flows MERGE WITHIN …)"
         raise QueryError(f"MERGE of {kind}", sql, clause.keyword.start, expected)
     keys = _bind_keys(sql, "MERGE BY", clause.columns, inner) if clause.columns else FLOW_KEY
     idle = None if clause.idle is None else _bind_length(sql, clause.idle)
     return FlowsRelation(inner, keys, _bind_length(sql, clause.within), idle)
 
 
-def remaining_rows(sql: str, clause: tree.ChangeLog, inner: Relation) -> NetRelation:
+def net_rows(sql: str, clause: tree.ChangeLog, inner: Relation) -> NetRelation:
     """Bind CHANGES BY. Raises QueryError for packets, for rows without a time, and for a column of another type."""
     if isinstance(inner, LinkRelation):
         expected = "a table or a query: captures have no withdrawn rows"
@@ -232,7 +232,7 @@ def _split_conditions(
 
 def _with_names(
     node: Node,
-    relation: CopiesRelation | FlowsRelation,
+    relation: FirstCopiesRelation | FlowsRelation,
     used_columns: Iterable[str],
     names: Mapping[str, str],
     where: Sequence[Expression],

@@ -1,9 +1,12 @@
 """MATCH_RECOGNIZE after a table in FROM: the matches of a row pattern, as a table.
 
-    A (B | C)+     start ──A──► A ──B──► B ⟲ B, ► C          a state for each variable in the pattern
-                                 └──C──► C ► B, ⟲ C          its arcs are in the order of preference
+    A (B | C)+     start ──A──► A               a state for each variable in the pattern
+                   A     ──B──► B, ──C──► C     the arcs of a state are in the order of preference
+                   B     ──B──► B, ──C──► C
+                   C     ──B──► B, ──C──► C
 
-An arc to a state of a variable has the condition of the variable as fence, and changes the fields of the register.
+A row can take an arc into the state of a variable if it satisfies the variable's condition (the *fence* of the arc).
+The arc updates the values that measures and conditions need (the *register*); see `highlevel.patterns.automaton`.
 """
 
 from __future__ import annotations
@@ -70,15 +73,15 @@ ALWAYS = Literal(True, Type.BOOL)
 class MatchRelation:
     """The matches of a row pattern, or their rows. `measures` are expressions over the fields of the automaton.
 
-    `final`: the fields that FINAL reads. `excluded`: the states of excluded rows.
+    `final_fields`: the fields that FINAL reads. `excluded`: the states of excluded rows.
     """
 
     inner: Relation
     order: str
     keys: tuple[str, ...]
-    rows: tree.RowsPerMatch
+    rows_per_match: tree.RowsPerMatch
     automaton: Automaton
-    final: tuple[str, ...]
+    final_fields: tuple[str, ...]
     excluded: tuple[str, ...]
     skip: SkipRule
     skip_field: str
@@ -88,8 +91,8 @@ class MatchRelation:
 
     @property
     def times(self) -> tuple[str, ...]:
-        """The time of the last row of a match, or of the row."""
-        return (MATCH_END,) if self.rows is ONE_ROW else (self.order,)
+        """The end of the match; with ALL ROWS PER MATCH the time of the returned row."""
+        return (MATCH_END,) if self.rows_per_match is ONE_ROW else (self.order,)
 
     @property
     def visible_names(self) -> tuple[str, ...]:
@@ -97,14 +100,14 @@ class MatchRelation:
 
         ALL ROWS PER MATCH adds the time of the row after the partition columns, and the other columns at the end.
         """
-        order = () if self.rows is ONE_ROW else (self.order,)
+        order = () if self.rows_per_match is ONE_ROW else (self.order,)
         names = (*self.keys, *order, MATCH_START, MATCH_END, *(out.name for out in self.measures))
         return tuple(dict.fromkeys(names + self._other_columns))
 
     @property
     def _other_columns(self) -> tuple[str, ...]:
         """The columns of the rows that can be returned."""
-        if self.rows is ONE_ROW:
+        if self.rows_per_match is ONE_ROW:
             return ()
         return tuple(name for name in self.inner.visible_names if name not in (MATCH_START, MATCH_END))
 
@@ -114,11 +117,11 @@ class MatchRelation:
         for key in self.keys:
             if key.lower() == lower:
                 return self.inner.column(key)
-        is_partial = self.rows is tree.RowsPerMatch.WITH_UNMATCHED
+        is_partial = self.rows_per_match is tree.RowsPerMatch.WITH_UNMATCHED
         columns = [Column(name, Type.TIME, nullable=is_partial) for name in (MATCH_START, MATCH_END)]
         columns += [computed_column(out.name, out.expression) for out in self.measures]
         of_match = next((column for column in columns if column.name.lower() == lower), None)
-        return of_match if of_match is not None or self.rows is ONE_ROW else self.inner.column(name)
+        return of_match if of_match is not None or self.rows_per_match is ONE_ROW else self.inner.column(name)
 
     def make_node(self, needed: Iterable[str], time: str | None, where: Sequence[Expression]) -> RelationNode:
         """Make the node that returns the matches. Conditions on partition columns select rows of the input."""
@@ -130,7 +133,7 @@ class MatchRelation:
         used -= fields | {ROW_NUMBER, FIRST_ROW}
         of_match = {MATCH_START, MATCH_END, *(out.name for out in self.measures)}
         others = {*needed, *names_in(above)} - of_match - {*self.keys, self.order}
-        shown = () if self.rows is ONE_ROW else (*self.keys, self.order, *sorted(others))
+        shown = () if self.rows_per_match is ONE_ROW else (*self.keys, self.order, *sorted(others))
         used |= {*self.keys, self.order, *shown}
         placed = self.inner.make_node(used, self.order, below)
         computed = self.inner.computed if isinstance(self.inner, LinkRelation) else {}
@@ -152,10 +155,10 @@ class MatchRelation:
             sums,
         )
         matches = Matches(*common)
-        if self.rows is not ONE_ROW:
-            has_empty = self.rows is not tree.RowsPerMatch.WITHOUT_EMPTY
-            has_unmatched = self.rows is tree.RowsPerMatch.WITH_UNMATCHED
-            matches = MatchedRows(*common, shown, self.final, self.excluded, has_empty, has_unmatched)
+        if self.rows_per_match is not ONE_ROW:
+            has_empty = self.rows_per_match is not tree.RowsPerMatch.WITHOUT_EMPTY
+            has_unmatched = self.rows_per_match is tree.RowsPerMatch.WITH_UNMATCHED
+            matches = MatchedRows(*common, shown, self.final_fields, self.excluded, has_empty, has_unmatched)
         by_name = {column.name: column for column in matches.columns}
         kept = [Output(name, by_name[name]) for name in dict.fromkeys((*self.keys, *shown, MATCH_START, MATCH_END))]
         (time,) = self.times
@@ -385,14 +388,14 @@ def _automaton(
 
 
 def _with_condition(condition: Expression, tests: Mapping[str, Expression]) -> dict[str, Expression]:
-    """Return the conditions of variables with another condition."""
+    """Return `tests`, each combined with `condition` by AND."""
     return {
         variable: condition if test == ALWAYS else Binary(Op.AND, condition, test) for variable, test in tests.items()
     }
 
 
 def _condition_after_row(condition: Expression, transfer: Mapping[str, Expression]) -> Expression:
-    """Return a condition with the new values of fields that the row changes."""
+    """Replace each field that the row changes by its new value in `condition`."""
 
     def new_value(part: Expression) -> Expression | None:
         return transfer.get(part.name) if isinstance(part, Column) else None

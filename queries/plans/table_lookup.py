@@ -128,9 +128,9 @@ class TableLookup:
 
                 return without_copies(self.sql, table, self.relation(inner))
             case ChangeLog(table=inner):
-                from queries.plans.revisions import remaining_rows
+                from queries.plans.revisions import net_rows
 
-                return remaining_rows(self.sql, table, self.relation(inner))
+                return net_rows(self.sql, table, self.relation(inner))
             case MatchRecognize(table=inner):
                 from queries.plans.row_patterns import row_pattern_matches
 

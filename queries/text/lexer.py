@@ -78,7 +78,7 @@ CLAUSE_WORDS = (
 )
 """Words that begin a clause."""
 
-RESERVED_COLUMNS = (
+RESERVED_WORDS = (
     frozenset(UNSUPPORTED)
     | CLAUSE_WORDS
     | {"BY", "UNION", "AS", "AND", "OR", "NOT", "IN", "BETWEEN", "IS", "NULL", "TRUE", "FALSE", "INTERVAL"}
@@ -126,7 +126,7 @@ def tokenize(sql: str) -> list[Token]:
         sql.encode()
     except UnicodeEncodeError as error:
         problem = f"got the byte or character {sql[error.start]!r}"
-        raise QueryError(problem, sql, error.start, "UTF-8; x'ff' is a byte in bytes") from None
+        raise QueryError(problem, sql, error.start, "UTF-8 text; write a byte of a BYTES literal as x'ff'") from None
     tokens: list[Token] = []
     opened: list[Token] = []
     position = 0
@@ -150,8 +150,9 @@ def tokenize(sql: str) -> list[Token]:
             token = token._replace(kind=Kind.TIME, start=tokens.pop().start)
         tokens.append(token)
     if opened:
-        closing = ")" if opened[-1].text == "(" else "]"
-        raise QueryError(f"'{opened[-1].text}' is never closed", sql, opened[-1].start, f"'{closing}' after it")
+        opening = opened[-1]
+        closing = next(text for text, opened_by in _CLOSING.items() if opened_by == opening.text)
+        raise QueryError(f"'{opening.text}' is never closed", sql, opening.start, f"'{closing}' after it")
     # If the query ends too early, the caret is after the last word, not after blanks and comments.
     end = tokens[-1].end if tokens else 0
     return [*tokens, Token(Kind.END, "", end, end)]

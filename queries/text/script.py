@@ -28,7 +28,7 @@ from itertools import pairwise
 
 from capture.lazy_dataclasses import dataclass
 from queries.text.errors import QueryError
-from queries.text.lexer import RESERVED_COLUMNS, Kind, Token, tokenize
+from queries.text.lexer import RESERVED_WORDS, Kind, Token, tokenize
 from queries.text.parameters import Parameter, ParameterType, literals
 
 TYPES: dict[str, tuple[ParameterType, int | None, int | None]] = {
@@ -377,7 +377,7 @@ class _ScriptParser:
             if name.lower() not in words:
                 expected = f"a later query with FROM {name}: only the last query is answered"
                 raise self._error(statement.name, f"no query reads {name!r}", expected)
-            plain = name.isascii() and name.isidentifier() and name.upper() not in RESERVED_COLUMNS
+            plain = name.isascii() and name.isidentifier() and name.upper() not in RESERVED_WORDS
             query_name = name if plain else '"' + name.replace('"', '""') + '"'
             index = self._tokens.index(statement.first)
             start = self._tokens[index - 1].end if index else 0

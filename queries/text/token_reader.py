@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from queries.text import dialects
 from queries.text.errors import QueryError
-from queries.text.lexer import CLAUSE_WORDS, RESERVED_COLUMNS, UNSUPPORTED, Kind, Token, tokenize
+from queries.text.lexer import CLAUSE_WORDS, RESERVED_WORDS, UNSUPPORTED, Kind, Token, tokenize
 from queries.text.tree import Word
 
 SUPPORTED = (
@@ -51,7 +51,7 @@ class TokenReader:
 
     def _is_name(self, token: Token) -> bool:
         """Return whether a token may be a name: a word that is not reserved, or text in double quotes."""
-        return token.kind in (Kind.WORD, Kind.QUOTED) and token.keyword not in RESERVED_COLUMNS
+        return token.kind in (Kind.WORD, Kind.QUOTED) and token.keyword not in RESERVED_WORDS
 
     def _word(self) -> Word:
         token = self._take()

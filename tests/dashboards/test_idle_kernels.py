@@ -49,7 +49,10 @@ def test_kernels_of_other_formats_and_kinds_are_idle(tmp_path: Path) -> None:
     idle = {each.name for each in native.kernels if IdleKernels(run)(each)}
     assert {"decode_pcapng", "scan_pcapng", "decode_listed", "list_samples", "cut_rows"} <= idle
     assert {"filter_times", "find_pattern", "match_start", "take_byte"} <= idle
-    assert idle & {"decode_pcap", "scan_blocks", "guess_boundary", "update_table", "flush_table", "pack_word"} == set()
+    assert (
+        idle & {"decode_pcap", "scan_blocks", "find_plausible_chain", "update_table", "flush_table", "pack_word"}
+        == set()
+    )
 
 
 def test_groups_without_texts_number_none(tmp_path: Path) -> None:

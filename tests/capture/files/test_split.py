@@ -19,7 +19,7 @@ from capture.files.split import (
     ByteRange,
     RangeScan,
     even_offsets,
-    guess_boundary,
+    find_plausible_chain,
     guess_record_boundary,
     ranges_are_contiguous,
     split,
@@ -144,7 +144,7 @@ def test_the_kernel_and_its_python_twin_guess_alike(seed: int, tmp_path: Path) -
     file = open_capture(path)
     for cut in Random(seed).sample(range(FILE_HEADER_BYTES, boundaries[-1]), 12):
         common = (cut, min(cut + 2000, boundaries[-1]), boundaries[-1], 0, NS, 16, 0, 65535, 8, 60)
-        assert guess_boundary(file.data, *common) == guess_boundary.function(file.data, *common)
+        assert find_plausible_chain(file.data, *common) == find_plausible_chain.function(file.data, *common)
 
 
 def test_joined_refuses_gaps_overlaps_and_early_ends() -> None:

@@ -54,7 +54,7 @@ WRONG = [
     ("DEFINE { comment 'a'; «Comment 'b'; } SELECT ts FROM M", "Comment is given twice"),
     ("DEFINE { «'comment'; } SELECT ts FROM M", "a property such as query_name"),
     ("DEFINE { «lfta_aggregation 'true'; } SELECT ts FROM M", "wiretide capture"),
-    ("DEFINE «{ comment 'a'; SELECT ts FROM M", "'{' is never closed"),
+    ("DEFINE «{ comment 'a'; SELECT ts FROM M", "'{' is never closed", "expected '}' after it"),
     ("DEFINE { comment 'a'; «) SELECT ts FROM M", "without an opening bracket"),
     ("«DEFIN { comment 'a'; } SELECT ts FROM M", "got 'DEFIN'", "valid: DEFINE, PARAM"),
     ("DEFINE { comment 'a'; }«", "got the end of the query", "a query after the blocks"),
