@@ -19,8 +19,8 @@ from highlevel.groups.merging import (
     OPCODES,
     PAIRS,
     SUM,
+    MergeFunction,
     MergeRule,
-    Rule,
     merge_pairs,
     merge_values,
 )
@@ -34,15 +34,15 @@ class Accumulator:
         """Accumulate the columns of `merge_rule`. `is_float_by_column`: for each column, True if its type is FLOAT."""
         self.merge_rule = merge_rule
         self.is_float_by_column = tuple(is_float_by_column)
-        if merge_rule.rule in PAIRS:
-            is_first = merge_rule.rule is Rule.FIRST
+        if merge_rule.function in PAIRS:
+            is_first = merge_rule.function is MergeFunction.FIRST
             self.op = SUM  # not used, because pairs have a separate kernel
             self.initial_values = [
                 INT_MAX if is_first else INT_MIN,
                 _neutral_word(is_first, self.is_float_by_column[1]),
             ]
         else:
-            self.op = OPCODES[merge_rule.rule, self.is_float_by_column[0]]
+            self.op = OPCODES[merge_rule.function, self.is_float_by_column[0]]
             self.initial_values = [NEUTRAL_WORDS[self.op]]
         self.words: Words = np.empty((len(merge_rule.columns), 0), np.int64)
 
@@ -65,9 +65,9 @@ class Accumulator:
 
         `values`: words of the columns, floats as their bits.
         """
-        if self.merge_rule.rule in PAIRS:
+        if self.merge_rule.function in PAIRS:
             times, words = self.words
-            is_last = self.merge_rule.rule is Rule.LAST
+            is_last = self.merge_rule.function is MergeFunction.LAST
             merge_pairs(
                 is_last, self.is_float_by_column[1], times, words, words.view(np.float64), ids, values[0], values[1],
                 values[1].view(np.float64), len(ids),

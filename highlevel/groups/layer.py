@@ -11,7 +11,7 @@ import pyarrow as pa
 from capture.arrow_compute import array_of
 from highlevel.groups.accumulator import Accumulator, words_of
 from highlevel.groups.key_words import Words
-from highlevel.groups.merging import MergeRule, Rule
+from highlevel.groups.merging import MergeFunction, MergeRule
 
 ROW_COUNT = "held"
 """Internal column with the number of rows. No input column has this name."""
@@ -29,7 +29,7 @@ class Layer:
             Accumulator(merge_rule, [schema.field(name).type == pa.float64() for name in merge_rule.columns])
             for merge_rule in merge_rules
         ]
-        self.row_counts = Accumulator(MergeRule((ROW_COUNT,), Rule.SUM), [False]) if counts_rows else None
+        self.row_counts = Accumulator(MergeRule((ROW_COUNT,), MergeFunction.SUM), [False]) if counts_rows else None
 
     @property
     def all(self) -> list[Accumulator]:

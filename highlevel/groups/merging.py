@@ -21,8 +21,8 @@ from capture.native import helper, kernel
 from lowlevel.subaggregates import INT_MAX, INT_MIN, MERGE, TIME_OF, SubAggregate
 
 
-class Rule(StrEnum):
-    """A merge rule, with its name in `MERGE` and in Arrow."""
+class MergeFunction(StrEnum):
+    """A function that merges two values, with its name in `MERGE` and in Arrow."""
 
     SUM = "sum"
     MIN = "min"
@@ -34,26 +34,26 @@ class Rule(StrEnum):
     LAST = "last"
 
 
-PAIRS = frozenset({Rule.FIRST, Rule.LAST})
-"""Rules over two columns, time and value."""
+PAIRS = frozenset({MergeFunction.FIRST, MergeFunction.LAST})
+"""Functions over two columns, time and value."""
 
-INVERTIBLE = frozenset({Rule.SUM, Rule.XOR})
-"""Rules that can be undone, over integers."""
+INVERTIBLE = frozenset({MergeFunction.SUM, MergeFunction.XOR})
+"""Functions that can be undone, over integers."""
 
 SUM, MIN, MAX, AND, OR, XOR, SUBTRACT, SUM_FLOAT, MIN_FLOAT, MAX_FLOAT = range(10)
 
-OPCODES: dict[tuple[Rule, bool], int] = {
-    (Rule.SUM, False): SUM,
-    (Rule.MIN, False): MIN,
-    (Rule.MAX, False): MAX,
-    (Rule.AND, False): AND,
-    (Rule.OR, False): OR,
-    (Rule.XOR, False): XOR,
-    (Rule.SUM, True): SUM_FLOAT,
-    (Rule.MIN, True): MIN_FLOAT,
-    (Rule.MAX, True): MAX_FLOAT,
+OPCODES: dict[tuple[MergeFunction, bool], int] = {
+    (MergeFunction.SUM, False): SUM,
+    (MergeFunction.MIN, False): MIN,
+    (MergeFunction.MAX, False): MAX,
+    (MergeFunction.AND, False): AND,
+    (MergeFunction.OR, False): OR,
+    (MergeFunction.XOR, False): XOR,
+    (MergeFunction.SUM, True): SUM_FLOAT,
+    (MergeFunction.MIN, True): MIN_FLOAT,
+    (MergeFunction.MAX, True): MAX_FLOAT,
 }
-"""Operation of the kernel, by the rule and by True for FLOAT columns."""
+"""Operation of the kernel, by the function and by True for FLOAT columns."""
 
 INVERSES = {SUM: SUBTRACT, XOR: XOR}
 """Inverse operations."""
@@ -146,10 +146,10 @@ def merge_pairs(  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True, slots=True)
 class MergeRule:
-    """Columns that are merged by one rule: one column, or time and value for FIRST and LAST."""
+    """Columns that are merged by one function: one column, or time and value for FIRST and LAST."""
 
     columns: tuple[str, ...]
-    rule: Rule
+    function: MergeFunction
 
 
 def list_merge_rules(subaggregates: Iterable[SubAggregate]) -> list[MergeRule]:
@@ -158,7 +158,7 @@ def list_merge_rules(subaggregates: Iterable[SubAggregate]) -> list[MergeRule]:
     for sub in subaggregates:
         if sub.kind in TIME_OF:
             (time,) = rules.pop().columns
-            rules.append(MergeRule((time, sub.name), Rule(MERGE[sub.kind])))
+            rules.append(MergeRule((time, sub.name), MergeFunction(MERGE[sub.kind])))
         else:
-            rules.append(MergeRule((sub.name,), Rule(MERGE[sub.kind])))
+            rules.append(MergeRule((sub.name,), MergeFunction(MERGE[sub.kind])))
     return rules

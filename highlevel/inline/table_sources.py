@@ -91,10 +91,10 @@ def open_source(source: Source, schema: pa.Schema, last_rows: LastRows | None = 
     """Open a source. Raises InputError for a file that is missing or has another format.
 
     `schema`: the columns to read from JSON, with the types of their values. `last_rows`: the rows of all earlier
-    events, if rows have a key. Then a source with envelopes must be read from its first chunk.
+    events, if rows have a key. If it is given, a source with Debezium envelopes must be read from its first chunk.
     """
     if isinstance(source, pa.Table):
-        yield _with_rows(_open_table(source), source.schema, schema, last_rows)
+        yield _unwrap_envelopes(_open_table(source), source.schema, schema, last_rows)
         return
     if isinstance(source, Messages):
         yield _open_json(source, schema, last_rows)
@@ -142,7 +142,9 @@ def source_size(source: Source) -> int:
     return source.nbytes if isinstance(source, pa.Table) else source.stat().st_size
 
 
-def _with_rows(opened: OpenSource, columns: pa.Schema, schema: pa.Schema, last_rows: LastRows | None) -> OpenSource:
+def _unwrap_envelopes(
+    opened: OpenSource, columns: pa.Schema, schema: pa.Schema, last_rows: LastRows | None
+) -> OpenSource:
     """Return a source with the rows in its envelopes, if it has envelopes."""
     if not has_envelopes(columns.names, schema.names):
         return opened
@@ -173,7 +175,7 @@ def _open_file(path: Path, schema: pa.Schema, last_rows: LastRows | None, stack:
         return _open_json(_TextFile(path, stack, _line_end), schema, last_rows)
     file = stack.enter_context(pa.OSFile(str(path)))
     opened, columns = _open_parquet(file) if has_suffix(path, PARQUET) else _open_arrow(file, stack)
-    return _with_rows(opened, columns, schema, last_rows)
+    return _unwrap_envelopes(opened, columns, schema, last_rows)
 
 
 class _TextFile:
@@ -190,10 +192,10 @@ class _TextFile:
         Raises ValueError for a row that is too long.
         """
         self._file = self._stack.enter_context(pa.OSFile(str(self._path)))
-        text = self._file
+        stream = self._file
         if self._compression is not None:
-            text = self._stack.enter_context(pa.CompressedInputStream(self._file, self._compression))
-        return _lines(text, offset, self._find_end)
+            stream = self._stack.enter_context(pa.CompressedInputStream(self._file, self._compression))
+        return _lines(stream, offset, self._find_end)
 
     def position(self) -> int:
         """Return the bytes read so far."""
@@ -204,9 +206,10 @@ class _TextFile:
 def _open_json(file: _TextFile | Messages, schema: pa.Schema, last_rows: LastRows | None) -> OpenSource:
     """Open a file of JSON lines, or messages.
 
-    Types are given explicitly, because Arrow would guess them from the first lines, and read texts like times as times.
+    Types are given explicitly. Arrow would guess them from the first lines, and convert texts that look like times.
     """
-    lines = (line for _, text in file.lines(0) for line in split_lines(text))  # an error if it cannot be read
+    # The first line is needed to recognise envelopes. Raises if the file cannot be read.
+    lines = (line for _, text in file.lines(0) for line in split_lines(text))
     head = next((line for line in lines if not is_tombstone(line)), b"")
     envelopes = envelope_schema(head, schema)
 
@@ -244,7 +247,8 @@ def _open_csv(file: _TextFile) -> OpenSource:
 
     def batches(chunk: int) -> Iterator[tuple[int, pa.RecordBatch]]:
         for offset, text in file.lines(max(chunk, first_row)):
-            # One block, read by threads: Arrow would count the rows of the chunk in its messages otherwise.
+            # Read the chunk as one block, with threads. Without threads, Arrow's error messages contain row numbers,
+            # which would count from the start of the chunk.
             options = csv.ReadOptions(column_names=names, block_size=len(text) + 1)
             for batch in csv.read_csv(pa.BufferReader(text), options, convert_options=convert).to_batches():
                 yield offset, batch
@@ -263,13 +267,13 @@ def _csv_end(text: bytes) -> int:
     return _line_end(text) if rows is None else rows.end()
 
 
-def _lines(text: Any, offset: int, find_end: Callable[[bytes], int]) -> Iterator[tuple[int, bytes]]:
+def _lines(stream: Any, offset: int, find_end: Callable[[bytes], int]) -> Iterator[tuple[int, bytes]]:
     """Yield complete rows from `offset` on, about TEXT_BYTES at a time, with the offset of the first byte."""
     skipped = 0
-    while skipped < offset and (data := text.read(min(TEXT_BYTES, offset - skipped))):
+    while skipped < offset and (data := stream.read(min(TEXT_BYTES, offset - skipped))):
         skipped += len(data)
     rest = b""
-    while data := text.read(TEXT_BYTES):
+    while data := stream.read(TEXT_BYTES):
         rest += data
         end = find_end(rest)
         if end:

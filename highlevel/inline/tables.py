@@ -2,8 +2,9 @@
 
     table ──► batches in the order of the table ──► Pipeline ──► rows of final windows
 
-A table is a leaf of single rows. Its time column is the pane of the leaf. The watermark before a batch is the smallest
-time in this batch and all later batches. So no row is late, and windows close early if the table is sorted.
+In the plan a table is a source (`Leaf`) that returns rows, not partials. Its time column is returned as the column
+`pane`. The watermark before a batch is the smallest time in this batch and all later batches. So no row is late, and
+windows close early if the table is sorted.
 """
 
 from __future__ import annotations
@@ -220,4 +221,5 @@ def convert_column(name: str, values: pa.ChunkedArray, column_type: Type) -> pa.
             values = values.cast(pa.timestamp("ns", zone))
         return values.cast(ARROW_TYPES[column_type])
     except (OSError, ValueError) as error:
-        raise ValueError(f"column {name}: got a value that is no {column_type}: {error}; rename the column") from error
+        advice = f"convert the values to {column_type}, or rename the column if its name means this type"
+        raise ValueError(f"column {name}: got a value that is no {column_type}: {error}; {advice}") from error

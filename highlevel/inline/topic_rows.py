@@ -51,7 +51,7 @@ class TopicPartition:
 
     @property
     def name(self) -> str:
-        """The name in messages."""
+        """The name of the partition in error texts."""
         return f"topic {self.topic.name}, partition {self.partition}"
 
     def batches(self, messages: Iterable[Message]) -> Iterator[MessageBatch]:
@@ -65,7 +65,10 @@ class TopicPartition:
             yield MessageBatch(chunk[0][0], len(chunk), joined, sorted(wrong))
 
     def _convert(self, messages: Sequence[tuple[int, bytes]], wrong: list[tuple[int, str]]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of messages. Add the wrong ones to `wrong_messages`, after bisection."""
+        """Yield the rows of messages.
+
+        If a batch cannot be converted, halve it until single messages fail, and append these to `wrong`.
+        """
         if not messages:
             return
         source = Messages(self.name, tuple(value for _, value in messages))

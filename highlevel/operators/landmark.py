@@ -22,7 +22,7 @@ from highlevel.groups.accumulator import Accumulator, words_of
 from highlevel.groups.ids import NO_GROUP
 from highlevel.groups.keys import Keys
 from highlevel.groups.merge_buffer import MergeBuffer
-from highlevel.groups.merging import MergeRule, Rule, list_merge_rules
+from highlevel.groups.merging import MergeFunction, MergeRule, list_merge_rules
 from highlevel.groups.table import join_batches
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.windows.kind import LandmarkWindow
@@ -126,7 +126,7 @@ class LandmarkAggregate:
         self.names = [*groups, *(sub.name for sub in subaggregates)]
         self.merge_rules = list_merge_rules(subaggregates)
         self.open_slides: dict[int, MergeBuffer] = {}
-        self._slide_rules = [*self.merge_rules, MergeRule((PARTIALS,), Rule.SUM)]
+        self._slide_rules = [*self.merge_rules, MergeRule((PARTIALS,), MergeFunction.SUM)]
         self.totals: LandmarkTotals | None = None
         self._stored_totals: MergeBuffer | None = None  # the totals in pieces, if a snapshot is made
         self.closed = 0  # slides with a smaller number are closed

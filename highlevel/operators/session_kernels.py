@@ -1,7 +1,7 @@
 """Kernels over open sessions. The sessions of a group are slots of arrays, linked in the order of time.
 
-    at[group] ──► slot        newer[slot] ──► … ──► NO_SLOT       neighbours are at least GAP apart
-                              older[slot] ──► … ──► NO_SLOT
+    search_slots[group] ──► slot      newer[slot] ──► … ──► NO_SLOT       neighbours are at least GAP apart
+                                      older[slot] ──► … ──► NO_SLOT
 
 Open sessions of a group are at least GAP apart, so they have the same order by start and by end. The search for the
 session of a partial starts at the session of the group's previous partial. So its cost depends only on the number of
@@ -33,7 +33,8 @@ class SessionSlots(NamedTuple):
 
     * `first`, `last`: the time of the first and of the last row; FREE is the `last` of a free slot.
     * `newer`, `older`: slots of the next sessions of the group. `group_of`: the group.
-    * `at`, `emitted_until`: a slot of each group, and the last time of its newest emitted session.
+    * `search_slots`: for each group, the slot at which the search starts: that of the group's previous partial.
+    * `emitted_until`: for each group, the last time of its newest emitted session.
     * `free`: a stack of free slots; `free_count`: its size.
     """
 
@@ -42,7 +43,7 @@ class SessionSlots(NamedTuple):
     newer: Integers
     older: Integers
     group_of: Integers
-    at: Integers
+    search_slots: Integers
     emitted_until: Integers
     free: Integers
     free_count: Integers
@@ -72,15 +73,16 @@ def place_partials(  # type: ignore[no-untyped-def]
     `absorbing_slots[k]`. The caller must merge the sub-aggregates and release slot `joined_slots[k]`. `joined_slots`
     and `absorbing_slots` must have an element for every open session and every partial.
     """
-    first, last, newer, older, at = sessions.first, sessions.last, sessions.newer, sessions.older, sessions.at
-    emitted_until, group_of, free_count = sessions.emitted_until, sessions.group_of, sessions.free_count
+    first, last, newer, older = sessions.first, sessions.last, sessions.newer, sessions.older
+    search_slots, emitted_until = sessions.search_slots, sessions.emitted_until
+    group_of, free_count = sessions.group_of, sessions.free_count
     joined = 0
     for row in range(partials.rows):
         group = partials.groups[row]
         begin = partials.begins[row]
         end = partials.ends[row]
         # Find the newest session that begins less than GAP after the partial, and the next newer one.
-        here = at[group]
+        here = search_slots[group]
         above = -1
         if here != -1:
             if first[here] - end >= gap:
@@ -126,7 +128,7 @@ def place_partials(  # type: ignore[no-untyped-def]
                 if below != -1:
                     newer[below] = here
             last[here] = max(last[here], end)
-        at[group] = here
+        search_slots[group] = here
         slots[row] = here
     # The session that absorbed another session may itself be absorbed later.
     for back in range(joined):
@@ -138,21 +140,16 @@ def place_partials(  # type: ignore[no-untyped-def]
 
 
 @kernel("i64(SessionSlots, i64, i64, i64, i64*, i64*)")
-def take_final(sessions: SessionSlots, slots, gap, watermark, final_slots, smallest_last):  # type: ignore[no-untyped-def]
+def take_final(sessions: SessionSlots, slot_count, gap, watermark, final_slots, smallest_last):  # type: ignore[no-untyped-def]
     """Write the slots of sessions that end by `watermark` to `final_slots`, and unlink them. Return their number.
 
     `smallest_last` receives the smallest `last` of the other slots, or FREE if there are none.
     """
-    last, newer, older, at, emitted_until = (
-        sessions.last,
-        sessions.newer,
-        sessions.older,
-        sessions.at,
-        sessions.emitted_until,
-    )
+    last, newer, older = sessions.last, sessions.newer, sessions.older
+    search_slots, emitted_until = sessions.search_slots, sessions.emitted_until
     final_count = 0
     smallest = FREE
-    for slot in range(slots):
+    for slot in range(slot_count):
         end = last[slot]
         if end == FREE:
             continue
@@ -168,8 +165,8 @@ def take_final(sessions: SessionSlots, slots, gap, watermark, final_slots, small
         emitted_until[group] = max(emitted_until[group], last[slot])
         above = newer[slot]
         if above == -1:
-            at[group] = -1
+            search_slots[group] = -1
         elif last[above] + gap > watermark:
             older[above] = -1
-            at[group] = above
+            search_slots[group] = above
     return final_count

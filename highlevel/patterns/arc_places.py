@@ -18,7 +18,8 @@ import numpy.typing as npt
 from highlevel.patterns.automaton import Arc
 
 TARGET, BEGIN, END_TIME, CONDITION, FENCE, FENCE_END, TRANSFER, TRANSFER_END, KEY, ARC_WORDS = range(10)
-"""Words of an arc: its target, its lifetime, its condition or NONE, its instructions, and its key in a part."""
+"""Words of an arc: its target, its lifetime, its condition or NO_INDEX, its instructions, and its key in a key
+group."""
 
 SPARE_ARCS = 8
 """Unused places for arcs of each state, in addition to the number of its arcs."""

@@ -12,7 +12,7 @@ If the arcs of an automaton change, the compiler translates only expressions tha
 need only the new bits and words: places of earlier ones stay the same. Many arcs from one state that compare one value
 of the row with constants are found by binary search:
 
-    ARC idle TO hit WHEN destIP = '10.0.0.1'       part of `idle`: the word of destIP, and arcs in the order of KEY
+    ARC idle TO hit WHEN destIP = '10.0.0.1'       key group of `idle`: the word of destIP, arcs by KEY
     ARC idle TO hit WHEN destIP = '10.0.0.2'
 """
 
@@ -37,7 +37,7 @@ from highlevel.patterns.compiled_automaton import (
     ALWAYS,
     AT_END,
     NEVER,
-    NONE,
+    NO_INDEX,
     NUMBERED,
     CompiledAutomaton,
     Words,
@@ -67,12 +67,12 @@ MAX_UNUSED = 64
 class _Translation(NamedTuple):
     """The fence and the transfer of an arc, or its deadline: the words from CONDITION to TRANSFER_END.
 
-    `key_word`: the word of the row that is compared with a constant, or NONE. `key`: the constant, or its place in
+    `key_word`: the word of the row that is compared with a constant, or NO_INDEX. `key`: the constant, or its place in
     `AutomatonCompiler.key_literals`.
     """
 
     words: tuple[int, ...]
-    key_word: int = NONE
+    key_word: int = NO_INDEX
     key: int = 0
 
 
@@ -109,7 +109,7 @@ class AutomatonCompiler:
         ordered = sorted(types, key=lambda name: name not in read)
         self.integers = tuple(name for name in ordered if types[name] is not Type.FLOAT)
         self.floats = tuple(name for name in ordered if types[name] is Type.FLOAT)
-        self.compared = (len(read.intersection(self.integers)), len(read.intersection(self.floats)))
+        self.decisive_field_counts = (len(read.intersection(self.integers)), len(read.intersection(self.floats)))
         self._types = types
         self._instructions = Instructions(types, self.integers, self.floats)
         self._states = {name: number for number, name in enumerate(automaton.states)}
@@ -131,7 +131,7 @@ class AutomatonCompiler:
         """Constants of the types NUMBERED that are keys, each with its place in `_key_numbers`."""
         self._key_numbers: Words = np.empty(0, np.int64)
         is_always_empty = automaton.empty_fence == Literal(True, Type.BOOL)
-        self._empty_condition = NONE if is_always_empty else self._instructions.condition(automaton.empty_fence)
+        self._empty_condition = NO_INDEX if is_always_empty else self._instructions.condition(automaton.empty_fence)
 
     @property
     def bytes(self) -> int:
@@ -190,7 +190,7 @@ class AutomatonCompiler:
         counts = np.bincount(table[scanned, 1], minlength=len(self._states))
         room = np.repeat(np.arange(len(counts)), SPARE_ARCS + counts)
         unused = np.zeros((len(room), table.shape[1]), np.int64)
-        unused[:, 1], unused[:, 3 + TARGET] = room, NONE
+        unused[:, 1], unused[:, 3 + TARGET] = room, NO_INDEX
         compiled, order = self._compiled(np.concatenate([table, unused]))
         compiled.end_arcs[:] = compiled.first_arcs[:-1] + counts
         if compiled.first_deadlines[0] == compiled.first_deadlines[-1]:
@@ -223,7 +223,7 @@ class AutomatonCompiler:
         translation = self._translations.get((arc.fence, arc.transfer, arc.deadline))
         source, target = self._states.get(arc.source), self._states.get(arc.target)
         is_plain = not (arc.is_silent or arc.deadline is not None or keeps_run(arc))
-        if translation is None or translation.key_word != NONE or source is None or target is None or not is_plain:
+        if translation is None or translation.key_word != NO_INDEX or source is None or target is None or not is_plain:
             return None
         if len(self._known_words) > 2 * len(self._translations) + MAX_UNUSED:
             self._known_words.clear()
@@ -243,7 +243,7 @@ class AutomatonCompiler:
         added = []
         for place, arc in enumerate(arcs, len(self._table)):
             instructions, key_word, key = self._translations[arc.fence, arc.transfer, arc.deadline]
-            kind = SCANNED if key_word == NONE else KEYED
+            kind = SCANNED if key_word == NO_INDEX else KEYED
             if arc.is_silent or arc.deadline is not None:
                 kind = SILENT if arc.is_silent else TIMED
             number = self._key_numbers[key] if key_word in numbered else key
@@ -264,43 +264,43 @@ class AutomatonCompiler:
         first_arcs, first_keyed, first_silent, first_deadlines = (
             firsts[kind * states : (kind + 1) * states + 1] for kind in range(TIMED + 1)
         )
-        parts, first_parts = self._parts(words, first_keyed)
+        key_groups, first_key_groups = self._key_groups(words, first_keyed)
         compiled = CompiledAutomaton(
             self._automaton.register,
             tuple(self._states),
             self.integers,
             self.floats,
-            self.compared,
+            self.decisive_field_counts,
             tuple(self._instructions.conditions),
             tuple(self._instructions.conditions.values()),
             tuple(self._instructions.row_integers),
             tuple(self._instructions.row_integers.values()),
             self._instructions.row_words,
             tuple(self._instructions.row_floats),
-            np.ascontiguousarray(words[:, 3:]) if len(words) else np.full((1, ARC_WORDS), NONE),
+            np.ascontiguousarray(words[:, 3:]) if len(words) else np.full((1, ARC_WORDS), NO_INDEX),
             first_arcs,
             first_arcs[1:].copy(),
-            parts,
-            first_parts,
+            key_groups,
+            first_key_groups,
             first_silent,
             first_deadlines,
             self._finalities(),
             self._empty_condition,
             self._instructions.machine(),
         )
-        arrays = (compiled.arcs, parts, firsts, compiled.end_arcs, *compiled.machine[:3])
+        arrays = (compiled.arcs, key_groups, firsts, compiled.end_arcs, *compiled.machine[:3])
         self._array_bytes = sum(array.nbytes for array in arrays)
         return compiled, order
 
-    def _parts(self, words: Words, first_keyed: Words) -> tuple[Words, Words]:
-        """Return the parts, and the first one of each state."""
+    def _key_groups(self, words: Words, first_keyed: Words) -> tuple[Words, Words]:
+        """Return the key groups, and the first one of each state."""
         begin, end = int(first_keyed[0]), int(first_keyed[-1])
         if begin == end:
             return np.zeros(1, np.int64), np.zeros(len(first_keyed), np.int64)
         source, key_word = words[begin:end, 1], words[begin:end, 2]
         first = np.flatnonzero(np.append(True, (np.diff(source) != 0) | (np.diff(key_word) != 0)))
-        parts = np.stack([key_word[first], begin + first, begin + np.append(first[1:], end - begin)], axis=1)
-        return parts.reshape(-1), np.searchsorted(source[first], np.arange(len(first_keyed)))
+        key_groups = np.stack([key_word[first], begin + first, begin + np.append(first[1:], end - begin)], axis=1)
+        return key_groups.reshape(-1), np.searchsorted(source[first], np.arange(len(first_keyed)))
 
     def _finalities(self) -> Words:
         if len(self._is_final) < len(self._states):
@@ -341,7 +341,7 @@ class AutomatonCompiler:
         if arc.deadline is not None:
             return _Translation(self._instructions.add_deadline(arc.deadline))
         parts = _conjuncts(arc.fence)
-        key_word, key = NONE, 0
+        key_word, key = NO_INDEX, 0
         if not arc.is_silent and self._number_literals is not None:
             compared = {part: pair for part in parts if (pair := self._comparison(part)) is not None}
             constants = {part: len(self._compared_constants[value]) for part, (value, _) in compared.items()}

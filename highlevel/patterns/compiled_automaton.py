@@ -1,4 +1,4 @@
-"""CompiledAutomaton: an automaton as arrays, which kernels and the words of rows read."""
+"""CompiledAutomaton: an automaton as arrays for kernels, and the layout of rows as words."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ from lowlevel.expressions.types import Type
 Words = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-BITS = 62
-"""Conditions in a word of a row."""
+CONDITIONS_PER_WORD = 62
+"""Maximum number of condition bits in one word of a row."""
 
-NONE = -1
+NO_INDEX = -1
+"""A value instead of the index of a condition, word, state or arc: there is none."""
 
 NEVER, ALWAYS, AT_END = range(3)
-"""When a state is final: after any row, or after the last row of the partition only."""
+"""When a state is final: never, after any row, or after the last row of the partition only."""
 
-KEY_WORD, FIRST_ARC, LAST_ARC, PART_WORDS = range(4)
-"""Words of a part: the word of the row that must be the KEY of an arc, and its arcs `[FIRST_ARC, LAST_ARC)`."""
+KEY_WORD, FIRST_ARC, END_ARC, KEY_GROUP_WORDS = range(4)
+"""Words of a key group (the arcs of a state that compare one column with constants).
+
+KEY_WORD: the index of the row word that is looked up. The group has the arcs `[FIRST_ARC, END_ARC)`, ordered by KEY.
+"""
 
 NUMBERED = (Type.TEXT, Type.ADDRESS, Type.BYTES)
 """Types whose values are replaced by numbers. Equal values have equal numbers."""
@@ -34,26 +38,33 @@ NUMBERED = (Type.TEXT, Type.ADDRESS, Type.BYTES)
 
 @dataclass(frozen=True)
 class CompiledAutomaton:
-    """An automaton as arrays. `integers` and `floats` are the fields of the register, fields of fences first.
+    """An automaton as arrays.
 
-    * `compared`: how many of these fields decide which arcs apply, directly or through transfers.
-    * `conditions`: expressions over a row, whose values are bits. The bit `place % BITS` of the word `place // BITS` is
-      that of the condition with this place in `condition_places`.
-    * `row_integers`, `row_floats`: expressions over a row, whose values are words. Those of integers have the places
-      `integer_places` in a row of `row_words` words.
+    * `integers`, `floats`: the fields of the register by type. In both, fields that fences read come first.
+    * `decisive_field_counts`: how many integers and how many floats decide, directly or through transfers, which arcs
+      apply.
+    * `conditions`: expressions over a row, whose values are bits. Condition i has the place
+      `p = condition_places[i]`: bit `p % CONDITIONS_PER_WORD` of word `p // CONDITIONS_PER_WORD`.
+    * `row_integers`, `row_floats`: expressions over a row, whose values are words. Integer expression i is word
+      `integer_places[i]` of a row. A row has `row_words` words.
     * `is_final`: NEVER, ALWAYS or AT_END for each state.
-    * `empty_condition`: the condition of a run without rows, or NONE.
-    * `arcs`: ARC_WORDS per arc, ordered by source; those of a state are `[first_arcs[state], end_arcs[state])`. Arcs
-      with a key follow, ordered by source and key: `parts` has PART_WORDS per part, and those of a state begin at
-      `first_parts[state]`. Silent arcs follow, from `first_silent[state]` on, and arcs with a deadline from
-      `first_deadlines[state]` on. The fence of the latter computes the deadline.
+    * `empty_condition`: the condition of a run without rows, or NO_INDEX.
+    * `machine`: the instructions of fences, transfers and deadlines.
+    * `arcs`: ARC_WORDS per arc. There are four kinds, one after the other; each kind is ordered by the source:
+
+      1. Arcs without a key: those of a state are `[first_arcs[state], end_arcs[state])`.
+      2. Arcs with a key, in key groups. `key_groups` has KEY_GROUP_WORDS per group; those of a state are
+         `[first_key_groups[state], first_key_groups[state + 1])`.
+      3. Silent arcs: those of a state are `[first_silent[state], first_silent[state + 1])`.
+      4. Arcs with a deadline: those of a state are `[first_deadlines[state], first_deadlines[state + 1])`. Their fence
+         computes the deadline.
     """
 
     register: tuple[Field, ...]
     states: tuple[str, ...]
     integers: tuple[str, ...]
     floats: tuple[str, ...]
-    compared: tuple[int, int]
+    decisive_field_counts: tuple[int, int]
     conditions: tuple[Expression, ...]
     condition_places: tuple[int, ...]
     row_integers: tuple[Expression, ...]
@@ -63,8 +74,8 @@ class CompiledAutomaton:
     arcs: Words
     first_arcs: Words
     end_arcs: Words
-    parts: Words
-    first_parts: Words
+    key_groups: Words
+    first_key_groups: Words
     first_silent: Words
     first_deadlines: Words
     is_final: Words
@@ -75,8 +86,9 @@ class CompiledAutomaton:
     def can_ignore(self) -> Words:
         """1 for each state in which a run may ignore rows, 0 for the others.
 
-        An ignorable arc leads from the state to itself and changes no field. The state is not final, because each row
-        is another result. No silent arc leaves it, because the lifetime of a silent arc may contain some rows only.
+        An ignorable arc leads from the state to itself and changes no field. The state is not final: in a final state
+        every row gives another result, so no row can be ignored. No silent arc leaves the state, because a silent arc
+        may apply at the times of only some of the ignored rows.
         """
         count = len(self.states)
         sources = np.repeat(np.arange(count), np.diff(self.first_arcs))

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from highlevel.patterns.automaton import PatternError, Transfer, keeps_field
-from highlevel.patterns.compiled_automaton import BITS, NONE, NUMBERED
+from highlevel.patterns.compiled_automaton import CONDITIONS_PER_WORD, NO_INDEX, NUMBERED
 from highlevel.patterns.kernels import expressions as code
 from highlevel.patterns.kernels.expressions import (
     NULL,
@@ -65,7 +65,7 @@ class Instructions:
         """Expressions over a row, each with its place."""
         self.row_words = 0
         self._bits = 0
-        """The place of the next condition; a multiple of BITS if it needs another word."""
+        """The place of the next condition; a multiple of CONDITIONS_PER_WORD if it needs another word."""
         self._code: list[int] = []
         self._constants: list[int] = []
         self._float_constants: list[float] = []
@@ -97,7 +97,7 @@ class Instructions:
             if part == Literal(True, Type.BOOL):
                 continue
             (of_both if self.reads_register(part) or not any(columns_of(part)) else of_row).append(part)
-        condition = NONE if not of_row else self.condition(_join(of_row))
+        condition = NO_INDEX if not of_row else self.condition(_join(of_row))
         fence = self._position
         if of_both:
             self._add(_join(of_both), Type.BOOL)
@@ -116,13 +116,13 @@ class Instructions:
         begin = self._position
         self._add(deadline)
         self._depths = [0, 0]
-        return NONE, begin, self._position, self._position, self._position
+        return NO_INDEX, begin, self._position, self._position, self._position
 
     def condition(self, condition: Expression) -> int:
         """Return the place of a condition over a row."""
         if condition not in self.conditions:
-            if self._bits % BITS == 0:
-                self._bits = self.row_words * BITS
+            if self._bits % CONDITIONS_PER_WORD == 0:
+                self._bits = self.row_words * CONDITIONS_PER_WORD
                 self.row_words += 1
             self.conditions[condition] = self._bits
             self._bits += 1

@@ -14,7 +14,7 @@ from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.patterns.compiled_automaton import (
-    BITS,
+    CONDITIONS_PER_WORD,
     NUMBERED,
     CompiledAutomaton,
     Floats,
@@ -130,7 +130,7 @@ class RowWords:
         compiled, rows = self._compiled, batch.num_rows
         columns = BatchColumns(batch, self._macs)
         for index in range(known.conditions, len(compiled.conditions)):
-            word, bit = divmod(compiled.condition_places[index], BITS)
+            word, bit = divmod(compiled.condition_places[index], CONDITIONS_PER_WORD)
             words[:, word] |= self._is_true(compiled.conditions[index], columns).astype(np.int64) << bit
         for index in range(known.integers, len(compiled.row_integers)):
             words[:, compiled.integer_places[index]] = self._integers(compiled.row_integers[index], columns, rows)

@@ -74,14 +74,15 @@ class PartialMatches:
     def _use(self, compiled: CompiledAutomaton, initial: Words, float_initial: Floats) -> None:
         """Make the tables of an automaton for kernels. `initial` and `float_initial` have an address."""
         self.compiled = compiled
-        compared = compiled.compared if self._is_preferred else (len(compiled.integers), len(compiled.floats))
+        all_fields = len(compiled.integers), len(compiled.floats)
+        decisive_field_counts = compiled.decisive_field_counts if self._is_preferred else all_fields
         can_ignore = compiled.can_ignore & int(self._shares_runs)
         self.automata = Automata(
             compiled.arcs.reshape(-1),
             compiled.first_arcs,
             compiled.end_arcs,
-            compiled.parts,
-            compiled.first_parts,
+            compiled.key_groups,
+            compiled.first_key_groups,
             compiled.first_silent,
             compiled.is_final,
             initial,
@@ -90,7 +91,7 @@ class PartialMatches:
             len(compiled.floats),
             compiled.row_words,
             len(compiled.row_floats),
-            *compared,
+            *decisive_field_counts,
             int(self._is_preferred),
             int(self._is_numbered),
             compiled.empty_condition,

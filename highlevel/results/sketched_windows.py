@@ -5,9 +5,10 @@
     1     A      Y       2         ──►    1     B      of X        1
     1     B      X       1
 
-A pane's sketches are emitted when no older partial can arrive. Until then each group has one sketch, so further values
-need no memory. A late partial is emitted at once, with a separate sketch. The next operator groups partials by all
-their columns. So each sketch begins with a unique number, and two equal sketches stay two values.
+A pane's sketches are emitted when the watermark reaches the end of the pane. Until then each group has one sketch, so
+further values need no memory. A late partial is emitted at once, with a separate sketch. The next operator groups by
+all columns, so it would merge two equal sketches into one row. A unique number at the beginning of each sketch prevents
+that.
 """
 
 from __future__ import annotations
@@ -67,12 +68,13 @@ class FoldedPane:
             sketches += [SKETCH_TYPES[folding.function]() for _ in range(self.table.count - len(sketches))]
         return ids
 
-    def to_arrow(self, number: int) -> pa.RecordBatch:
-        """Return a row per group. The sketches are numbered from `next_sketch_number` on."""
+    def to_arrow(self, first_sketch_number: int) -> pa.RecordBatch:
+        """Return a row per group. The sketches are numbered from `first_sketch_number` on."""
         batch = self.table.to_arrow()
         for folding, sketches in zip(self.foldings, self.sketches, strict=True):
-            numbered = [(number + position).to_bytes(NUMBER_BYTES, "little") for position in range(len(sketches))]
-            data = [head + sketch.to_bytes() for head, sketch in zip(numbered, sketches, strict=True)]
+            numbers = range(first_sketch_number, first_sketch_number + len(sketches))
+            heads = [number.to_bytes(NUMBER_BYTES, "little") for number in numbers]
+            data = [head + sketch.to_bytes() for head, sketch in zip(heads, sketches, strict=True)]
             batch = batch.append_column(folding.column, pa.array(data, pa.binary()))
         return batch
 
@@ -85,10 +87,10 @@ def _equal_id_runs(ids: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
 
 
 def merge_sketches(
-    folding: Folding, parameter: float, ids: npt.NDArray[np.int64], groups: int, column: pa.Array
+    folding: Folding, parameter: float, ids: npt.NDArray[np.int64], group_count: int, column: pa.Array
 ) -> list[object]:
     """Merge the sketches of each group and return their results. Row i belongs to group `ids[i]`."""
-    sketches = [SKETCH_TYPES[folding.function]() for _ in range(groups)]
+    sketches = [SKETCH_TYPES[folding.function]() for _ in range(group_count)]
     for group, data in zip(ids.tolist(), column.to_pylist(), strict=True):
         sketches[group].merge(data[NUMBER_BYTES:])
     return [sketch.result(parameter) for sketch in sketches]

@@ -8,7 +8,7 @@ import numpy as np
 
 from highlevel.groups.accumulator import Accumulator
 from highlevel.groups.key_words import Words
-from highlevel.groups.merging import PAIRS, MergeRule, Rule
+from highlevel.groups.merging import PAIRS, MergeFunction, MergeRule
 from highlevel.slide_by_tuple.kernels import (
     BACK,
     BEGIN,
@@ -58,9 +58,9 @@ class Extent:
         for column_group, floats in accumulated_columns:
             words = Accumulator(column_group, floats)
             self.initial_values += words.initial_values
-            if column_group.rule in PAIRS:
-                by_value = {Rule.FIRST: (FIRST, FIRST_FLOAT), Rule.LAST: (LAST, LAST_FLOAT)}
-                ops += [by_value[column_group.rule][floats[1]], SECOND]
+            if column_group.function in PAIRS:
+                by_value = {MergeFunction.FIRST: (FIRST, FIRST_FLOAT), MergeFunction.LAST: (LAST, LAST_FLOAT)}
+                ops += [by_value[column_group.function][floats[1]], SECOND]
             else:
                 ops.append(words.op)
         self.columns = len(ops)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from capture.arrow_compute import array_of
 from capture.lazy_dataclasses import dataclass
-from highlevel.groups.merging import INVERTIBLE, Rule, list_merge_rules
+from highlevel.groups.merging import INVERTIBLE, MergeFunction, list_merge_rules
 from highlevel.groups.running_totals import Key, RunningTotals
 from highlevel.groups.table import join_batches, merge_batches
 from highlevel.groups.two_stacks import TwoStacks
@@ -43,7 +43,7 @@ class Strategy(StrEnum):
 
 def incremental_strategy(subaggregates: Sequence[SubAggregate]) -> Strategy:
     """Return the strategy for windows of many panes: two stacks if a merge cannot be reversed exactly."""
-    are_invertible = all(Rule(MERGE[sub.kind]) in INVERTIBLE and sub.type is Type.INT for sub in subaggregates)
+    are_invertible = all(MergeFunction(MERGE[sub.kind]) in INVERTIBLE and sub.type is Type.INT for sub in subaggregates)
     return Strategy.RUNNING_TOTALS if are_invertible else Strategy.TWO_STACKS
 
 

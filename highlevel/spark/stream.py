@@ -48,7 +48,7 @@ from highlevel.spark.cluster.executors import is_on_this_machine
 from highlevel.spark.cluster.kernel_compilation import compile_kernels
 from highlevel.spark.errors import RunError, make_report
 from highlevel.spark.inputs.assignment import InputAssignment
-from highlevel.spark.inputs.decompressed_inputs import Say, map_inputs
+from highlevel.spark.inputs.decompressed_inputs import Say, replace_compressed_inputs
 from highlevel.spark.inputs.frame_reading import add_batch_end, open_frames
 from highlevel.spark.inputs.source import (
     MAX_BYTES,
@@ -273,7 +273,7 @@ class StreamRun:
         self._is_prepared = True
 
     def _prepare_folder(self) -> None:
-        inputs = map_inputs(self.assignment.inputs, self.folder, self.say)
+        inputs = replace_compressed_inputs(self.assignment.inputs, self.folder, self.say)
         inputs = [input_.absolute() for input_ in inputs]
         assignment = InputAssignment.of(self.assignment.plans, inputs, self.partitions)
         self._mapped = open_captures(inputs)

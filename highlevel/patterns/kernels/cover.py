@@ -20,9 +20,9 @@ from capture.native import Integers, helper, kernel
 from highlevel.patterns.arc_places import ARC_WORDS, BEGIN, END_TIME
 from highlevel.patterns.compiled_automaton import (
     ALWAYS,
+    END_ARC,
     FIRST_ARC,
-    LAST_ARC,
-    PART_WORDS,
+    KEY_GROUP_WORDS,
 )
 from highlevel.patterns.kernels.arrivals import (
     remove_entry,
@@ -78,9 +78,9 @@ def may_continue(  # type: ignore[no-untyped-def]
     state = store.nodes[node_at(automata, node) + STATE]
     if has_arc(automata, automata.first_arcs[state], automata.end_arcs[state], watermark):
         return 1
-    for part in range(automata.first_parts[state], automata.first_parts[state + 1]):
-        at = part * PART_WORDS
-        if has_arc(automata, automata.parts[at + FIRST_ARC], automata.parts[at + LAST_ARC], watermark):
+    for key_group in range(automata.first_key_groups[state], automata.first_key_groups[state + 1]):
+        at = key_group * KEY_GROUP_WORDS
+        if has_arc(automata, automata.key_groups[at + FIRST_ARC], automata.key_groups[at + END_ARC], watermark):
             return 1
     for arc in range(first_deadlines[state], first_deadlines[state + 1]):
         deadline = deadline_of(automata, store, machine, arc, node)

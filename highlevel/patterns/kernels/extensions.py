@@ -23,11 +23,12 @@ from highlevel.patterns.arc_places import (
 )
 from highlevel.patterns.compiled_automaton import (
     ALWAYS,
-    BITS,
+    CONDITIONS_PER_WORD,
+    END_ARC,
     FIRST_ARC,
+    KEY_GROUP_WORDS,
     KEY_WORD,
-    LAST_ARC,
-    PART_WORDS,
+    NO_INDEX,
 )
 from highlevel.patterns.kernels.expressions import (
     NULL,
@@ -71,11 +72,11 @@ from highlevel.speculation.lifetimes.kernels.records import (
 
 @helper
 def is_true(automata: Automata, store: Store, entry, condition):  # type: ignore[no-untyped-def]
-    """Return whether a condition is true for the row of an entry, or is NONE."""
-    if condition == NONE:
+    """Return whether a condition is true for the row of an entry, or is NO_INDEX."""
+    if condition == NO_INDEX:
         return 1
-    word = store.entries[entry_at(automata, entry) + ENTRY_WORDS + condition // BITS]
-    return (word >> (condition % BITS)) & 1
+    word = store.entries[entry_at(automata, entry) + ENTRY_WORDS + condition // CONDITIONS_PER_WORD]
+    return (word >> (condition % CONDITIONS_PER_WORD)) & 1
 
 
 @helper
@@ -152,9 +153,10 @@ def add_extension(automata: Automata, store: Store, machine: Machine, arc, node,
 
 
 @helper
-def find_key(automata: Automata, part, key):  # type: ignore[no-untyped-def]
-    """Return the first arc of a part whose key is not smaller."""
-    low, high = automata.parts[part * PART_WORDS + FIRST_ARC], automata.parts[part * PART_WORDS + LAST_ARC]
+def find_key(automata: Automata, key_group, key):  # type: ignore[no-untyped-def]
+    """Return the first arc of a key group whose key is not smaller."""
+    at = key_group * KEY_GROUP_WORDS
+    low, high = automata.key_groups[at + FIRST_ARC], automata.key_groups[at + END_ARC]
     while low < high:
         middle = (low + high) // 2
         if automata.arcs[middle * ARC_WORDS + KEY] < key:
@@ -168,9 +170,9 @@ def find_key(automata: Automata, part, key):  # type: ignore[no-untyped-def]
 def extend_by_keys(automata: Automata, store: Store, machine: Machine, node, entry, first):  # type: ignore[no-untyped-def]
     """Append the extensions of a node by arcs with a key. Return the first node of its start, NONE, or NO_ROOM."""
     state, row = store.nodes[node_at(automata, node) + STATE], entry_at(automata, entry) + ENTRY_WORDS
-    for part in range(automata.first_parts[state], automata.first_parts[state + 1]):
-        key = store.entries[row + automata.parts[part * PART_WORDS + KEY_WORD]]
-        arc, last = find_key(automata, part, key), automata.parts[part * PART_WORDS + LAST_ARC]
+    for key_group in range(automata.first_key_groups[state], automata.first_key_groups[state + 1]):
+        key = store.entries[row + automata.key_groups[key_group * KEY_GROUP_WORDS + KEY_WORD]]
+        arc, last = find_key(automata, key_group, key), automata.key_groups[key_group * KEY_GROUP_WORDS + END_ARC]
         while key != NULL and arc < last and automata.arcs[arc * ARC_WORDS + KEY] == key:
             added = add_extension(automata, store, machine, arc, node, entry, first)
             if added == NO_ROOM:
@@ -219,7 +221,7 @@ def extend(automata: Automata, store: Store, machine: Machine, node, count, entr
                     if automata.is_preferred and automata.is_final[state] == ALWAYS:
                         is_cut = True
                         break
-            if automata.first_parts[of_node] < automata.first_parts[of_node + 1]:
+            if automata.first_key_groups[of_node] < automata.first_key_groups[of_node + 1]:
                 first = extend_by_keys(automata, store, machine, node, entry, first)
                 if first == NO_ROOM:
                     return 0

@@ -40,10 +40,7 @@ import numpy as np
 from capture.native import Integer, Integers, helper, kernel
 from highlevel.patterns.arc_places import ARC_WORDS, BEGIN, END_TIME, TARGET
 from highlevel.patterns.automaton import Arc, Automaton, reachable
-from highlevel.patterns.compiled_automaton import (
-    NONE,
-    Words,
-)
+from highlevel.patterns.compiled_automaton import Words
 from highlevel.patterns.kernels.arrivals import (
     remove_entry,
 )
@@ -74,7 +71,7 @@ from highlevel.patterns.kernels.layout import (
     entry_at,
     node_at,
 )
-from highlevel.speculation.lifetimes.kernels.records import free_record
+from highlevel.speculation.lifetimes.kernels.records import NONE, free_record
 from lowlevel.punctuation import BEGINNING, END
 
 MOST_STATES = 62

@@ -24,9 +24,9 @@ from highlevel.patterns.arc_places import (
     TRANSFER_END,
 )
 from highlevel.patterns.compiled_automaton import (
+    END_ARC,
+    KEY_GROUP_WORDS,
     KEY_WORD,
-    LAST_ARC,
-    PART_WORDS,
 )
 from highlevel.patterns.kernels.expressions import (
     NULL,
@@ -75,9 +75,9 @@ def leaves_by_key(automata: Automata, store: Store, machine: Machine, state, nod
     If `node` is NONE: whether such an arc may apply to a node in this state, because the row fits.
     """
     row = entry_at(automata, entry) + ENTRY_WORDS
-    for part in range(automata.first_parts[state], automata.first_parts[state + 1]):
-        key = store.entries[row + automata.parts[part * PART_WORDS + KEY_WORD]]
-        arc, last = find_key(automata, part, key), automata.parts[part * PART_WORDS + LAST_ARC]
+    for key_group in range(automata.first_key_groups[state], automata.first_key_groups[state + 1]):
+        key = store.entries[row + automata.key_groups[key_group * KEY_GROUP_WORDS + KEY_WORD]]
+        arc, last = find_key(automata, key_group, key), automata.key_groups[key_group * KEY_GROUP_WORDS + END_ARC]
         while key != NULL and arc < last and automata.arcs[arc * ARC_WORDS + KEY] == key:
             if is_ignorable(automata, arc, state) == 0:
                 if node == NONE:

@@ -100,7 +100,8 @@ class Automata(NamedTuple):
     """An automaton for kernels (`highlevel.patterns.compilation`).
 
     `initial` and `float_initial` are the register before the first row. `fields`, `float_fields`, `row_words` and
-    `float_row_words` are numbers of words. Runs are equal if the first `compared` and `float_compared` fields are. With
+    `float_row_words` are numbers of words. Runs are equal if the first
+    `decisive_fields` and `decisive_float_fields` fields are. With
     `is_preferred` the runs of one start are in the order of preference, and a final run removes those after it. With
     `is_numbered` a run continues only with a row whose sequence number is one more. `can_ignore`: for each state,
     whether runs may ignore a row; `is_ignoring`: whether they may in any state.
@@ -109,8 +110,8 @@ class Automata(NamedTuple):
     arcs: Integers
     first_arcs: Integers
     end_arcs: Integers
-    parts: Integers
-    first_parts: Integers
+    key_groups: Integers
+    first_key_groups: Integers
     first_silent: Integers
     is_final: Integers
     initial: Integers
@@ -119,8 +120,8 @@ class Automata(NamedTuple):
     float_fields: Integer
     row_words: Integer
     float_row_words: Integer
-    compared: Integer
-    float_compared: Integer
+    decisive_fields: Integer
+    decisive_float_fields: Integer
     is_preferred: Integer
     is_numbered: Integer
     empty_condition: Integer

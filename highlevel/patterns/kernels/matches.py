@@ -8,7 +8,7 @@ higher preference continue, and may become the candidate later. So the candidate
 more runs from this start or an earlier one. A match removes the runs and candidates that SKIP excludes. If the start
 state of the automaton is final, the first candidate of each start is an empty match, without rows.
 
-Two runs from one start with equal state and equal compared fields have the same future, so only the preferred one is
+Two runs from one start with equal state and equal decisive fields have the same future, so only the preferred one is
 kept. Without fields in DEFINE there are at most as many runs per start as the pattern has states.
 """
 

@@ -84,13 +84,13 @@ def append_node(automata: Automata, store: Store, node):  # type: ignore[no-unty
 
 @helper
 def have_equal_registers(automata: Automata, store: Store, one, other):  # type: ignore[no-untyped-def]
-    """Return whether the compared fields of two nodes are equal."""
+    """Return whether the decisive fields of two nodes are equal."""
     left, right = node_at(automata, one) + NODE_WORDS, node_at(automata, other) + NODE_WORDS
-    for field in range(automata.compared):
+    for field in range(automata.decisive_fields):
         if store.nodes[left + field] != store.nodes[right + field]:
             return 0
     left, right = one * automata.float_fields, other * automata.float_fields
-    for field in range(automata.float_compared):
+    for field in range(automata.decisive_float_fields):
         if not are_equal_floats(store.float_nodes[left + field], store.float_nodes[right + field]):
             return 0
     return 1

@@ -1,7 +1,9 @@
 """BoundedFrames: the rows of OVER whose values a change can affect, if all frames are bounded.
 
-    rows by time    ──┬── used ──┬──── changed ────┬── affected ──┬──►
-                   r rows, or a ns before     r rows, or a ns after
+    rows by time    ──┬────────────────────────┬───────────┬───────────────────────┬──►
+                      │ r rows, or a ns before │  changed  │ r rows, or a ns after │
+                      │                        ├────────── computed again ─────────┤
+                      ├─────────────────────────────── read ──────────────────────┤
 
 With ROWS n PRECEDING and lag, a change affects a row if it is at most n rows before the row. With RANGE a PRECEDING, a
 change affects a row if it is at most a ns before the row. So the rows from the first change to the last affected row
@@ -23,9 +25,9 @@ Times = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The rows with times from `first` to `last`, inclusive, are computed again from all rows since the time `used`."""
+    """The rows with times from `first` to `last`, inclusive, are computed again from all rows since `read_from`."""
 
-    used: int
+    read_from: int
     first: int
     last: int
 
@@ -45,18 +47,19 @@ class BoundedFrames:
         if not self.rows:
             return Span(max(BEGINNING, first - self.time), first, min(END, last + self.time))
         before, after = times[times < first], times[times > last]
-        used, affected = BEGINNING, END
+        read_from, affected = BEGINNING, END
         if len(before) >= self.rows:
-            used = int(np.partition(before, -self.rows)[-self.rows])
+            read_from = int(np.partition(before, -self.rows)[-self.rows])
         if len(after) >= self.rows:
             affected = int(np.partition(after, self.rows - 1)[self.rows - 1])
-        return Span(min(used, max(BEGINNING, first - self.time)), first, max(affected, min(END, last + self.time)))
+        return Span(min(read_from, max(BEGINNING, first - self.time)), first, max(affected, min(END, last + self.time)))
 
 
 def bounded_frames(body: Node) -> BoundedFrames | None:
     """Return the distances of an OVER node. Return None for other nodes, and if a frame is not bounded.
 
-    A number of rows cannot be used if there are partitions, because rows of other partitions are between its rows.
+    A frame in ROWS, or LAG, is unbounded in time with PARTITION BY: any number of rows of other partitions may lie
+    between.
     """
     if not isinstance(body, Over) or body.final_time_column is None:
         return None

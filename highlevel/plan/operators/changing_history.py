@@ -234,7 +234,7 @@ class ChangingHistoryOperator:
         is_old |= (result_times >= span.first) & (result_times <= span.last)
         copy = self._make()
         copy.restore(self._body.snapshot())
-        rows = self._rows.repeated((times >= span.used) & (times <= span.last))
+        rows = self._rows.repeated((times >= span.read_from) & (times <= span.last))
         results = compute(copy, [rows], self._schema)
         return is_old, results.filter(pa.array(_times(results, self._result_time) >= span.first))
 

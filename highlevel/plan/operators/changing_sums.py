@@ -21,7 +21,7 @@ from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.ids import NO_GROUP
 from highlevel.groups.key_words import Words
-from highlevel.groups.merging import Rule, list_merge_rules
+from highlevel.groups.merging import MergeFunction, list_merge_rules
 from highlevel.groups.table import GroupTable, batch_of, join_batches
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 from highlevel.plan.change_nodes import ChangingResults
@@ -48,7 +48,7 @@ def is_sum_of_integers(body: Node) -> bool:
     aggregation = body.aggregation
     others = (aggregation.details, aggregation.selections, aggregation.user_columns, aggregation.foldings)
     subaggregates = aggregation.low.subaggregates
-    are_sums = all(MERGE[sub.kind] == Rule.SUM and sub.type is Type.INT for sub in subaggregates)
+    are_sums = all(MERGE[sub.kind] == MergeFunction.SUM and sub.type is Type.INT for sub in subaggregates)
     return isinstance(aggregation.window, SlidingWindow) and not any(others) and are_sums
 
 

@@ -1,4 +1,4 @@
-"""Join: OA-Join over nodes."""
+"""The join operator of a plan: `OAJoin`, extended to inputs with joint watermarks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from lowlevel.punctuation import BEGINNING, END, Punctuation
 
 
 class JoinOperator(OAJoin):
-    """An OA-Join that accepts the watermarks of nodes.
+    """An OAJoin whose inputs may have joint watermarks (several bounds).
 
-    A joint watermark of an input implies a watermark of the join's time only if its other bound is END.
+    Of a joint watermark, the bound for the join's time is used only if all other bounds are END.
     """
 
     def __init__(self, node: Join) -> None:

@@ -19,7 +19,7 @@ from capture.arrow_compute import array_of
 from highlevel.patterns.compiled_automaton import (
     ALWAYS,
     AT_END,
-    NONE,
+    NO_INDEX,
     CompiledAutomaton,
     Words,
 )
@@ -42,7 +42,7 @@ class MatchRows(NamedTuple):
     """Rows of matches.
 
     `matches`: for each row the index of its match in the results. `rows`: the columns of the rows. `states`: the state
-    after each row; NONE for the row at which an empty match begins. `registers`: the register after each row.
+    after each row; NO_INDEX for the row at which an empty match begins. `registers`: the register after each row.
     """
 
     matches: Words
@@ -120,7 +120,7 @@ class MatchCandidates:
         (batch,) = rows.to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
         states, registers = self._runs.trace(self._to_kernel_rows(batch, partitions[matches]), row_bounds, finalities)
         is_of_empty_match = is_empty[matches]
-        states[is_of_empty_match] = NONE
+        states[is_of_empty_match] = NO_INDEX
         registers.words[is_of_empty_match] = self._initial_register[0]
         registers.floats[is_of_empty_match] = self._initial_register[1]
         return MatchRows(matches, rows, states, registers)

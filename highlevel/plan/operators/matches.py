@@ -16,7 +16,7 @@ from highlevel.patterns.compilation import (
     compile_automaton,
 )
 from highlevel.patterns.compiled_automaton import (
-    NONE,
+    NO_INDEX,
     NUMBERED,
     Words,
 )
@@ -293,7 +293,7 @@ class MatchesOperator:
         columns = {name: found.rows[name].combine_chunks() for name in node.shown}
         columns |= self._match_columns(words, found.registers)
         lasts = self._fields(Results(words[:, RESULT_WORDS:], results.floats[found.matches]))
-        is_shown = np.where(found.states == NONE, node.has_empty, ~self._excluded[found.states])
+        is_shown = np.where(found.states == NO_INDEX, node.has_empty, ~self._excluded[found.states])
         return self._result(columns | {FINAL + name: lasts[name] for name in node.final}, is_shown)
 
     def _unmatched_rows(self, rows: pa.Table) -> pa.RecordBatch:

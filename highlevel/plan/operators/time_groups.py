@@ -55,14 +55,14 @@ class TimeGroupsOperator:
         self._output_times = [node.input.time_columns.index(column) for column, _, _ in node.times]
         self._has_watermarks = bool(node.time_columns)
         self.bound_count = bound_count(node.input)
-        self._merge_functions = list_merge_rules(node.aggregation.low.subaggregates)
+        self._merge_rules = list_merge_rules(node.aggregation.low.subaggregates)
         self.watermark: Bounds = (BEGINNING,) * self.bound_count
         self.stages, self.finish = make_stages(node.aggregation)
         self.late = 0
         self._clear()
 
     def _clear(self) -> None:
-        self._table = GroupTable(self.aggregation.low.schema, self.aggregation.partial_columns, self._merge_functions)
+        self._table = GroupTable(self.aggregation.low.schema, self.aggregation.partial_columns, self._merge_rules)
         self._times: list[Times | None] = [
             None if name is None else np.empty(0, np.int64) for _, name in self.intervals
         ]
@@ -162,7 +162,7 @@ class TimeGroupsOperator:
         if self.aggregation.foldings:  # values are stored until the group is final: such groups are small
             made = {folding.column for folding in self.aggregation.foldings}
             names = [name for name in self.aggregation.merge_columns if name not in made]
-            folded = FoldedPane(groups.schema, names, self._merge_functions, self.aggregation.foldings)
+            folded = FoldedPane(groups.schema, names, self._merge_rules, self.aggregation.foldings)
             folded.add(groups)
             groups = folded.to_arrow(0)
         times = [pa.array(times_of(groups.column(name))) for _, name in self.intervals if name is not None]

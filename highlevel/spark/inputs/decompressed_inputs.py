@@ -40,7 +40,7 @@ Say = Callable[[str], None]
 """Function that receives lines for the user."""
 
 
-def map_inputs(inputs: Sequence[Input], folder: Path, say: Say) -> list[Input]:
+def replace_compressed_inputs(inputs: Sequence[Input], folder: Path, say: Say) -> list[Input]:
     """Replace compressed captures by decompressed files. Raises InputError or FolderError."""
     mapped = []
     for input_ in inputs:
@@ -139,5 +139,5 @@ def _decompress(path: Path, file: FileBytes, target: Path, say: Say) -> None:
             size = output.tell()
             write_document(_description_path(target), {"damage": source.damage, "bytes": size, "crc": crc})
     except OSError as error:
-        raise FolderError(f"{target}: cannot be written: {error.strerror}; it is {path}, decompressed") from error
+        raise FolderError(f"{target} (the decompressed copy of {path}): cannot be written: {error.strerror}") from error
     say(f"{path}: decompressed, {size / 1e6:,.1f} MB in {time.monotonic() - start_time:.0f} s")

@@ -21,7 +21,7 @@ from highlevel.groups import ids, key_words, long_strings, merging
 from highlevel.groups.ids import NO_GROUP
 from highlevel.groups.key_words import Form
 from highlevel.groups.keys import Keys
-from highlevel.groups.merging import MergeRule, Rule
+from highlevel.groups.merging import MergeFunction, MergeRule
 from highlevel.groups.table import GroupTable, merge_batches
 from tests.conftest import Rounds
 from tests.references.flat_groups import flat
@@ -86,39 +86,57 @@ def normal(value: Any) -> Any:
     return value
 
 
-def merge_twin(rule: Rule, values: list[Any]) -> Any:
+def merge_twin(rule: MergeFunction, values: list[Any]) -> Any:
     """The definition of each rule over all values of a group; of FIRST and LAST they are pairs."""
     numbers = [value for value in values if value == value]
     match rule:
-        case Rule.SUM if isinstance(values[0], int):
+        case MergeFunction.SUM if isinstance(values[0], int):
             return (sum(values) + 2**63) % 2**64 - 2**63
-        case Rule.SUM:
+        case MergeFunction.SUM:
             return math.fsum(values)
-        case Rule.MIN:
+        case MergeFunction.MIN:
             return min(numbers, default="NaN")
-        case Rule.MAX:
+        case MergeFunction.MAX:
             return max(numbers, default="NaN")
-        case Rule.FIRST:
+        case MergeFunction.FIRST:
             return min(values)
-        case Rule.LAST:
+        case MergeFunction.LAST:
             return max(values)
     merged_bits = values[0]
     for value in values[1:]:
-        merged_bits = {Rule.AND: merged_bits & value, Rule.OR: merged_bits | value, Rule.XOR: merged_bits ^ value}[rule]
+        merged_bits = {
+            MergeFunction.AND: merged_bits & value,
+            MergeFunction.OR: merged_bits | value,
+            MergeFunction.XOR: merged_bits ^ value,
+        }[rule]
     return merged_bits
 
 
 WHAT = [
-    *(MergeRule((f"{rule}",), rule) for rule in (Rule.SUM, Rule.MIN, Rule.MAX, Rule.AND, Rule.OR, Rule.XOR)),
-    *(MergeRule((f"{rule} float",), rule) for rule in (Rule.SUM, Rule.MIN, Rule.MAX)),
-    *(MergeRule((f"{rule} ts", f"{rule} of"), rule) for rule in (Rule.FIRST, Rule.LAST)),
-    *(MergeRule((f"{rule} float ts", f"{rule} float of"), rule) for rule in (Rule.FIRST, Rule.LAST)),
+    *(
+        MergeRule((f"{rule}",), rule)
+        for rule in (
+            MergeFunction.SUM,
+            MergeFunction.MIN,
+            MergeFunction.MAX,
+            MergeFunction.AND,
+            MergeFunction.OR,
+            MergeFunction.XOR,
+        )
+    ),
+    *(MergeRule((f"{rule} float",), rule) for rule in (MergeFunction.SUM, MergeFunction.MIN, MergeFunction.MAX)),
+    *(MergeRule((f"{rule} ts", f"{rule} of"), rule) for rule in (MergeFunction.FIRST, MergeFunction.LAST)),
+    *(MergeRule((f"{rule} float ts", f"{rule} float of"), rule) for rule in (MergeFunction.FIRST, MergeFunction.LAST)),
 ]
 
 
 def random_values(random: Random, name: str, rows: int) -> pa.Array:
     if name.endswith(("float", "float of")):
-        choices = [0.5, -2.0, 8.0] if name.startswith(Rule.SUM) or name.endswith("of") else [0.5, -2.0, NAN, -math.inf]
+        choices = (
+            [0.5, -2.0, 8.0]
+            if name.startswith(MergeFunction.SUM) or name.endswith("of")
+            else [0.5, -2.0, NAN, -math.inf]
+        )
         return pa.array([random.choice(choices) for _ in range(rows)], pa.float64(), from_pandas=False)
     return pa.array([random.choice([-(2**63), -5, 0, 3, 2**63 - 1]) for _ in range(rows)], pa.int64())
 
@@ -139,7 +157,7 @@ def by_dictionary(batches: list[pa.RecordBatch], groups: list[str], merge_rules:
         values: list[Any] = []
         for each in merge_rules:
             pairs = [tuple(row[name] for name in each.columns) for row in rows]
-            one = merge_twin(each.rule, pairs if len(each.columns) == 2 else [pair[0] for pair in pairs])
+            one = merge_twin(each.function, pairs if len(each.columns) == 2 else [pair[0] for pair in pairs])
             values += one if isinstance(one, tuple) else [one]
         found[key] = tuple(values)
     return found
@@ -193,7 +211,7 @@ def test_many_groups_are_merged_as_arrow_merges_them() -> None:
     ]
     values = random.integers(-(2**40), 2**40, (3, rows))
     table = pa.table([*columns, *map(pa.array, values)], ["a", "b", "sum", "min", "max"])
-    merge_rules = [MergeRule((rule,), Rule(rule)) for rule in ("sum", "min", "max")]
+    merge_rules = [MergeRule((rule,), MergeFunction(rule)) for rule in ("sum", "min", "max")]
     found = pa.Table.from_batches([merge_batches(table.to_batches(max_chunksize=70_000), ["a", "b"], merge_rules)])
     expected = table.group_by(["a", "b"]).aggregate([(rule, rule) for rule in ("sum", "min", "max")])
     order = [("a", "ascending"), ("b", "ascending")]
@@ -206,19 +224,21 @@ def test_many_long_strings_are_merged_as_arrow_merges_them() -> None:
     names = [f"host-{number}.{'sub.' * (number % 5)}example.org" for number in range(20_000)]
     texts = pa.array([None, "", *names]).take(pa.array(random.integers(0, 20_002, 60_000)))
     table = pa.table([texts, pa.array(np.arange(60_000))], ["name", "sum"])
-    found = pa.Table.from_batches([merge_batches(table.to_batches(7000), ["name"], [MergeRule(("sum",), Rule.SUM)])])
+    found = pa.Table.from_batches(
+        [merge_batches(table.to_batches(7000), ["name"], [MergeRule(("sum",), MergeFunction.SUM)])]
+    )
     expected = table.group_by("name").aggregate([("sum", "sum")]).rename_columns(found.schema.names)
     assert found.sort_by("name").equals(expected.sort_by("name"))
 
 
 def test_groups_leave_in_the_order_in_which_they_came() -> None:
     batch = pa.record_batch({"k": pa.array([5, 3, 5, None, 3]), "n": pa.array([1] * 5)})
-    found = merge_batches([batch, batch], ["k"], [MergeRule(("n",), Rule.SUM)])
+    found = merge_batches([batch, batch], ["k"], [MergeRule(("n",), MergeFunction.SUM)])
     assert found.to_pydict() == {"k": [5, 3, None], "n": [4, 4, 2]}
 
 
 def test_what_is_taken_out_leaves_no_trace(rounds: Rounds) -> None:
-    merge_rules = [MergeRule(("n",), Rule.SUM), MergeRule(("x",), Rule.XOR)]
+    merge_rules = [MergeRule(("n",), MergeFunction.SUM), MergeRule(("x",), MergeFunction.XOR)]
     for seed in rounds(300):
         random = Random(seed)
         kinds = random.sample(list(KINDS), random.randint(1, 2))
@@ -278,6 +298,6 @@ def test_a_column_that_is_no_group_is_refused() -> None:
 def test_an_open_group_with_one_count_takes_64_bytes_and_its_key_at_most() -> None:
     for groups in (1000, 20_000, 100_000, 300_000):
         batch = pa.record_batch({"k": pa.array(range(groups)), "n": pa.array([1] * groups)})
-        table = GroupTable(batch.schema, ["k"], [MergeRule(("n",), Rule.SUM)])
+        table = GroupTable(batch.schema, ["k"], [MergeRule(("n",), MergeFunction.SUM)])
         table.merge(batch)
         assert table.bytes / groups <= 64 + 8

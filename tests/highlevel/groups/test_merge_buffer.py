@@ -12,10 +12,10 @@ import pytest
 
 from highlevel.groups import merge_buffer
 from highlevel.groups.merge_buffer import FEW_ROWS, SIMILAR_PIECES, MergeBuffer, count_merged_pieces
-from highlevel.groups.merging import MergeRule, Rule
+from highlevel.groups.merging import MergeFunction, MergeRule
 from tests.conftest import Rounds
 
-RULES = [MergeRule(("n",), Rule.SUM)]
+RULES = [MergeRule(("n",), MergeFunction.SUM)]
 
 
 def batch(pairs: list[tuple[int, int]]) -> pa.RecordBatch:

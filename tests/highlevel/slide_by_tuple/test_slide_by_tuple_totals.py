@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from highlevel.groups.merging import MergeRule, Rule
+from highlevel.groups.merging import MergeFunction, MergeRule
 from highlevel.slide_by_tuple import extent, kernels, runs
 from highlevel.slide_by_tuple import rows as held_rows
 from highlevel.slide_by_tuple.extent import Extent
@@ -29,39 +29,41 @@ from tests.references.flat_groups import flat
 from tests.references.operator_contract import feed, rows_of, through_ipc
 
 NAN = math.nan
-RULES: list[tuple[Rule, bool]] = [(rule, False) for rule in Rule] + [
-    (Rule.SUM, True),
-    (Rule.MIN, True),
-    (Rule.MAX, True),
-    (Rule.FIRST, True),
-    (Rule.LAST, True),
+RULES: list[tuple[MergeFunction, bool]] = [(rule, False) for rule in MergeFunction] + [
+    (MergeFunction.SUM, True),
+    (MergeFunction.MIN, True),
+    (MergeFunction.MAX, True),
+    (MergeFunction.FIRST, True),
+    (MergeFunction.LAST, True),
 ]
 
 
-def fold(rule: Rule, values: list[tuple]) -> tuple:
+def fold(rule: MergeFunction, values: list[tuple]) -> tuple:
     """Return the result of a rule for values. A value is (time, value) for a pair and (value,) otherwise."""
-    if rule in (Rule.FIRST, Rule.LAST):
+    if rule in (MergeFunction.FIRST, MergeFunction.LAST):
         # A NaN is after every other value of its time.
         ordered = sorted(values, key=lambda pair: (pair[0], pair[1] != pair[1], 0 if pair[1] != pair[1] else pair[1]))
-        return ordered[0 if rule is Rule.FIRST else -1]
+        return ordered[0 if rule is MergeFunction.FIRST else -1]
     numbers = [value for (value,) in values]
-    if rule is Rule.SUM:
+    if rule is MergeFunction.SUM:
         return (sum(numbers),)
-    if rule in (Rule.MIN, Rule.MAX):
+    if rule in (MergeFunction.MIN, MergeFunction.MAX):
         known = [value for value in numbers if value == value]
-        return ((min if rule is Rule.MIN else max)(known) if known else NAN,)
+        return ((min if rule is MergeFunction.MIN else max)(known) if known else NAN,)
     total = numbers[0]
     for value in numbers[1:]:
-        total = total & value if rule is Rule.AND else total | value if rule is Rule.OR else total ^ value
+        total = (
+            total & value if rule is MergeFunction.AND else total | value if rule is MergeFunction.OR else total ^ value
+        )
     return (total,)
 
 
-def random_value(random: Random, rule: Rule, is_float: bool) -> tuple:
+def random_value(random: Random, rule: MergeFunction, is_float: bool) -> tuple:
     value: float = random.randint(-9, 9)
     if is_float:
         # Halves add up exactly; a NaN is no part of a sum here, as it would be all of it.
-        value = NAN if rule is not Rule.SUM and random.random() < 0.2 else value / 2
-    return (random.randint(0, 3), value) if rule in (Rule.FIRST, Rule.LAST) else (value,)
+        value = NAN if rule is not MergeFunction.SUM and random.random() < 0.2 else value / 2
+    return (random.randint(0, 3), value) if rule in (MergeFunction.FIRST, MergeFunction.LAST) else (value,)
 
 
 def word(value: float, is_float: bool) -> int:
@@ -73,13 +75,13 @@ def text(values: tuple) -> str:
     return repr(tuple(float(value) for value in values))
 
 
-def totals(random: Random, rule: Rule, is_float: bool) -> None:
+def totals(random: Random, rule: MergeFunction, is_float: bool) -> None:
     """Two columns of some rows, one of them a count, in windows of three groups, some rows a step at a time."""
     reach = random.choice([1, 5, 20])
-    pair = rule in (Rule.FIRST, Rule.LAST)
+    pair = rule in (MergeFunction.FIRST, MergeFunction.LAST)
     floats = [False, is_float] if pair else [is_float]
     columns = ("t", "v") if pair else ("v",)
-    held = Extent(reach, [(MergeRule(("n",), Rule.SUM), [False]), (MergeRule(columns, rule), floats)])
+    held = Extent(reach, [(MergeRule(("n",), MergeFunction.SUM), [False]), (MergeRule(columns, rule), floats)])
     held.reserve(3)
     times = sorted(random.choices(range(60), k=random.randint(1, 40)))
     rows = [(time, random.randrange(3), random_value(random, rule, is_float)) for time in times]
@@ -109,13 +111,15 @@ def totals(random: Random, rule: Rule, is_float: bool) -> None:
 
 
 @pytest.mark.parametrize(("rule", "is_float"), RULES)
-def test_totals_are_those_of_a_fold(rule: Rule, is_float: bool, rounds: Rounds) -> None:
+def test_totals_are_those_of_a_fold(rule: MergeFunction, is_float: bool, rounds: Rounds) -> None:
     for seed in rounds(100):
         totals(Random(f"{rule} {is_float} {seed}"), rule, is_float)
 
 
 @pytest.mark.parametrize(("rule", "is_float"), RULES)
-def test_and_so_are_those_of_plain_kernels(rule: Rule, is_float: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_and_so_are_those_of_plain_kernels(
+    rule: MergeFunction, is_float: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("sweep", "enter_rows", "leave_rows"):
         monkeypatch.setattr(extent, name, flat(getattr(kernels, name).function))
     for seed in range(5):

@@ -16,7 +16,7 @@ from capture.errors import InputError
 from capture.metrics import FILES_DAMAGED, RECORDS_READ, Samples
 from highlevel.inline.engine import InlineRun, Input
 from highlevel.spark.errors import FolderError
-from highlevel.spark.inputs.decompressed_inputs import decompress_once, map_inputs
+from highlevel.spark.inputs.decompressed_inputs import decompress_once, replace_compressed_inputs
 from queries.gsql import compile_query
 from tests.harness.links import write_links
 from tests.references.compressed_bytes import COMPRESS
@@ -140,7 +140,7 @@ def test_live_inputs_are_refused_with_the_engine_that_reads_them(tmp_path: Path)
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", Path("-")):
         with pytest.raises(InputError, match=rf"{path}: got a live input, .*the stream engine.*use the inline engine"):
-            map_inputs([Input("x", path)], tmp_path, print)
+            replace_compressed_inputs([Input("x", path)], tmp_path, print)
 
 
 @pytest.mark.spark

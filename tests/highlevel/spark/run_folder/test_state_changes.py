@@ -16,7 +16,7 @@ import pytest
 from capture import private_files
 from highlevel.groups import merge_buffer
 from highlevel.groups.merge_buffer import MergeBuffer
-from highlevel.groups.merging import MergeRule, Rule
+from highlevel.groups.merging import MergeFunction, MergeRule
 from highlevel.inline.engine import Input
 from highlevel.spark.inputs.assignment import InputAssignment
 from highlevel.spark.run_folder import state as state_module
@@ -28,7 +28,7 @@ from tests.conftest import Rounds
 
 KEY = "0.0"
 GROUPS = 40_000
-RULES = [MergeRule(("n",), Rule.SUM)]
+RULES = [MergeRule(("n",), MergeFunction.SUM)]
 
 
 class Crash(BaseException):
