@@ -1,4 +1,4 @@
-"""ArcPlaces: the arcs of a compiled automaton that change in its arrays.
+"""ArcPlaces: adds and removes arcs in the arrays of a compiled automaton, without a new compilation.
 
     arcs        a  b  .  .  .  c  .  .  .      the places of two states; kernels do not read the unused ones
                 ▲     ▲        ▲  ▲
@@ -22,7 +22,7 @@ TARGET, BEGIN, END_TIME, CONDITION, FENCE, FENCE_END, TRANSFER, TRANSFER_END, KE
 group."""
 
 SPARE_ARCS = 8
-"""Unused places for arcs of each state, in addition to the number of its arcs."""
+"""A state with n arcs has n + SPARE_ARCS unused places for new arcs."""
 
 
 class ArcPlaces:
@@ -65,7 +65,10 @@ class ArcPlaces:
         return True
 
     def add(self, arc: Arc, source: int, words: npt.NDArray[np.int64]) -> bool:
-        """Add an arc of a state, with the words `words` apart from the times. Return False without room."""
+        """Add an arc. Return False if there is no room.
+
+        `source`: the number of its state. `words`: its words; the times among them are replaced by those of the arc.
+        """
         place = self._ends[source]
         if place == self._limits[source]:
             return False

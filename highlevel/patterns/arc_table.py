@@ -1,9 +1,9 @@
 """ArcTable: the arcs of an automaton while a file with arcs changes (Chandramouli et al., 2010, §2.5).
 
     arc                          applies to rows with a time
-    of the automaton             as it states
-    of the first version         as it states; without FROM always
-    that a later version adds    as it states; without FROM after the newest row
+    of the automaton             in [FROM, TO) of its statement; a missing time is no bound
+    of the first version         the same
+    that a later version adds    the same, but without FROM after the newest row
     that a version removes       until the newest row; with FROM until the watermark, so its results are withdrawn
 
 An arc with FROM in the past also applies to the rows in memory. Rows below the watermark have used the arcs before.

@@ -4,9 +4,9 @@ A run begins in the state `start` with the initial register, and consumes rows t
 leads from one state to another. Its fence is a condition over the row and the register, its transfer computes the new
 register from both. A silent arc (an epsilon arc) consumes no row: its fence and transfer read only the register.
 
-The automaton accepts a sequence of rows if a run over all of them ends in a final state. The result is the register,
-true in the intersection of the lifetimes of the rows. A row that fits no arc ends the run, so a pattern that skips rows
-has an arc from a state to itself.
+The automaton accepts a sequence of rows if a run over all of them ends in a final state. The result is the register.
+Its lifetime is the intersection of the lifetimes of the rows. A row that fits no arc ends the run, so a pattern that
+skips rows has an arc from a state to itself.
 
 An arc with a deadline leads to a final state without a row: at the deadline, if no row has come since the last row of
 the run and before the deadline. So a pattern can contain an event that does not happen, such as "a request without a
@@ -124,7 +124,7 @@ def keeps_run(arc: Arc) -> bool:
 
 
 def keeps_field(value: Expression, name: str) -> bool:
-    """Return whether a new value of a field is its value."""
+    """Return whether a new value of a field is only its old value."""
     return isinstance(value, Column) and value.name == name
 
 
@@ -181,7 +181,7 @@ def check_arc(arc: Arc, fields: Mapping[str, Type]) -> None:
 
 
 def reachable(targets: Mapping[str, set[str]], state: str) -> set[str]:
-    """Return the states that edges lead to from a state, and the state itself."""
+    """Return a state, and all states that edges lead to from it. `targets`: the edges."""
     reached, waiting = {state}, [state]
     while waiting:
         for target in targets.get(waiting.pop(), set()) - reached:

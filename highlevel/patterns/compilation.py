@@ -55,13 +55,13 @@ SCANNED, KEYED, SILENT, TIMED = range(4)
 """Kinds of arcs, in the order in which they are stored. TIMED arcs have a deadline."""
 
 MIN_KEYS = 8
-"""Number of constants from which on the arcs that compare a value of the row with them are found by search."""
+"""Arcs are found by binary search if they compare a value of the row with at least this many constants."""
 
 TRANSLATION_BYTES = 600
 """Memory of the Python objects of a translated arc. Measured: 400 bytes with a key, 870 with a register."""
 
 MAX_UNUSED = 64
-"""Number of unused translations from which on a compiler begins anew, if they are more than those in use."""
+"""A store of translations is made again if it has more than twice the entries in use, plus this number."""
 
 
 class _Translation(NamedTuple):
@@ -160,7 +160,7 @@ class AutomatonCompiler:
         self._key_numbers = numbers
 
     def compile(self, arcs: Sequence[Arc], states: Iterable[str] = ()) -> CompiledAutomaton:
-        """Return the automaton with other arcs. `states` may have no arc, because runs in memory are in them.
+        """Return the automaton with other arcs. `states`: the states of runs in memory, which may have no arc.
 
         Raises PatternError for arcs that contradict each other, and for an expression that needs a function of the
         register.
@@ -202,8 +202,8 @@ class AutomatonCompiler:
     def patch(self, removed: Sequence[Arc], added: Sequence[Arc]) -> bool:
         """Change arcs in the arrays of the compiled automaton. Return whether that was possible: if not, call compile.
 
-        It is possible for arcs without a key or a deadline, with known expressions and states, while there is room; and
-        if no run begins or ceases to ignore rows.
+        It is possible if the arcs have no key and no deadline, their expressions and states are known, and there is
+        room. No arc may keep its run, so that no run begins or ceases to ignore rows.
         """
         places, known = self._places, self._known_words
         if places is None:
@@ -219,7 +219,7 @@ class AutomatonCompiler:
         return True
 
     def _words_to_patch(self, identity: _Identity, arc: Arc) -> _ArcWords | None:
-        """Return the words of an arc, None if the arrays have no place for it."""
+        """Return the words of an arc; None if `patch` cannot add it."""
         translation = self._translations.get((arc.fence, arc.transfer, arc.deadline))
         source, target = self._states.get(arc.source), self._states.get(arc.target)
         is_plain = not (arc.is_silent or arc.deadline is not None or keeps_run(arc))

@@ -1,6 +1,6 @@
-"""Derivations: the rows that the results of an automaton consist of, from the rows and the times of the results.
+"""Derivations: find the rows that led to each result of an automaton, from all rows and the times of the results.
 
-    results: partition, first and last time ──► rows of this time range ──► runs again, followed backwards ──► rows
+    results: partition, first and last time ──► rows of this time range ──► runs, followed backwards ──► rows
 
 The runs are computed again (`kernels.derivations`), so a run needs no memory of its rows while it is open.
 """
@@ -53,7 +53,10 @@ class StoredRows(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """Different times of results. `lasts`: the time of the last row or, with `by_deadline`, the deadline."""
+    """Partition and times of results; no two requests are equal.
+
+    `lasts`: the time of the last row or, with `by_deadline`, the deadline.
+    """
 
     partitions: Words
     firsts: Words
@@ -88,8 +91,8 @@ class Derivations:
     def trace(self, stored: StoredRows, order: Sequence[str], requests: Requests) -> RowsOfResults:
         """Return the rows of all results with the times of requests.
 
-        `order`: the columns whose hash orders rows with equal times. All rows of the partitions in the range of times
-        are in `stored`.
+        `order`: the columns whose hash orders rows with equal times. `stored` must contain all rows of the partitions
+        in the range of times.
         """
         used = np.flatnonzero(np.isin(stored.partitions, requests.partitions))
         chosen = used[self._order(stored, used, order)]

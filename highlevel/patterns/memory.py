@@ -228,17 +228,17 @@ class RunMemory:
 
 
 def chain(records: Words, record: int, link: int) -> Iterator[int]:
-    """Yield the records of a list."""
+    """Yield `record`, and the records that follow it in its list. `link`: the word with the next record."""
     while record != NONE:
         yield record
         record = int(records[record, link])
 
 
 def longer(array: npt.NDArray[Any], rows: int, fill: int) -> npt.NDArray[Any]:
-    """Return a copy with more rows."""
-    longer = np.full((rows, array.shape[1]), fill, array.dtype)
-    longer[: len(array)] = array
-    return longer
+    """Return a copy with more rows, which are filled with `fill`."""
+    copy = np.full((rows, array.shape[1]), fill, array.dtype)
+    copy[: len(array)] = array
+    return copy
 
 
 def _flat(array: Floats) -> Floats:

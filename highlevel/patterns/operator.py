@@ -7,7 +7,7 @@ its rows. At any moment the results are those of the automaton over all rows tha
 late row, or a retraction, corrects the results whose rows are around its time. Rows with equal times are in the order
 of a hash of their values, or of their numbers if they are numbered. So the order does not depend on their arrival.
 
-Equal results of a partition are one. Results of deadlines are returned when the watermark has passed the deadline.
+Equal results of a partition are one result. The result of a deadline is returned when the watermark has passed it.
 """
 
 from __future__ import annotations

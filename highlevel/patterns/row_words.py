@@ -99,7 +99,7 @@ class ValueNumbers:
 
 
 class Known(NamedTuple):
-    """The expressions whose words are known: how many conditions, integers and floats."""
+    """How many conditions, integers and floats have known words: the first ones of each kind."""
 
     conditions: int
     integers: int

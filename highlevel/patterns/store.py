@@ -39,7 +39,11 @@ from lowlevel.punctuation import END
 
 
 class Skip(NamedTuple):
-    """Where matching continues after a match: a rule of `kernels.matches`, and the field with its number or 0."""
+    """Where matching continues after a match.
+
+    `rule`: NEXT_ROW, PAST_LAST_ROW or TO_FIELD of `kernels.matches`. `field`: for TO_FIELD, the index of the register
+    field with the sequence number of that row.
+    """
 
     rule: int
     field: int
@@ -72,7 +76,7 @@ class PartialMatches:
         """Deadlines that have not applied, because the lifetime of the run ended before."""
 
     def _use(self, compiled: CompiledAutomaton, initial: Words, float_initial: Floats) -> None:
-        """Make the tables of an automaton for kernels. `initial` and `float_initial` have an address."""
+        """Make the tables of an automaton for kernels. `initial` and `float_initial`: of `_with_addresses`."""
         self.compiled = compiled
         all_fields = len(compiled.integers), len(compiled.floats)
         decisive_field_counts = compiled.decisive_field_counts if self._is_preferred else all_fields

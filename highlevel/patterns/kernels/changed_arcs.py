@@ -43,8 +43,8 @@ from lowlevel.punctuation import END
 def renew_entries(automata: Automata, machine: Machine, store: Store, begin, end, since, until):  # type: ignore[no-untyped-def]
     """Compute the nodes of the partitions `[begin, end)` again, for the entries with a row from `since` on.
 
-    The arcs have changed for times in `[since, until)`. Return the partition reached, fewer than `end` if there is no
-    room for nodes or results.
+    The arcs have changed for times in `[since, until)`. Return the next partition: less than `end` if there is no room
+    for nodes or results.
     """
     state, entries = store.state, store.entries
     for partition in range(begin, end):

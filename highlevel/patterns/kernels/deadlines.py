@@ -83,7 +83,7 @@ def pass_deadlines(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Write a result for each run of the partitions `[begin, end)` whose deadline is in `(low, high]`.
 
-    Return the partition reached, fewer than `end` if there is no room for results. Add to `outside[0]` the number of
+    Return the next partition: less than `end` if there is no room for results. Add to `outside[0]` the number of
     runs that have ended in `(low, high]` without a next row, and whose deadline is not before their end.
     """
     entries, nodes, state = store.entries, store.nodes, store.state

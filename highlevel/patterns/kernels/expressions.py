@@ -97,7 +97,7 @@ def run(  # type: ignore[no-untyped-def]
         elif operation == STORE_I:
             top -= 1
             fields[to + operand] = stack[top]
-        elif operation <= OR:  # two integers, and an integer
+        elif operation <= OR:  # two integers give an integer
             top -= 1
             left, right = stack[top - 1], stack[top]
             result = left
@@ -154,7 +154,7 @@ def run(  # type: ignore[no-untyped-def]
                 float_stack[float_top - 1] = one * other
             else:
                 float_stack[float_top - 1] = one / other
-        elif operation <= NE_F:  # two floats, and a condition
+        elif operation <= NE_F:  # two floats give a condition
             float_top -= 2
             one, other = float_stack[float_top], float_stack[float_top + 1]
             result = 0

@@ -10,22 +10,22 @@ A node of the entry x in the state q is needed if a later row in the gap after x
 follows. This is a search over pairs of a state and a gap: the first step is an arc that a later row may use in the gap
 after x. Each further step is an arc of another later row in the same gap, a silent arc, or an arc of the next row in
 memory, which leads to the next gap. Conditions over the register are assumed to be true, so the search finds too many
-steps rather than too few. A row in memory is needed if such a search uses it. (The path punctuation that is printed
-removes nodes that are needed.)
+steps rather than too few. A row in memory is needed if such a search uses it. (The path punctuation, as the paper
+prints it, removes nodes that are needed.)
 
 The pairs from which a final state can be reached are found from the last gap to the first, those that a later row can
 reach from the first to the last. States are bits of a word.
 
-Nodes that are not needed are removed. FREED_START of their entry keeps the smallest of their starts: a later row must
-still remove the runs over its place from the lists after it, although the lists of the entries between stay equal. If
-no later list has a run that began until the time of the entry, there is no such run, and FREED_START is reset. Final
-nodes
-stay, because their results may be withdrawn, and nodes with a deadline. If runs may ignore rows, lists share their
-nodes, which need little memory, and all nodes stay.
+Nodes that are not needed are removed. FREED_START of their entry keeps the smallest of their starts, because a later
+row must remove the runs that pass over its place from all lists after it, even if the lists of the entries between stay
+equal. If no later list has a run that began until the time of the entry, there is no such run, and FREED_START is
+reset. Final nodes stay, because their results may be withdrawn, and nodes with a deadline. If runs may ignore rows,
+lists share their nodes, which need little memory, and all nodes stay.
 
 No run of a later row continues with a row that is not needed. If no other run does either, HAS_ROW is reset. Of three
-such neighbours the one between is removed: the others separate the later rows before, between and after them. It stays
-if later rows before and after it may be in one run that ends in a final state, because then it must separate them.
+such neighbours the middle one is removed: the other two separate the later rows before, between and after them. It
+stays if later rows before and after it may be in one run that ends in a final state, because then it must separate
+them.
 
 Rows must not be withdrawn, the arcs must not change, and no arc has a key.
 """
@@ -127,7 +127,7 @@ def earliest_use(automata: Automata, watermarks, arc, left, right):  # type: ign
 
 
 @helper
-def leading(automata: Automata, store: Store, states: States, entry, targets):  # type: ignore[no-untyped-def]
+def preceding_states(automata: Automata, store: Store, states: States, entry, targets):  # type: ignore[no-untyped-def]
     """Return the states from which the row of an entry leads to one of the states `targets`."""
     found = 0
     if store.entries[entry_at(automata, entry) + HAS_ROW]:
@@ -274,7 +274,7 @@ def remove_unneeded(  # type: ignore[no-untyped-def]
             at, targets, right = entry_at(automata, entry), states.kept, END
             if following != NONE:
                 right = entries[entry_at(automata, following) + TIME]
-                targets |= leading(automata, store, states, following, gaps[index + 1])
+                targets |= preceding_states(automata, store, states, following, gaps[index + 1])
             gaps[index] = with_sources(automata, states, watermarks, targets, entries[at + TIME], right)
             if automata.is_ignoring == 0:
                 find_uses(automata, states, watermarks, gaps[index], entries[at + TIME], right, uses)
@@ -293,7 +293,7 @@ def remove_unneeded(  # type: ignore[no-untyped-def]
             right = END if following == NONE else entries[entry_at(automata, following) + TIME]
             remaining = states_of_list(automata, store, states, entry)
             has_runs = entries[at + NODES] != NONE or entries[at + FREED_START] != END
-            if leading(automata, store, states, entry, gaps[index]) & reached:
+            if preceding_states(automata, store, states, entry, gaps[index]) & reached:
                 reached = following_states(automata, store, states, entry, reached) & gaps[index]
                 unneeded = 0
             else:

@@ -1,11 +1,11 @@
 """Helpers of kernels that find the runs which ignore a row (Chandramouli et al., 2010, §5.3 and Appendix D).
 
 A row is **ignored** by a run if only arcs apply that lead from its state to this state and change no field: ignorable
-arcs. The run is the same after the row. So the list of the row ends with the same nodes as the list before, from the
-first start on after which all runs ignore the row: the lists share these nodes (REFERENCES). A row that begins no run
-and that all runs ignore has the list of the row before, without any copy. The paper stores a run once, as an anchor,
-and the interval of its ignored rows in an interval tree. Here a list is the answer to the query of that tree, so no
-tree is necessary. Final runs are never shared: each row is another result.
+arcs. The run is the same after the row. Lists are ordered by start. If all runs of the list before ignore the row, from
+some start on, the list of the row ends with the same nodes: the lists share these nodes (REFERENCES). A row that begins
+no run and that all runs ignore has the list of the row before, without any copy. The paper stores a run once, as an
+anchor, and the interval of its ignored rows in an interval tree. Here a list is the answer to the query of that tree,
+so no tree is necessary. Final runs are never shared: each row is another result.
 """
 
 from __future__ import annotations

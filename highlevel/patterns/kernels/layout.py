@@ -31,10 +31,11 @@ from lowlevel.punctuation import (
 """Words of an entry.
 
 TIME, SEQUENCE, LIFETIME_END, ROW: the time of its row, its sequence number, the end of its lifetime, and the number of
-its values. BEFORE, AFTER: the entries before and after it. NODES: its first node. NODE_COUNT, LIST_STATES, LIST_END:
-the number of nodes, a bit for each of their states (LAST_BIT for later states, or for unknown ones), and the largest
-RUN_END; or more. HAS_ROW: whether the row can still be read. Without it no run has the row. FREED_START: the smallest
-start of the nodes that `gaps` has removed from the list, or END. The words of the row follow.
+its values. BEFORE, AFTER: the entries before and after it. NODES: its first node. NODE_COUNT: the number of its nodes.
+LIST_STATES: a bit for each state of its nodes (LAST_BIT for later states, or for unknown ones). LIST_END: the largest
+RUN_END of its nodes. These three may state more than is true, never less. HAS_ROW: 1 while kernels may read the row; 0
+if no run can consume it any more. FREED_START: the smallest start of the nodes that `gaps` has removed from the list,
+or END. The words of the row follow.
 """
 
 
@@ -43,9 +44,11 @@ NO_NUMBER = END
 
 
 START, START_SEQUENCE, RUN_END, STATE, REFERENCES, NEXT_NODE, NODE_WORDS = range(7)
-"""Words of a node: the first row of the run, the smallest end of its rows, the state, the next node of the list.
+"""Words of a node.
 
-REFERENCES: the number of entries and nodes whose NODES or NEXT_NODE is this node. The fields of the register follow.
+START, START_SEQUENCE: time and sequence number of the first row of the run. RUN_END: the smallest end of the lifetimes
+of its rows. STATE: the number of its state. REFERENCES: the number of entries and nodes whose NODES or NEXT_NODE is
+this node. NEXT_NODE: the next node of the list. The fields of the register follow.
 """
 
 
@@ -57,6 +60,7 @@ The last two are for `matches` only.
 
 
 ENTRIES, NODE_RECORDS = 0, LIST_WORDS
+"""Words of the state at which the lists of free entries and free nodes begin (`lifetimes.kernels.records`)."""
 
 
 (
@@ -87,6 +91,7 @@ READY, REMOVE, EXTEND, RENEW = range(4)
 
 
 ADDED, RETRACTED = 1, -1
+"""Kinds of rows."""
 
 
 LAST_BIT = 62
@@ -94,6 +99,7 @@ LAST_BIT = 62
 
 
 NO_ROOM = -2
+"""Returned instead of a record or a list if there is no room for it."""
 
 
 class Automata(NamedTuple):

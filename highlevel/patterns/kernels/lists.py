@@ -75,9 +75,9 @@ from lowlevel.punctuation import (
 
 @outlined
 def make_list(automata: Automata, store: Store, machine: Machine, entry, since):  # type: ignore[no-untyped-def]
-    """Make the list of an entry from the list before it, of the runs that start until `since`. KEPT belongs to it.
+    """Make the list of an entry from the list before it and its row, only for runs that start until `since`.
 
-    Return 0 without room.
+    The nodes from KEPT on also belong to the list: `link_kept` appends them. Return 0 without room.
     """
     state, entries, row = store.state, store.entries, entry_at(automata, entry)
     begin_list(store)
@@ -136,7 +136,7 @@ def describe_list(automata: Automata, store: Store, entry, count):  # type: igno
 
 @helper
 def most_nodes(automata: Automata, store: Store, entry):  # type: ignore[no-untyped-def]
-    """Return a bound of the number of nodes in the list of an entry, for which there is room among the results."""
+    """Return an upper bound of the number of nodes in the list of an entry. So many results need room."""
     return min(store.entries[entry_at(automata, entry) + NODE_COUNT], store.state[NODE_RECORDS + LIVE_RECORDS])
 
 

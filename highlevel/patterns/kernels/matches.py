@@ -1,4 +1,4 @@
-"""Kernels for MATCH_RECOGNIZE: for each start, the match is the preferred run. Matches do not overlap, as SKIP states.
+"""Kernels for MATCH_RECOGNIZE: the match of each start is its preferred run. SKIP decides where the next one may begin.
 
     row ──► runs that end with it, by start and preference ──► candidates, one per start ──► matches
 

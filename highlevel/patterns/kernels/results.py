@@ -95,7 +95,7 @@ def write_result(automata: Automata, store: Store, node, partition, weight, star
 def write_results(automata: Automata, store: Store, head, count, other, partition, weight, time):  # type: ignore[no-untyped-def]
     """Write the results of the first `count` nodes of a list that the list `other` does not have, earlier starts first.
 
-    `count` is at least the number of nodes, or the others are not final. Runs whose rows have ended have no result.
+    Nodes after the first `count` must not be final. Runs whose rows have ended have no result.
     """
     first, node = store.state[RESULT_COUNT], head
     while node != NONE and count > 0:

@@ -57,7 +57,9 @@ def check_frame(frame: object, stream: FileStream, *, is_streaming: bool) -> Dat
             "reads other DataFrames"
         )
     if frame.isStreaming and not is_streaming:
-        raise ValueError(f"{stream.name}: got a streaming DataFrame, expected another one; wiretide.stream reads it")
+        raise ValueError(
+            f"{stream.name}: got a streaming DataFrame, expected one that does not stream; wiretide.stream reads it"
+        )
     time = next(iter(stream.times), None)
     if is_streaming and (time is None or stream.slack_of(time) is None):
         raise InputError(

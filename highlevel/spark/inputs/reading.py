@@ -4,7 +4,7 @@ The low level runs inside the task. At the end of the block range its tables are
 partials later. A task has no state from earlier tasks, so it can be repeated: the same blocks give the same rows.
 
     part      operator partition, or COUNTERS
-    query     number of the query, or COUNTERS; COUNTERS in a partition other than COUNTERS: the range was read, no data
+    query     number of the query; COUNTERS for counters, and for a partition without data, which only has to run
     port      the query's port for this input
     sequence  order of the rows of one port
     low       watermark of the port after the payload, ns; BEGINNING for none
@@ -44,6 +44,7 @@ from lowlevel.punctuation import BEGINNING, END, Punctuation
 from lowlevel.watermarks.jumps import LinkTime
 
 COUNTERS = -1
+"""Value instead of a partition or a query, in rows without data of a query."""
 
 SPARK_SCHEMA = "part int, query int, port int, sequence long, low long, second long, payload binary"
 ARROW_SCHEMA = pa.schema(
@@ -185,7 +186,7 @@ def describe_damage(path: Path, block_range: BlockRange) -> str:
 class LeafOutput:
     """The rows of a leaf from a block range: partials, and the watermark after them (BEGINNING for none).
 
-    `accepted`: the newest time of the link that was not rejected as wrong; END if the partials contain no other times.
+    `accepted`: the newest time of the link that was not rejected as wrong; END if the partials contain no wrong times.
     """
 
     watermark: int

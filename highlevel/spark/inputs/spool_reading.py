@@ -176,7 +176,8 @@ class _SpoolRangeReader:
     def _add_sampled_ranges(self, query: int, ranges: Iterable[tuple[int, int]]) -> None:
         """Record the ranges of time in which the node did not process all packets."""
         self.sampled_ranges[query] = merge_ranges(self.sampled_ranges.get(query, []), list(ranges))
-        warning = f"{self.input.path}: some results are estimates: its node sampled, as spool or ring was filling"
+        reason = "its node sampled packets, because its spool or ring was nearly full"
+        warning = f"{self.input.path}: some results are estimates: {reason}"
         self.warnings[warning] = None
 
     def _report_missing_plans(self, matches: PlanMatches, offered_plans: tuple[OfferedPlan, ...]) -> None:

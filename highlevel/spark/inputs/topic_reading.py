@@ -6,13 +6,13 @@
 The schema promises how much older than the newest row of the *topic* a row is when it is sent. A partition without
 rows would delay all windows, so it receives the watermark of the others if it has been read to its end:
 
-    the ends of the first request are read       rows A of all partitions were sent before it was complete
-    the second request finds the same end        every later row of this partition is sent after all rows A
+    first request for all ends      the micro-batch reads up to them: its rows A were all sent before the answer
+    second request                  a partition has the same end: each of its later rows is sent after all rows A
 
-The first ends are before open transactions, and the second ones are after them. So a partition with an open
-transaction, whose rows were sent earlier and are read later, is not at its end. So the promise holds for later rows of
-a partition at its end and the newest row of A. The watermark follows with the next micro-batch, from the totals of this
-one, so that a repeated micro-batch has the same watermarks.
+The first request excludes the messages of open transactions, and the second one includes them. So a partition with an
+open transaction, whose rows were sent earlier and are read later, is not at its end. If a partition is at its end, its
+later rows keep the promise in relation to the newest row of A. The watermark follows with the next micro-batch, from
+the totals of this one, so that a repeated micro-batch has the same watermarks.
 """
 
 from __future__ import annotations
@@ -44,18 +44,19 @@ LISTING_LIFETIME = 200_000_000
 """Nanoseconds for which the end of a partition is valid, because Spark asks more often than messages arrive."""
 
 MAX_MESSAGES = 1 << 18
-"""Offsets of a partition in a micro-batch."""
+"""Maximum number of offsets of a partition in a micro-batch."""
 
-NO_ENDS = -1
+UNKNOWN_END = -1
+"""End of a partition before the first request."""
 
 
 @dataclass(frozen=True)
 class TopicRange:
     """Offsets `[start, end)` of input `input_number`: the complete input of a task.
 
-    The broker has deleted the messages before `first`. `newest_end` is the end of the partition after the end of the
-    micro-batch was chosen, with the messages of open transactions. `unread_partitions`: the number of partitions that
-    the topic has, but the run does not read.
+    The broker has deleted the messages before `first`. `newest_end` is the end of the partition that was requested
+    after `end` was chosen; it includes the messages of open transactions. `unread_partitions`: the number of partitions
+    that the topic has, but the run does not read.
     """
 
     input_number: int
@@ -78,7 +79,7 @@ class TopicPlanner:
         self.partition = partition
         self._client = client
         self._partition_count = partition_count
-        self._end = NO_ENDS
+        self._end = UNKNOWN_END
         self._listing_time: int | None = None
 
     def first_position(self) -> int:
@@ -160,7 +161,7 @@ def read_topic_range(assignment: InputAssignment, topic_range: TopicRange) -> It
         samples=samples,
         newest_time=None if time == BEGINNING else time,
         position=topic_range.end,
-        input_size=topic_range.newest_end + 1,  # never at its end, because it has none
+        input_size=topic_range.newest_end + 1,  # a topic has no end, so the size is never reached
         warnings=tuple(warnings),
         damages=tuple(damages),
     )
@@ -197,5 +198,6 @@ def _has_no_end(input_: Input) -> bool:
 
 
 def _is_read(totals: Totals, input_id: int) -> bool:
+    """Return whether a partition was read to its end: its size is then one more than its position."""
     position, size = totals.progress.get(input_id, (0, 0))
     return position + 1 == size

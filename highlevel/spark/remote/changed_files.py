@@ -18,6 +18,7 @@ from capture.lazy_dataclasses import dataclass
 from capture.units import SECOND
 
 SETTLED_NS = 2 * SECOND
+"""Time since the last change of a folder (ns) from which on its listing can be used again."""
 
 
 @dataclass(frozen=True)

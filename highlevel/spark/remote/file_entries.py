@@ -46,12 +46,12 @@ def objects_of(files: dict[str, FileEntry]) -> set[str]:
 
 
 def first_token(uri: str) -> str:
-    """Return the token for objects that are written before the first version of `newest`. Each folder has another."""
+    """Return the token for objects that are written before `newest` exists. It differs between folders."""
     return hashlib.blake2b(uri.encode(), digest_size=16).hexdigest()
 
 
 def task_token(uri: str) -> str:
-    """Return the token for objects that tasks write. Each folder has another."""
+    """Return the token for objects that tasks write. It differs between folders."""
     return hashlib.blake2b(uri.encode(), digest_size=16, person=b"tasks").hexdigest()
 
 

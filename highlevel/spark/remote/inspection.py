@@ -20,8 +20,8 @@ from highlevel.spark.run_folder.inspection import RunSummary, summarise, verify,
 SHOWN = ("checkpoint", "output", "state", "totals")
 """Subfolders whose sizes are shown. Copies of decompressed captures are not in the store."""
 
-UNKNOWN = "unknown objects"
-"""Name of the objects that the manifest does not name: of a crash, of the current micro-batch, or of other programs."""
+UNKNOWN_OBJECTS = "unknown objects"
+"""Name of objects that are not in the manifest: those of a crash, the current micro-batch, and other programs."""
 
 
 def summarise_stored(uri: str) -> RunSummary:
@@ -37,7 +37,7 @@ def summarise_stored(uri: str) -> RunSummary:
     sizes = {path: entry["bytes"] for path, entry in manifest.files.items()}
     results = {path: entry["bytes"] for path, entry in manifest.results.items()}
     summary.files = {name: _sum([size for path, size in sizes.items() if _top(path) == name]) for name in SHOWN}
-    summary.files[UNKNOWN] = _sum([*list_unknown(store, manifest).values()])
+    summary.files[UNKNOWN_OBJECTS] = _sum([*list_unknown(store, manifest).values()])
     queries = sorted({PurePosixPath(path).parts[1] for path in results})
     summary.results = {
         unquote(query): _sum([size for path, size in results.items() if PurePosixPath(path).parts[1] == query])
@@ -94,4 +94,5 @@ def _top(path: str) -> str:
 
 
 def _sum(sizes: list[int]) -> tuple[int, int]:
+    """Return the number of files, and their bytes."""
     return len(sizes), sum(sizes)

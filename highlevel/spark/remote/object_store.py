@@ -31,7 +31,7 @@ from highlevel.spark.errors import FolderError
 
 CONNECT_SECONDS = 5
 ANSWER_SECONDS = 20
-"""Longest times without a connection, and without an answer."""
+"""Longest times without a connection, and without an answer, in seconds."""
 
 REPEAT_SECONDS = 60.0
 """No attempt of a request begins later than this after its first attempt."""
@@ -67,6 +67,7 @@ PARALLEL_REQUESTS = 8
 """Number of requests at the same time."""
 
 CHUNK_BYTES = 1 << 20
+"""Bytes of a large file or object that are in memory at the same time."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

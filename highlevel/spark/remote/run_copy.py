@@ -163,7 +163,7 @@ def read_manifest(store: ObjectStore) -> Manifest | None:
 
 
 def is_current(store: ObjectStore, version: str) -> bool:
-    """Return whether `newest` has a version."""
+    """Return whether `version` is still the version of `newest`."""
     return store.list(NEWEST).get(NEWEST, (0, ""))[1] == version
 
 
@@ -308,7 +308,10 @@ class RunCopy:
         self._run_lock.check()
 
     def publish_plan(self, batch: int) -> None:
-        """Store the planned offsets of a micro-batch, and everything else that its tasks read. Call it before them."""
+        """Store the planned offsets of a micro-batch, and everything else that its tasks read.
+
+        Call it before the first of these tasks begins.
+        """
         self.check()
         old = self._manifest
         assert old is not None, "the run begins with a manifest"
@@ -324,7 +327,7 @@ class RunCopy:
         return TaskFiles(self._store, batch, state)
 
     def publish(self, batch: int, task_state: dict[str, FileEntry] | None = None) -> None:
-        """Store all files of the run after a micro-batch. -1: a new run, before its first micro-batch.
+        """Store all files of the run after micro-batch `batch`; -1 for a new run, before its first micro-batch.
 
         `task_state`: the files of the state that tasks have stored; None if the state is in the copy. Raises
         FolderError if files of the run are missing.
@@ -376,7 +379,7 @@ class RunCopy:
         lost: dict[str, FileEntry] = {}
         added = [(entry["bytes"], entry["checksum"]) for path, entry in files.items() if path not in old.files]
         missing = [path for path in old.files if path.startswith((OUTPUT, "quarantine/")) and path not in files]
-        for path in sorted(missing, key=lambda path: path.endswith(".parquet")):  # first the times of deletion
+        for path in sorted(missing, key=lambda path: path.endswith(".parquet")):  # `is_expired` needs the other files
             entry, file = old.files[path], self.folder / path
             if (entry["bytes"], entry["checksum"]) in added:
                 continue
@@ -415,9 +418,8 @@ class RunCopy:
         checkpoint = folder / "checkpoint"
         for path in _files_below(checkpoint):
             kind = path.relative_to(checkpoint).parts[0]
-            if kind not in ("offsets", "commits") or (
-                path.name.isdigit() and int(path.name) >= batch - 1
-            ):  # Spark reads two
+            # Spark reads the offsets and commits of two micro-batches.
+            if kind not in ("offsets", "commits") or (path.name.isdigit() and int(path.name) >= batch - 1):
                 yield path
         for manifest in (folder / "state").rglob(f"{batch}.json"):
             yield manifest
@@ -427,7 +429,7 @@ class RunCopy:
         yield from (folder / name for name in self._databases if (folder / name).exists())
 
     def _store_files(self, paths: Iterable[Path]) -> dict[str, FileEntry]:
-        """Return the entries of files. Files that have changed become objects, except those that the manifest has."""
+        """Return the entries of files. The content of a changed file becomes a new object if the entry lacks it."""
         return dict(self._store.run_parallel(self._store_file, paths))
 
     def _store_file(self, path: Path) -> tuple[str, FileEntry]:

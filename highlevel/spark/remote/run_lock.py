@@ -107,7 +107,10 @@ class RunLock:
         )
 
     def _take_over(self, identity: str, say: Callable[[str], None]) -> str:
-        """Replace the lock of a process that has ended. Return the new version. Raises FileNotFoundError."""
+        """Replace the lock of a process that has ended. Return the new version.
+
+        Raises FileNotFoundError if the lock has been deleted, FolderError if its owner still runs.
+        """
         owner, version = read_lock(self._store)
         if owner.get("file") != identity and not owner.get("released"):
             say(
@@ -136,7 +139,7 @@ class RunLock:
         return version
 
     def check(self) -> None:
-        """Raise FolderError if another process has taken the lock. A lock that is nearly too old is renewed first."""
+        """Raise FolderError if another process has taken the lock. A lock that may soon be too old is renewed first."""
         if self._clock() - self._renewed > LOCK_SECONDS / 2:
             self.renew()
         elif self._version is None:

@@ -21,6 +21,7 @@ from highlevel.spark.errors import FolderError
 DOCUMENT = re.compile(rb'\{"checksum": "([0-9a-f]{8})", "content": (.*)\}', re.DOTALL)
 
 REMEDY = "restore it from a copy, or start again with another folder"
+"""End of messages about missing and damaged files."""
 
 
 def checksum(content: Any) -> str:

@@ -177,7 +177,7 @@ def remove_staged(staged: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WrittenResults:
-    """What tasks have written of one query: the partitions, the files, and the rows that were not sent, added up.
+    """What tasks have written of one query: partitions, files, and the sums by window of the rows that were not sent.
 
     `objects`: partitions and entries of objects, until `stage_objects` appends their rows to files.
     """

@@ -10,8 +10,8 @@ This is possible if the only state of a query is that of sliding windows or sess
 these tables contain the columns of the group. For other operators an error is raised: their tables may contain
 positions in another table, or a limit for each partition.
 
-A crash between two steps loses nothing, because `run.json` is replaced last. At the next start, `state of N` is put
-back if `run.json` still contains N, and deleted otherwise.
+A crash between two steps loses nothing, because `run.json` is replaced last. At the next start, `state of N` becomes
+`state` again if `run.json` still contains N, and is deleted otherwise.
 """
 
 from __future__ import annotations

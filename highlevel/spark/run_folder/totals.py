@@ -142,7 +142,7 @@ class Totals:
         add_counts(self.samples, name, partition_counts)
         bounds = [(input_number, bound) for counts in partition_counts for input_number, bound in counts["bounds"]]
         watermarks = [counts["watermark"] for counts in partition_counts if counts["watermark"] is not None]
-        if watermarks:  # they are strict, and equal in all partitions
+        if watermarks:  # equal in all partitions; results that end before them are final
             watermark = min(watermarks)
             self.watermarks[name] = watermark if watermark == END else watermark - 1
         self._add_progress(assignment, query, bounds)
@@ -158,7 +158,7 @@ class Totals:
 
 
 class TotalsFiles:
-    """The files of totals: one JSON file for each batch ID. The last KEEP files are kept."""
+    """The files of totals: one JSON file for each batch ID. The last KEPT_VERSIONS files are kept."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is the folder of the files."""
@@ -189,10 +189,8 @@ class TotalsFiles:
         except FileNotFoundError:
             raise FolderError(f"{path}: missing, but the checkpoint continues after it; {REMEDY}") from None
         samples: dict[LabelledName, float] = {(name, tuple(labels)): value for name, labels, value in stored["samples"]}
-        progress = {
-            int(input_number): (position, size) for input_number, (position, size) in stored["progress"].items()
-        }
-        newest_times = {int(input_number): time for input_number, time in stored["newest"].items()}
+        progress = {int(input_id): (position, size) for input_id, (position, size) in stored["progress"].items()}
+        newest_times = {int(input_id): time for input_id, time in stored["newest"].items()}
         sampled_ranges = {name: [(start, end) for start, end in ranges] for name, ranges in stored["sampled"].items()}
         return Totals(
             Samples(samples),

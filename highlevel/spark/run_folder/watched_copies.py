@@ -103,7 +103,7 @@ class WatchedCopies:
                 print_warnings(watched, read_contents(data, watched.form))
 
     def _read_new(self, path: str, identity: Identity | None) -> bytes | None:
-        """Return the bytes of a version that is new for this object. Count and report it if it is wrong."""
+        """Return the bytes of a version that this process has not read yet. Count and report it if it is wrong."""
         self._seen[path] = identity
         try:
             return self._read(path)

@@ -173,9 +173,7 @@ class FragmentTask:
         return self._without_cancelled(self._feed_in_turn(arrivals) if self._reads_tables else self._feed(arrivals))
 
     def _feed_in_turn(self, arrivals: Sequence[Arrival]) -> FragmentOutput:
-        """Process the rows of each arrival, then its watermark.
-
-        The arrival after the smallest watermark is always next.
+        """Process the rows of each arrival, then its watermark. The next arrival is that after the smallest watermark.
 
         So the same rows are late as in the inline engine, for every division into micro-batches.
         """
@@ -223,7 +221,7 @@ class FragmentTask:
                 arrivals.append(Arrival(self.query, port, 0, END, BEGINNING, pa.scalar(None, pa.binary())))
         return arrivals
 
-    def caught_up(self, newest_times: Mapping[int, int]) -> list[Arrival]:
+    def watermarks_from(self, newest_times: Mapping[int, int]) -> list[Arrival]:
         """Return watermarks of DataFrames and of partitions of topics that have no more rows.
 
         `newest_times`: the newest first time of the link, ns, by the number of the input

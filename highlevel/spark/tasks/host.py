@@ -58,10 +58,10 @@ class LevelTask:
 
     `ended_inputs` are the IDs of the inputs that earlier micro-batches have read to their ends. These inputs send no
     more watermarks, so this function sends their last watermark to queries that begin with this micro-batch.
-    `newest_times`: the newest times of topics, for partitions that have no more rows, and of DataFrames
-    (`highlevel.spark.inputs.topic_reading`).
-    With `measure` the counters also contain `measured`: the figures of each plan node. `writer` writes the results of
-    partitions with many rows. `files`: the objects with the state; None if the task sees the folder `state`.
+    `newest_times`: the newest times of DataFrames, and of topics for partitions that have no more rows
+    (`highlevel.spark.inputs.topic_reading`). With `measure` the counters also contain `measured`: the figures of each
+    plan node. `writer` writes the results of partitions with many rows. `files`: the objects with the state; None if
+    the task sees the folder `state`.
     """
 
     assignment: InputAssignment
@@ -148,7 +148,7 @@ class LevelTask:
             query_arrivals = [arrival for arrival in arrivals if arrival.query == task.query]
             if self._begins(task.query):
                 query_arrivals += task.ends_of(self.ended_inputs)
-            output = task.feed([*query_arrivals, *task.caught_up(self.newest_times)])
+            output = task.feed([*query_arrivals, *task.watermarks_from(self.newest_times)])
             counts.append(collect_counts(task, output))
             if self.measure:
                 counts[-1]["measured"] = task.measurements()

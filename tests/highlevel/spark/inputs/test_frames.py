@@ -211,7 +211,7 @@ def test_the_tasks_read_dataframes_that_do_not_stream(folder_of_rows: Any, spark
     count = "SELECT count(*) AS n FROM logins"
     empty = wiretide.query(count, frame.limit(0), schema=SCHEMA, on="local")
     assert empty.equals(wiretide.query(count, table_of([]), schema=SCHEMA))
-    with pytest.raises(ValueError, match=r"got a streaming DataFrame, expected another one; wiretide\.stream"):
+    with pytest.raises(ValueError, match=r"got a streaming DataFrame, expected one that does not stream; wiretide"):
         wiretide.query(SQL, stream, schema=SCHEMA, on="local")
     with pytest.raises(InputError, match="no column bytes of logins; the columns are: ts, USER, src"):
         wiretide.query(SQL, frame.drop("bytes"), schema=SCHEMA, on="local")

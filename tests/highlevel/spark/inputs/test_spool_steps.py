@@ -362,7 +362,7 @@ def test_partials_that_were_sampled_are_counted_and_told(captures: list[Input], 
     assert samples.total(SPOOL_PARTIALS_SAMPLED, query="per_link", link="main1") == items[8].num_rows
     assert sum(engine.rows["per_link"]["n"].to_pylist()) == 9 * sum(items[1].column(2).to_pylist())
     assert [line.partition(": ")[2] for line in engine.warnings] == [
-        "some results are estimates: its node sampled, as spool or ring was filling"
+        "some results are estimates: its node sampled packets, because its spool or ring was nearly full"
     ]
 
 
