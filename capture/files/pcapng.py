@@ -105,8 +105,8 @@ def simple_captured_length(wire, snaplen):  # type: ignore[no-untyped-def]
 def scan_pcapng(buf, end, block_records, max_blocks, interfaces, rows, state):  # type: ignore[no-untyped-def]
     """Walk whole blocks of `buf[state[0]:end]` up to an interface description. Describe ranges of packets in `rows`.
 
-    `interfaces`: the interface table. `rows`: max_blocks x BLOCK_WORDS. `state`: the words of a WalkState. Returns the
-    number of rows written.
+    `block_records`, `max_blocks`: the maximum number of packets of a range, and of ranges. `interfaces`: the interface
+    table. `rows`: max_blocks x BLOCK_WORDS. `state`: the words of a WalkState. Returns the number of rows written.
     """
     offset = state[0]
     status = np.int64(CONTINUE)

@@ -69,7 +69,7 @@ def read_spool_range(assignment: InputAssignment, spool_range: SpoolRange) -> It
 
 
 class _SpoolRangeReader:
-    """Reads one range of segments, once."""
+    """Reads one range of segments, once. `reader` is the number of a leaf over all queries."""
 
     def __init__(self, assignment: InputAssignment, spool_range: SpoolRange) -> None:
         self.spool_range = spool_range
@@ -81,7 +81,7 @@ class _SpoolRangeReader:
             reader: SpoolQuery(assignment.node_name(reader), fingerprint(leaf.low))
             for reader, leaf in self.leaves.items()
         }
-        self.leaf_outputs = {query: LeafOutput(BEGINNING, []) for query in self.leaves}
+        self.leaf_outputs = {reader: LeafOutput(BEGINNING, []) for reader in self.leaves}
         self.samples = Samples()
         self.warnings: dict[str, None] = {}
         self.sampled_ranges: dict[int, Ranges] = {}
@@ -94,12 +94,12 @@ class _SpoolRangeReader:
         read_count = 0
         damage_messages = []
         damages = []
-        reader = SpoolReader(path)
+        spool = SpoolReader(path)
         for number in segment_numbers(path):
             if not segments.first <= number < segments.end:
                 continue
             try:
-                segment = reader.read(number)
+                segment = spool.read(number)
             except SegmentLostError as error:
                 if segment_path(path, number).exists():
                     damage_messages.append(str(error))
@@ -132,23 +132,23 @@ class _SpoolRangeReader:
         """
         link = self.input.link
         matches = match_plans(self.queries, segment.plans)
-        for query in self.leaves if segment.header.skipped else ():
-            self._add_sampled_ranges(query, segment.header.skipped)
+        for reader in self.leaves if segment.header.skipped else ():
+            self._add_sampled_ranges(reader, segment.header.skipped)
         for name, plan_fingerprint, item in segment.items:
-            query_numbers = matches.queries_by_plan.get((name, plan_fingerprint), ())
+            readers = matches.queries_by_plan.get((name, plan_fingerprint), ())
             if isinstance(item, Punctuation):
-                for query in query_numbers:
-                    self._advance_watermark(query, item.watermark)
+                for reader in readers:
+                    self._advance_watermark(reader, item.watermark)
                 continue
-            if not query_numbers:
+            if not readers:
                 self.samples.add(SPOOL_PARTIALS_PASSED_OVER, item.num_rows, link)
-            for query in query_numbers:
-                self._add_partials(query, item)
+            for reader in readers:
+                self._add_partials(reader, item)
         self._report_missing_plans(matches, segment.plans)
         self.has_ended = segment.ended
         if segment.ended:
-            for query in self.leaves:
-                self._advance_watermark(query, END)
+            for reader in self.leaves:
+                self._advance_watermark(reader, END)
         self.samples.set(SPOOL_PARTIALS_SHED, segment.header.shed_before, link)
         if (counts := segment.header.counts) is not None:
             self.samples.set(SPOOL_LATENESS, counts.lateness / SECOND, link)
@@ -157,25 +157,25 @@ class _SpoolRangeReader:
         if segment.trailer.last:
             self.samples.set(SPOOL_NEWEST, segment.trailer.last / SECOND, link)
 
-    def _advance_watermark(self, query: int, watermark: int) -> None:
-        leaf_output = self.leaf_outputs[query]
-        self.leaf_outputs[query] = LeafOutput(max(leaf_output.watermark, watermark), leaf_output.batches)
+    def _advance_watermark(self, reader: int, watermark: int) -> None:
+        leaf_output = self.leaf_outputs[reader]
+        self.leaf_outputs[reader] = LeafOutput(max(leaf_output.watermark, watermark), leaf_output.batches)
 
-    def _add_partials(self, query: int, batch: pa.RecordBatch) -> None:
-        leaf = self.leaves[query]
+    def _add_partials(self, reader: int, batch: pa.RecordBatch) -> None:
+        leaf = self.leaves[reader]
         self.samples.add(SPOOL_PARTIALS_READ, batch.num_rows, leaf.name, self.input.link)
-        self.leaf_outputs[query].batches.append(batch)
+        self.leaf_outputs[reader].batches.append(batch)
         if SAMPLING_FACTOR_KEY in (batch.schema.metadata or {}) and batch.num_rows:
             times = merge_pane_times(batch.column("pane").to_numpy(), leaf.low.origin, leaf.low.pane)
-            self._add_sampled_ranges(query, times)
+            self._add_sampled_ranges(reader, times)
             self.samples.add(SPOOL_PARTIALS_SAMPLED, batch.num_rows, leaf.name, self.input.link)
         if batch.num_rows:
             pane_start = leaf.low.origin + pc.max(batch.column("pane")).as_py() * leaf.low.pane
             self.newest_time = pane_start if self.newest_time is None else max(self.newest_time, pane_start)
 
-    def _add_sampled_ranges(self, query: int, ranges: Iterable[tuple[int, int]]) -> None:
+    def _add_sampled_ranges(self, reader: int, ranges: Iterable[tuple[int, int]]) -> None:
         """Record the ranges of time in which the node did not process all packets."""
-        self.sampled_ranges[query] = merge_ranges(self.sampled_ranges.get(query, []), list(ranges))
+        self.sampled_ranges[reader] = merge_ranges(self.sampled_ranges.get(reader, []), list(ranges))
         reason = "its node sampled packets, because its spool or ring was nearly full"
         warning = f"{self.input.path}: some results are estimates: {reason}"
         self.warnings[warning] = None
