@@ -152,7 +152,7 @@ class _Decorrelation:
             expected = f"a query in FROM without {word}"
             raise self._error(f"a correlated sub-query in a query with {word}", node.start, expected)
         if len(query.tables) > 1:
-            expected = "a query of WITH that joins, and a query with the sub-query that reads it"
+            expected = "a join in a query of WITH; the query with the sub-query then reads that query"
             raise self._error("a correlated sub-query in a query over a join", node.start, expected)
         if query.tables[0].name is None:
             expected = "AS and a name after the last one"

@@ -88,14 +88,14 @@ WRONG = [
     (f"{P} len IN (SELECT q.len {Q} «LIMIT 3)", "with LIMIT or OFFSET", "an aggregate such as max(x)"),
     (f"{P} EXISTS (SELECT q.len {Q} «LIMIT 0)", "with LIMIT or OFFSET"),
     (f"{P} EXISTS (SELECT q.len {Q} «LIMIT 1 OFFSET 1)", "with LIMIT or OFFSET"),
-    (f"{P} «EXISTS (SELECT q.len, rank() OVER (ORDER BY q.len) {Q})", "with OVER", "a query of WITH with OVER"),
+    (f"{P} «EXISTS (SELECT q.len, rank() OVER (ORDER BY q.len) {Q})", "with OVER", "OVER in a query of WITH"),
     (f"{P} «EXISTS (SELECT count(*) {Q} FILL 0)", "with FILL"),
     (f"{P} «EXISTS (SELECT q.len {Q} GROUP BY ROLLUP (len))", "with GROUPING SETS"),
     (f"{P} «EXISTS (WITH w AS (SELECT ts FROM M) SELECT ts {Q})", "WITH in a correlated sub-query"),
     (
         f"{P} «EXISTS (SELECT 1 FROM M q [RANGE 1 s], N r [RANGE 1 s] WHERE q.len = p.len)",
         "a correlated sub-query over a join",
-        "a query of WITH that joins",
+        "a join in a query of WITH",
     ),
     # clauses of the outer query
     (f"{P} ttl = 3 OR len IN «(SELECT q.len {Q} GROUP BY q.len)", "IN with groups within", "without groups"),
@@ -111,7 +111,7 @@ WRONG = [
     (
         "SELECT a.ts FROM M a [RANGE 1 s], N b [RANGE 1 s] WHERE «EXISTS (SELECT 1 FROM M c WHERE c.ts = a.ts)",
         "in a query over a join",
-        "a query of WITH that joins",
+        "a join in a query of WITH",
     ),
     (
         "SELECT ts FROM M UNION N WHERE «EXISTS (SELECT 1 FROM M q WHERE q.ts = N.ts)",
