@@ -28,7 +28,10 @@ from lowlevel.integer_ranges import Ranges, unite
 from lowlevel.punctuation import END, Item, Punctuation
 
 SECTION_ROWS = 256
-"""Minimum mean number of rows of the sections of unsorted partials. With smaller sections, the partials are sorted."""
+"""Minimum mean number of rows of the sections of unsorted partials, for each window that contains a pane.
+
+With smaller sections, the partials are sorted: slices of all windows would take longer.
+"""
 
 MERGE_ROWS = 65_536
 """Maximum number of partials of small windows that are merged in one call. The fixed cost of a call is the cost of some
@@ -54,8 +57,13 @@ class Sections:
         return int((self.ends[first:end] - self.starts[first:end]).sum())
 
     def slices(self, partials: pa.Table, first: int, end: int) -> list[pa.Table]:
-        """Return the partials of the sections `[first, end)`. They are not copied."""
-        bounds = zip(self.starts[first:end].tolist(), self.ends[first:end].tolist(), strict=True)
+        """Return the partials of the sections `[first, end)`, at least one. They are not copied.
+
+        Adjacent sections are one slice, so if the partials are sorted, there is one slice.
+        """
+        starts, ends = self.starts[first:end], self.ends[first:end]
+        gaps = np.flatnonzero(starts[1:] != ends[:-1])
+        bounds = zip(starts[[0, *(gaps + 1)]].tolist(), ends[[*gaps, -1]].tolist(), strict=True)
         return [partials.slice(start, after - start) for start, after in bounds]
 
 
@@ -98,13 +106,15 @@ class FiniteWindows:
         if punctuation.watermark != END:
             return
         if self._partials:
-            yield from self._results(pa.Table.from_batches(self._partials))
+            # A slice visits all chunks before it.
+            partials = pa.Table.from_batches(self._partials).combine_chunks()
             self._partials = []
+            yield from self._results(partials)
         yield punctuation
 
     def _results(self, partials: pa.Table) -> Iterator[pa.RecordBatch]:
         aggregation, window = self._aggregation, self._window
-        partials, sections = divide_by_pane(partials)
+        partials, sections = divide_by_pane(partials, -(-window.range // window.slide))
         times = aggregation.low.origin + sections.panes * aggregation.low.pane
         windows = list(windows_of(window, times))
         covered = unite((first, end) for _, first, end in windows)
@@ -131,13 +141,14 @@ class FiniteWindows:
         """Do nothing, because there is no state."""
 
 
-def divide_by_pane(partials: pa.Table) -> tuple[pa.Table, Sections]:
+def divide_by_pane(partials: pa.Table, windows: int) -> tuple[pa.Table, Sections]:
     """Return partials, at least one, and their sections. The partials are sorted by pane if the sections are small.
 
-    The low level returns the partials of a closed pane together, so sections are usually large.
+    The low level returns the partials of a closed pane together, so sections are usually large. `windows`: the maximum
+    number of windows that contain a pane.
     """
     sections = _find_sections(partials)
-    if len(sections.panes) * SECTION_ROWS > partials.num_rows:
+    if len(sections.panes) * windows * SECTION_ROWS > partials.num_rows:
         order = np.argsort(partials.column("pane").to_numpy(), kind="stable")
         partials = partials.take(pa.array(order))
         sections = _find_sections(partials)
