@@ -14,7 +14,7 @@ from enum import StrEnum
 from capture.lazy_dataclasses import dataclass
 from highlevel.patterns.automaton import Automaton
 from highlevel.plan.nodes import Node
-from lowlevel.expressions.tree import Column, WideSum
+from lowlevel.expressions.tree import Column, WideSum, columns_of
 from lowlevel.expressions.types import Type
 
 MATCH_START, MATCH_END = "match_start", "match_end"
@@ -57,9 +57,10 @@ class SkipRule(StrEnum):
 class Matches(Node):
     """The matches of `automaton` in each partition of rows with equal `keys`, in the order of their time.
 
-    Arcs of a state are in the order of preference. If times are equal, rows with smaller values are first. `skip_field`
-    is the field with the number of the row at which matching continues (TO_FIELD). `sums`: sums over the fields, whose
-    overflows are counted. Rows wait for their later neighbours.
+    Arcs of a state are in the order of preference. If times are equal, rows with smaller values are first: of the
+    columns `matched`, and then of the others. `skip_field` is the field with the number of the row at which matching
+    continues (TO_FIELD). `sums`: sums over the fields, whose overflows are counted. Rows wait for their later
+    neighbours.
 
     If the start state of the automaton is final, there are empty matches, without rows. An empty match has the time of
     the row at which it begins.
@@ -76,6 +77,14 @@ class Matches(Node):
     neighbours: tuple[Neighbour, ...] = ()
     is_numbered: bool = False
     sums: tuple[WideSum, ...] = ()
+
+    @property
+    def matched(self) -> tuple[str, ...]:
+        """The columns of the input that runs read, so matches do not depend on columns that are only returned."""
+        sources = {each.name: each.column for each in self.neighbours}
+        names = {column.name for part in self.automaton.expressions for column in columns_of(part)}
+        read = {sources.get(name, name) for name in names} - {field.name for field in self.automaton.register}
+        return tuple(column.name for column in self.input.columns if column.name in read.union(self.keys))
 
     @property
     def columns(self) -> tuple[Column, ...]:

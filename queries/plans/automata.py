@@ -71,6 +71,8 @@ class AutomatonRelation:
     rules: str | None
     """The absolute path of a file with arcs."""
     has_all_rows: bool
+    added: tuple[str, ...]
+    """Columns of `inner` that are returned only. They do not order rows with equal times."""
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -130,7 +132,7 @@ class AutomatonRelation:
         fields = {field.name for field in automaton.register}
         matched = names_in(expression for arc in automaton.arcs for expression in arc.expressions) - fields
         matched |= {name for name in (*self.keys, self.order, self.until, self.number) if name is not None}
-        matched |= set() if self.rules is None else set(self.inner.visible_names)
+        matched |= set() if self.rules is None else set(self.inner.visible_names).difference(self.added)
         of_run = {MATCH_START, MATCH_END, MATCH_UNTIL, self._state, *fields}
         others = {*needed, *names_in(above)} - of_run - {*self.keys, self.order}
         shown = tuple(dict.fromkeys((self.order, *sorted(others)))) if self.has_all_rows else ()
@@ -247,7 +249,7 @@ class _AutomatonBinder:
             self._check_deadlines(automaton, order)
         rules = None if clause.rules is None else self._rules(clause.rules, automaton)
         all_rows = clause.has_all_rows
-        return AutomatonRelation(self._inner, order, keys, automaton, until, number, rules, all_rows)
+        return AutomatonRelation(self._inner, order, keys, automaton, until, number, rules, all_rows, clause.added)
 
     def _contradiction(self, error: PatternError, word: tree.Word) -> QueryError:
         problem, _, expected = str(error).partition(", expected ")

@@ -126,7 +126,8 @@ def _traced_table(sql: str, table: tree.Table, *, in_pattern: bool) -> tuple[tre
             return replace(table, table=rows, rows=kind, pattern=pattern, has_final_measures=is_one), names
         case tree.AutomatonTable():
             rows, names = _traced_table(sql, table.table, in_pattern=True)
-            return replace(table, table=rows, has_all_rows=True), names
+            hidden = tuple(name for name in names.values() if name.startswith(HIDDEN_PREFIX))
+            return replace(table, table=rows, has_all_rows=True, added=hidden), names
     raise _refusal(sql, tree.first_word(table), f"{CLAUSES.get(type(table), 'a table that changes')} in FROM")
 
 

@@ -574,7 +574,8 @@ class AutomatonTable:
     """`table AUTOMATON (…)`: the accepted runs of an automaton. `within` is the length of a run in ns, or None.
 
     `until`: the column with the end of a row's lifetime. `number`: the column with the number of a row. `rules`: the
-    path of a file with arcs. `has_all_rows`: ALL ROWS PER MATCH.
+    path of a file with arcs. `has_all_rows`: ALL ROWS PER MATCH. `added`: columns of `table` that are returned only, so
+    the arcs of a file do not read them.
     """
 
     table: Table
@@ -590,6 +591,7 @@ class AutomatonTable:
     rules: Word | None
     within: int | None
     has_all_rows: bool = False
+    added: tuple[str, ...] = ()
 
 
 Table = (

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from scapy.utils import RawPcapNgReader, RawPcapReader
 
+import wiretide
 from capture.errors import InputError
 from dashboards import request
 from dashboards.evidence import Evidence
@@ -224,6 +225,41 @@ def test_the_packets_of_arcs_of_a_file(tmp_path: Path) -> None:
         ORDER BY ts START idle FINAL called ARC seen TO seen ARCS FROM '{arcs}' WITHIN 1 hour) EMIT CHANGES"""
     found = evidence(tmp_path / "found.pcap", sql, path)
     assert [frame for *_, frame in found] == [packets[at][1] for at in (2, 4)]
+
+
+EQUAL_TIMES = {
+    "pattern": "SELECT srcIP FROM packets MATCH_RECOGNIZE (PARTITION BY srcIP ORDER BY ts "
+    "PATTERN (A B) DEFINE A AS srcPort = 1, B AS srcPort = 2)",
+    "pattern over a query": "SELECT srcIP FROM (SELECT ts, srcIP, srcPort FROM packets) MATCH_RECOGNIZE ("
+    "PARTITION BY srcIP ORDER BY ts PATTERN (A B) DEFINE A AS srcPort = 1, B AS srcPort = 2)",
+    "automaton": "SELECT srcIP FROM (SELECT ts, srcIP, srcPort FROM packets) AUTOMATON (PARTITION BY srcIP ORDER BY ts "
+    "START idle FINAL done ARC idle TO seen WHEN srcPort = 1 ARC seen TO done WHEN srcPort = 2)",
+    "arcs of a file": "SELECT srcIP FROM (SELECT ts, srcIP, srcPort FROM packets) AUTOMATON ("
+    "PARTITION BY srcIP ORDER BY ts START idle FINAL done ARC seen TO seen ARCS FROM '{arcs}' WITHIN 1 hour)",
+    "arcs of a file over all columns": "SELECT srcIP FROM (SELECT * FROM (SELECT ts, srcIP, srcPort FROM packets)) "
+    "AUTOMATON (PARTITION BY srcIP ORDER BY ts START idle FINAL done ARC seen TO seen "
+    "ARCS FROM '{arcs}' WITHIN 1 hour)",
+}
+
+
+@pytest.mark.parametrize("form", EQUAL_TIMES)
+def test_packets_of_equal_times_are_those_of_the_answer(form: str, tmp_path: Path) -> None:
+    """Each host sends two packets at one time, so the order of rows decides which hosts are in the answer."""
+    draw = random.Random(form)
+    hosts = {f"10.0.0.{number}": T0 + number * SECOND for number in range(1, 61)}
+    pairs = {
+        host: [(time, udp(host, "10.0.1.1", port, 9, draw.randint(80, 300))) for port in draw.sample([1, 2], 2)]
+        for host, time in hosts.items()
+    }
+    path = capture(tmp_path, "pcap", [packet for pair in pairs.values() for packet in pair])
+    arcs = tmp_path / "ports.arcs"
+    arcs.write_text("ARC idle TO seen WHEN srcPort = 1; ARC seen TO done WHEN srcPort = 2")
+    sql = EQUAL_TIMES[form].format(arcs=arcs)
+    answer = wiretide.query(sql, path)["srcIP"].to_pylist()
+    assert len(answer) > 5
+    found = evidence(tmp_path / "found.pcapng", sql, path)
+    expected = [packet for host in answer for packet in pairs[host]]
+    assert sorted((time, frame) for time, _, _, frame in found) == sorted(expected)
 
 
 def test_frames_simple_packets_and_other_link_types_are_written(tmp_path: Path) -> None:

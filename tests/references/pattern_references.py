@@ -33,7 +33,8 @@ def matches(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
     """Return the rows of a Matches or MatchedRows node."""
     assert isinstance(node, Matches)
     partitions: dict[tuple, list[tuple]] = {}
-    for row in sorted(inputs[0], key=lambda row: tuple((value is None, value) for value in row)):
+    order = [COLUMNS.index(name) for name in dict.fromkeys(("ts", *node.matched, *COLUMNS))]
+    for row in sorted(inputs[0], key=lambda row: [(row[place] is None, row[place]) for place in order]):
         key = tuple(row[COLUMNS.index(name)] for name in node.keys)
         partitions.setdefault(key, []).append(row)
     found: Counter[tuple] = Counter()

@@ -246,14 +246,14 @@ class MatchesOperator:
         )
 
     def _sort_by_time(self, rows: pa.Table) -> pa.RecordBatch:
-        """Return rows in the order of their times. Rows with equal times are in the order of their other columns."""
+        """Return rows in the order of their times, and then of the columns that runs read, and of the others."""
         (batch,) = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
         times = times_of(batch.column(self._time))
         order = np.argsort(times, kind="stable")
         ordered = times[order]
         if (ordered[1:] == ordered[:-1]).any():
-            others = [name for name in batch.schema.names if name != self._time]
-            keys = [(name, "ascending") for name in (self._time, *others)]
+            names = dict.fromkeys((self._time, *self.node.matched, *batch.schema.names))
+            keys = [(name, "ascending") for name in names]
             return batch.take(pc.sort_indices(batch, sort_keys=keys))
         return batch.take(array_of(order))
 
