@@ -40,9 +40,9 @@ NUMBERED = (Type.TEXT, Type.ADDRESS, Type.BYTES)
 class CompiledAutomaton:
     """An automaton as arrays.
 
-    * `integers`, `floats`: the fields of the register by type. In both, fields that fences read come first.
-    * `decisive_field_counts`: how many integers and how many floats decide, directly or through transfers, which arcs
-      apply.
+    * `integers`, `floats`: the fields of the register by type. In both, the decisive fields come first: those that
+      decide, directly or through transfers, which arcs apply.
+    * `decisive_field_counts`: the numbers of decisive integers and floats; (0, 0) if the arcs may change.
     * `conditions`: expressions over a row, whose values are bits. Condition i has the place
       `p = condition_places[i]`: bit `p % CONDITIONS_PER_WORD` of word `p // CONDITIONS_PER_WORD`.
     * `row_integers`, `row_floats`: expressions over a row, whose values are words. Integer expression i is word

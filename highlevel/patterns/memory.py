@@ -119,7 +119,7 @@ class RunMemory:
         self.float_results = np.zeros((len(self.nodes), self.float_results.shape[1]), np.float64)
 
     def compact_if_sparse(self) -> None:
-        """Return the memory of freed records, if they are many."""
+        """Release the memory of freed records if they are many."""
         for records in (ENTRIES, NODE_RECORDS):
             if self.state[records + USED_RECORDS] > 2 * self.state[records + LIVE_RECORDS] + MIN_ROOM:
                 self._compact()
@@ -213,7 +213,7 @@ class RunMemory:
         self.partitions = longer(partitions, max(MIN_ROOM, 2 * len(kept)), NONE)
 
     def forget_partitions(self, partitions: Words) -> None:
-        """Forget the runs of partitions. Their memory is not returned: for an instance that is used once."""
+        """Forget the runs of partitions. Their memory is not released: for an instance that is used once."""
         self.partitions[partitions[partitions < len(self.partitions)]] = NONE
 
     def used_partitions(self, partitions: int) -> Words:

@@ -340,7 +340,7 @@ class PatternOperator:
         return (np.asarray(hashes.data) & ~COPY_BITS) | (arrivals & COPY_BITS)
 
     def _keys(self, keys: Keys, rows: pa.RecordBatch) -> Words:
-        """Return the numbers of rows; 0 if there are no columns."""
+        """Return the number of each row's values in `keys`; 0 if there are no columns."""
         if not rows.num_columns:
             return np.zeros(rows.num_rows, np.int64)
         columns = [column.cast(kind) for column, kind in zip(rows.columns, keys.kinds, strict=True)]
@@ -370,7 +370,7 @@ class PatternOperator:
         count, low = self._count, self._watermark
         passed = [self._changes(results) for results in self.matches.pass_deadlines(count, low, watermark)]
         self._watermark = watermark
-        self._return_memory(self.matches.forget(count, watermark, arcs_change=self._arcs_change))
+        self._release_memory(self.matches.forget(count, watermark, arcs_change=self._arcs_change))
         return [*passed, make_ctis([watermark], self._result)]
 
     def remove_unneeded(self, arc_watermarks: Sequence[int]) -> None:
@@ -387,10 +387,10 @@ class PatternOperator:
         used = matches.remove_unneeded(self._count, self._automaton, watermarks)
         self.rows_removed += rows - matches.entry_count
         self.runs_removed += runs - matches.node_count
-        self._return_memory(used)
+        self._release_memory(used)
 
-    def _return_memory(self, used: int) -> None:
-        """Return the memory of removed runs and rows, if they are many. `used` partitions have rows."""
+    def _release_memory(self, used: int) -> None:
+        """Release the memory of removed runs and rows if they are many. `used` partitions have rows."""
         count = self._count
         self.matches.memory.compact_if_sparse()
         if count > 2 * used + MIN_ROOM:

@@ -6,7 +6,7 @@
 
 A run may have several derivations, because equal nodes are one. So a row belongs to a result if an arc consumes it in
 at least one derivation. It is written with the state after it, unless the arc leaves the run as it is. The first and
-the last row of a run are always written. Silent arcs consume no row: marks only move over them. A run that ends with a
+the last row of a run are always written. Silent arcs consume no row: marks only pass over them. A run that ends with a
 deadline has the rows until its last arc with a row.
 """
 

@@ -191,10 +191,14 @@ class RunCopy:
         self._manifest: Manifest | None = None
         self._signatures: dict[str, tuple[int, int, int]] = {}
         self._entries: dict[str, FileEntry] = {}
+        """The entries of files, and the signatures that these files had then, by path."""
         self._created: set[str] = set()
+        """Objects that this process has created, or no longer needs, since the last manifest."""
         self._abandoned: set[str] = set()
+        """Objects of ended processes that no manifest can name."""
         self._listings: dict[str, Listing] = {}
         self._is_started = False
+        """True after the first manifest of this process."""
 
     @property
     def store(self) -> ObjectStore:

@@ -125,10 +125,10 @@ def _set_results_aside(
     for plan in assignment.plans:
         if plan.has_changes and plan.name in old_names:  # later changes may withdraw rows in the old folder
             rename_results(output, old_names[plan.name], plan.name)
-        is_other = plan.has_changes and plan.name in changes.changed
-        old_folder = set_aside_results(output, plan, always=is_other)
+        is_another_query = plan.has_changes and plan.name in changes.changed
+        old_folder = set_aside_results(output, plan, always=is_another_query)
         if old_folder is not None:
-            reason = "its text has changed" if is_other else "its columns have changed"
+            reason = "its text has changed" if is_another_query else "its columns have changed"
             yield f"query {plan.name}: {reason}; its results so far are now in {old_folder}"
 
 

@@ -45,7 +45,8 @@ STATE_FORMAT = 9
 READABLE_FORMATS = (7, 8, STATE_FORMAT)
 """Layouts of folders that this version of Wiretide can continue.
 
-Format 9 has another layout for the runs of row patterns and automata. Older folders are readable without these.
+Format 9 has another layout for the runs of row patterns and automata. So an older folder is readable only if its
+queries contain neither.
 """
 
 ROW_PATTERNS = re.compile(r"\b(MATCH_RECOGNIZE|AUTOMATON)\b", re.IGNORECASE)

@@ -50,7 +50,7 @@ from lowlevel.expressions.types import Type
 from lowlevel.punctuation import BEGINNING, END
 
 MAX_BATCHES = 64
-"""Maximum number of micro-batches in a file: a day of windows of 10 s has 136 files."""
+"""Maximum number of micro-batches in a file. So a day of windows of 10 s has 136 files."""
 
 MAX_BYTES = 8 << 20
 """Size from which a file is complete. So an append writes less than this size again."""
@@ -94,7 +94,7 @@ def write_results(
     final_until: Mapping[str, int] | None = None,
     repeated: Mapping[str, Collection[Path]] | None = None,
 ) -> dict[str, list[Path]]:
-    """Write the results of a micro-batch, in the column types of users. Return the files with its rows by query.
+    """Write the results of a micro-batch, whose columns have the types that users see. Return the files by query.
 
     `repeated`: None if the micro-batch is new. If an earlier attempt may have written the micro-batch, it contains for
     each query the files that tasks write again. Rows of the micro-batch in other files are replaced or removed.
@@ -176,7 +176,7 @@ def retention_column(schema: pa.Schema) -> str | None:
 
 
 def delete_old(folder: Path, time: str, bound: int, batch_id: int, final_until: int = END) -> None:
-    """Delete the oldest files in which all rows are final and have a `time` (the name of a column) below `bound` ns.
+    """Delete the oldest files in which all rows are final and have a time before `bound` (ns) in the column `time`.
 
     The newest file is never deleted. Files with rows of micro-batch `batch_id` are not deleted either, because sinks
     and alerts still read them.
@@ -194,7 +194,7 @@ def delete_old(folder: Path, time: str, bound: int, batch_id: int, final_until: 
 
 
 def is_expired(folder: Path, path: Path) -> bool:
-    """Return whether `delete_old` has deleted all rows of a file, which may be another copy of it, from a folder."""
+    """Return whether `delete_old` has deleted all rows of a file from a folder. `path` may be a copy of the file."""
     with convert_damage(path):
         time = retention_column(pq.read_schema(path))
         return time is not None and largest_time(path, time) <= deleted_until(folder)

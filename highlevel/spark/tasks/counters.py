@@ -85,9 +85,8 @@ def _collect_link_counts(task: FragmentTask) -> tuple[list[tuple[int, int]], int
 def add_counts(samples: Samples, query: str, parts: Sequence[Counts]) -> None:
     """Add the counters of all partitions of a query. Its gauges are sums over the partitions.
 
-    The oldest partial match is the oldest one of all partitions.
-
-    Several partitions may have the same window. It is counted once.
+    Exceptions: the oldest partial match is the oldest one of all partitions, and a window that several partitions have
+    is counted once.
     """
     sums = Samples()
     closed_windows: dict[tuple[int, int], list[Any]] = {}
