@@ -62,6 +62,7 @@ from highlevel.spark.inputs.spool_planner import report_earlier_runs
 from highlevel.spark.inputs.topic_reading import check_topic
 from highlevel.spark.micro_batch import BatchProcessor
 from highlevel.spark.query_figures import QueryFigures
+from highlevel.spark.remote.file_entries import FileEntry
 from highlevel.spark.remote.run_copy import RunCopy
 from highlevel.spark.restarts import Restarts
 from highlevel.spark.run_folder.folder_start import check_subfolders, prepare_folder
@@ -70,6 +71,7 @@ from highlevel.spark.run_folder.identity import (
     describe_run,
 )
 from highlevel.spark.run_folder.locks import Locks
+from highlevel.spark.run_folder.state import list_state_folders
 from highlevel.spark.run_folder.totals import Totals
 from highlevel.spark.run_folder.watched_copies import WatchedCopies
 from highlevel.spark.session.java_references import JavaReferences
@@ -285,8 +287,12 @@ class StreamRun:
             self._ended.set()
         self._copies.open()
         self.assignment = replace(start.assignment, plans=self._copies.bind(start.assignment.plans))
+        self._publish(self.next_batch - 1)
+
+    def _publish(self, batch_id: int, task_state: dict[str, FileEntry] | None = None) -> None:
+        """Store the files after a micro-batch, if the folder is in an object store."""
         if self._copy is not None:
-            self._copy.publish(self.next_batch - 1)
+            self._copy.publish(batch_id, list_state_folders(self.assignment, batch_id), task_state)
 
     def start(self) -> None:
         """Start or continue the run; first call `prepare` if that was not done.
@@ -413,8 +419,7 @@ class StreamRun:
             self._copy.check()
         if self.on_batch is not None:
             self.on_batch(batch_id, batch.tables, self._add_counters(batch.totals.samples))
-        if self._copy is not None:
-            self._copy.publish(batch_id, batch.task_state)
+        self._publish(batch_id, batch.task_state)
         if batch.totals.is_finished(self.assignment.input_ids):
             self._ended.set()
 

@@ -330,11 +330,11 @@ class RunCopy:
         state = {path: entry for path, entry in self._manifest.files.items() if path.startswith(STATE)}
         return TaskFiles(self._store, batch, state)
 
-    def publish(self, batch: int, task_state: dict[str, FileEntry] | None = None) -> None:
+    def publish(self, batch: int, state_folders: Iterable[str], task_state: dict[str, FileEntry] | None = None) -> None:
         """Store all files of the run after micro-batch `batch`; -1 for a new run, before its first micro-batch.
 
-        `task_state`: the files of the state that tasks have stored; None if the state is in the copy. Raises
-        FolderError if files of the run are missing.
+        `state_folders`: the folders of the state that the next micro-batch needs. `task_state`: the files of the state
+        that tasks have stored; None if the state is in the copy. Raises FolderError if files of the run are missing.
         """
         self._run_lock.renew()  # so a process that was suspended writes no results
         old = self._manifest
@@ -348,7 +348,7 @@ class RunCopy:
             unchanged = {name for name, listing in listings.items() if listing is self._listings.get(name)}
             files |= {path: entry for path, entry in old.results.items() if path.rpartition("/")[0] in unchanged}
             files |= self._find_lost_files(old, files)
-            self._check_complete(old, files, batch)
+            self._check_complete(old, files, batch, state_folders)
         objects = objects_of(files)
         candidates = self._abandoned | self._created
         if task_state is not None:
@@ -398,13 +398,15 @@ class RunCopy:
             lost[path] = entry
         return lost
 
-    def _check_complete(self, old: Manifest, files: Collection[str], batch: int) -> None:
-        """Raise FolderError if a later process could not continue with these files."""
+    def _check_complete(self, old: Manifest, files: Collection[str], batch: int, state_folders: Iterable[str]) -> None:
+        """Raise FolderError if a later process could not continue with these files.
+
+        Levels and partitions of the old manifest may not exist any more: queries and partitions may have changed.
+        """
         needed = {"run.json", "checkpoint/metadata", *self._databases} & old.files.keys()
         if batch >= 0:
             needed |= {f"checkpoint/offsets/{batch}", f"totals/{batch}.json"}
-        states = {PurePosixPath(path).parent for path in old.files if path.startswith(STATE)}
-        needed |= {f"{folder}/{batch}.json" for folder in states}
+            needed |= {f"{folder}/{batch}.json" for folder in state_folders}
         missing = sorted(path for path in needed if path not in files)
         if missing:
             raise self._make_incomplete_error(self.folder / missing[0])

@@ -39,6 +39,7 @@ import pyarrow as pa
 from capture.lazy_dataclasses import dataclass
 from capture.private_files import make_private_folder, open_replacement, replace_file
 from highlevel.spark.errors import FolderError
+from highlevel.spark.inputs.assignment import InputAssignment
 from highlevel.spark.run_folder.checked_files import REMEDY, checksum, read_bytes, read_document, verify, write_document
 from highlevel.spark.tasks.packing import pack, unpack
 
@@ -256,6 +257,25 @@ class PartitionState:
 
     def _manifest_path(self, batch_id: int) -> Path:
         return self.folder / f"{batch_id}.json"
+
+
+def level_path(state: str, level: int) -> str:
+    """Return the path of the state of a level. `state`: the path of the state of all levels."""
+    return state if level == 0 else f"{state}/level {level}"
+
+
+def list_state_folders(assignment: InputAssignment, batch_id: int) -> list[str]:
+    """Return the folders of the state after a micro-batch, one for each level and partition, in the folder of the run.
+
+    A query that begins later has no state yet.
+    """
+    levels = {
+        level
+        for fragments, first in zip(assignment.fragments, assignment.first_batches, strict=True)
+        if first <= batch_id
+        for level in fragments.levels
+    }
+    return [f"{level_path('state', level)}/{part}" for level in sorted(levels) for part in range(assignment.partitions)]
 
 
 def file_names(manifest: Mapping[str, dict[str, Any]]) -> set[str]:

@@ -26,7 +26,7 @@ from highlevel.spark.inputs.reading import COUNTERS, ArrivalRow, make_batch
 from highlevel.spark.inputs.reading import SPARK_SCHEMA as BETWEEN_LEVELS
 from highlevel.spark.remote.task_files import TaskFiles
 from highlevel.spark.run_folder.staged_results import ResultWriter, encode_written
-from highlevel.spark.run_folder.state import PartitionState
+from highlevel.spark.run_folder.state import PartitionState, level_path
 from highlevel.spark.tasks.counters import collect_counts
 from highlevel.spark.tasks.fragment_task import Arrival, FragmentTask
 from highlevel.spark.tasks.packing import pack
@@ -86,7 +86,7 @@ class LevelTask:
     @property
     def _level_path(self) -> str:
         """The path of the state of this level in the folder of the run."""
-        return self.state.name if self.level == 0 else f"{self.state.name}/level {self.level}"
+        return level_path(self.state.name, self.level)
 
     def _open_state(self, part: int) -> AbstractContextManager[Path]:
         """Return a context with the folder of the state of this level."""

@@ -38,6 +38,7 @@ from highlevel.spark.run_folder.totals import Totals, TotalsFiles
 from tests.harness.object_store import FakeClock, RequestHook, serve_objects
 
 ROWS = 150
+STATE_FOLDERS = ["state/0"]
 SECOND = 10**9
 
 
@@ -65,7 +66,7 @@ class Process:
     def start(self) -> None:
         self.copy.open()
         self.next_batch = check_checkpoint(self.folder, None)
-        self.copy.publish(self.next_batch - 1)
+        self.copy.publish(self.next_batch - 1, STATE_FOLDERS)
 
     def step(self) -> bool:
         """Process one micro-batch. Return False at the end of the input."""
@@ -98,7 +99,7 @@ class Process:
         alerts.close()
         self.copy.check()
         self.sink.setdefault((read_run_id(self.folder), batch), rows)
-        self.copy.publish(batch)
+        self.copy.publish(batch, STATE_FOLDERS)
         (checkpoint / "commits" / str(batch)).write_bytes(COMMIT)
         self.next_batch = batch + 1
         return True
@@ -173,11 +174,11 @@ def test_a_process_that_was_suspended_ends_and_changes_nothing(tmp_path: Path) -
     first.copy._run_lock._ended.clear()
     before = second.store.list("")
     with pytest.raises(FolderError, match=r"suspended: another run has taken over"):
-        first.copy.publish(0)  # the lock is renewed before results are written
+        first.copy.publish(0, STATE_FOLDERS)  # the lock is renewed before results are written
     assert second.store.list("") == before
     first.copy._run_lock.renew = lambda: None  # as if it was suspended after the renewal
     with pytest.raises(FolderError, match=r"suspended: another run has taken over"):
-        first.copy.publish(0)
+        first.copy.publish(0, STATE_FOLDERS)
     stored = second.store.list("")
     assert {name: stored[name] for name in found} == found  # the first process has only added objects
     while second.step():
@@ -330,7 +331,7 @@ def test_results_that_another_program_deletes_are_read_again(tmp_path: Path) -> 
     files = list_files(process.folder / "output" / "q")
     assert len(files) == 2
     files[0].unlink()
-    process.copy.publish(process.next_batch - 1)
+    process.copy.publish(process.next_batch - 1, STATE_FOLDERS)
     assert said == [f"warning: {files[0]} was deleted by another program; it was read from s3a://lake/deleted again"]
     assert rows_in(process.folder) == stored_rows(process.store, tmp_path / "read") == Counter(range(ROWS))
     process.copy.close()
@@ -345,10 +346,10 @@ def test_results_that_are_too_old_or_renamed_leave_the_store(tmp_path: Path) -> 
     delete_old(output / "q", "window_end", 86_400 * SECOND, process.next_batch)
     kept = rows_in(process.folder)
     assert 0 < kept.total() < ROWS
-    process.copy.publish(process.next_batch - 1)
+    process.copy.publish(process.next_batch - 1, STATE_FOLDERS)
     assert rows_in(process.folder) == stored_rows(process.store, tmp_path / "read") == kept
     (output / "q").rename(output / "q until 3")
-    process.copy.publish(process.next_batch - 1)
+    process.copy.publish(process.next_batch - 1, STATE_FOLDERS)
     results = [*process.store.list("output/")]
     assert len(results) == 2  # the file, and the time of the deletion
     assert all(name.startswith("output/q until 3/") for name in results)
@@ -364,12 +365,12 @@ def test_a_micro_batch_visits_only_results_in_changed_folders(tmp_path: Path, mo
     for path in (first, second):
         for folder in (path.parent, path.parent.parent, process.folder / "output"):
             os.utime(folder, (1, 1))
-    process.copy.publish(process.next_batch - 1)
+    process.copy.publish(process.next_batch - 1, STATE_FOLDERS)
     second.write_bytes(second.read_bytes())
     second.rename(second.with_name("part-00000900.parquet"))
     visited = []
     monkeypatch.setattr(run_copy, "_signature", lambda path: visited.append(path) or (1, 2, 3))
-    process.copy.publish(process.next_batch - 1)
+    process.copy.publish(process.next_batch - 1, STATE_FOLDERS)
     assert [path.name for path in visited if path.is_relative_to(process.folder / "output")] == [
         "part-00000900.parquet"
     ]
@@ -428,11 +429,11 @@ def test_a_copy_that_lacks_files_is_not_stored(lost: str, tmp_path: Path) -> Non
     process.start()
     (process.folder / "run.json").write_text("{}")
     process.step()
-    process.copy.publish(0)
+    process.copy.publish(0, STATE_FOLDERS)
     path, before = process.folder / lost, process.store.list("")
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     with pytest.raises(FolderError, match=rf"{path}.*: missing; s3a://lake/lacks-.* still has the last complete micro"):
-        process.copy.publish(0)
+        process.copy.publish(0, STATE_FOLDERS)
     assert {**process.store.list(""), "lock": before["lock"]} == before
     process.copy.close()
 

@@ -140,10 +140,11 @@ class Driver:
         self.copy.open()
         folder, checkpoint = self.copy.folder, self.copy.folder / "checkpoint"
         batch_id = check_checkpoint(folder, None)
-        self.copy.publish(batch_id - 1)
+        assignment = self.reader.spec.assignment
+        self.copy.publish(batch_id - 1, state.list_state_folders(assignment, batch_id - 1))
         processor = BatchProcessor(
             folder,
-            self.reader.spec.assignment,
+            assignment,
             row_limits={plan.name: RowLimit(rows=2) for plan in PLANS},
             keep_results=None,
             measure=False,
@@ -160,7 +161,7 @@ class Driver:
                 files = self.copy.make_task_files(batch_id)
                 batch = processor.process(rows, batch_id, is_repeated=is_repeated or is_again, task_files=files)
             self.copy.check()
-            self.copy.publish(batch_id, batch.task_state)
+            self.copy.publish(batch_id, state.list_state_folders(assignment, batch_id), batch.task_state)
             if batch_id % 3 != 1:
                 (checkpoint / "commits" / str(batch_id)).write_bytes(COMMIT)
             else:
@@ -238,7 +239,7 @@ def test_objects_of_attempts_that_end_late_are_deleted_by_the_next_start(tmp_pat
     store = ObjectStore(uri)
     first = RunCopy(store, tmp_path, print)
     first.open()
-    first.publish(-1)
+    first.publish(-1, [])
     late, foreign = make_task_name(uri, 3, "state/0/3.json"), make_task_name("s3a://lake", 3, "state/0/3.json")
     for name in (late, foreign):
         store.create(name, b"")
@@ -246,7 +247,7 @@ def test_objects_of_attempts_that_end_late_are_deleted_by_the_next_start(tmp_pat
     again = RunCopy(store, tmp_path, print)
     again.open()
     assert {late, foreign} <= store.list("").keys(), "nothing is deleted before a manifest of this process"
-    again.publish(-1)
+    again.publish(-1, [])
     assert {*store.list(TASKS)} == {foreign}
     again.close()
 
