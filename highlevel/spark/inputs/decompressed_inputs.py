@@ -42,17 +42,17 @@ Say = Callable[[str], None]
 
 def replace_compressed_inputs(inputs: Sequence[Input], folder: Path, say: Say) -> list[Input]:
     """Replace compressed captures by decompressed files. Raises InputError or FolderError."""
-    mapped = []
+    replaced = []
     for input_ in inputs:
         if not input_.is_capture:
-            mapped.append(input_)
+            replaced.append(input_)
             continue
         capture = open_finite(input_.path, "the stream engine")
         if not isinstance(capture, Capture):
             capture.close()
             input_ = replace(input_, path=decompress_once(input_.path, folder / FOLDER, say))
-        mapped.append(input_)
-    return mapped
+        replaced.append(input_)
+    return replaced
 
 
 def decompress_once(path: Path, folder: Path, say: Say) -> Path:
