@@ -48,14 +48,14 @@ from queries.text.schema import COLUMN_TYPES, type_of_column
 RESULT_TIMES = (MATCH_START, MATCH_END, MATCH_UNTIL)
 """Names of the times of a result."""
 
-RESERVED = (*CONTROL, WEIGHT)
-"""Names of columns of changes with lifetimes."""
+RESERVED = (*CONTROL, WEIGHT, RUN_STATE)
+"""Names of columns of changes with lifetimes, and of the state of a run."""
 
 STATE = "state"
 """Column of a row of a run: the state after it. If another column has this name, the column is `run_state`."""
 
 RESERVED_PREFIX = "row."
-"""Prefix of columns of rows that have a reserved name. No column of a query has such a name."""
+"""Prefix of columns of rows that have a reserved name."""
 
 
 @dataclass(frozen=True)
@@ -319,6 +319,10 @@ class _AutomatonBinder:
             raise QueryError(
                 f"ORDER BY {word.text} in AUTOMATON", self._sql, word.start, expected, inner.times, word.text
             )
+        if self._clause.has_all_rows and column.name.lower() in RESULT_TIMES:
+            expected = "another name: a query in FROM may rename it"
+            problem = f"ORDER BY {word.text} and ALL ROWS PER MATCH: it is also a time of the results"
+            raise QueryError(problem, self._sql, word.start, expected)
         return column.name
 
     def _column(self, word: tree.Word, clause: str) -> Column:

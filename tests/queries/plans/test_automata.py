@@ -17,6 +17,7 @@ import pytest
 
 import wiretide
 from highlevel.inline import table_files
+from highlevel.plan.automaton_nodes import RUN_STATE
 from highlevel.plan.operators import rows_of_runs
 from queries.gsql import compile_query
 from queries.query_text import query_text
@@ -287,6 +288,26 @@ def test_the_columns_of_all_rows_are_those_of_the_result_and_of_the_row() -> Non
         {"n": 2, "run_state": "busy", "price": 1},
         {"n": 2, "run_state": "busy", "price": 2},
     ]
+
+
+def test_all_rows_of_runs_over_results_need_another_name_of_their_time() -> None:
+    results = f"SELECT {{time}}, n FROM ticks AUTOMATON ({COUNT})"
+    sql = """SELECT match_end, {order}, n FROM ({results}) AUTOMATON (
+        ORDER BY {order} ALL ROWS PER MATCH START s FINAL e ARC s TO m WHEN n = 3 ARC m TO e)"""
+    rows = frame(ticks("aaabaab"))
+    renamed = sql.format(results=results.format(time="match_end AS at"), order="at")
+    found = wiretide.query(renamed, rows, schema=SCHEMA).to_pylist()
+    seconds = [(row["match_end"].value // 10**9, row["at"].value // 10**9, row["n"]) for row in found]
+    assert sorted(seconds) == [(7, 4, 3), (7, 7, 2)]
+    with pytest.raises(QueryError, match=r"ORDER BY match_end and ALL ROWS PER MATCH: .* expected another name"):
+        wiretide.query(sql.format(results=results.format(time="match_end"), order="match_end"), rows, schema=SCHEMA)
+
+
+def test_a_column_of_all_rows_may_have_the_internal_name_of_the_state() -> None:
+    sql = f"""SELECT state, "{RUN_STATE}" FROM (SELECT ts, price AS "{RUN_STATE}" FROM ticks) AUTOMATON (
+        ORDER BY ts ALL ROWS PER MATCH START s FINAL e ARC s TO m WHEN "{RUN_STATE}" = 0 ARC m TO e)"""
+    rows = wiretide.query(sql, frame(ticks("ab")), schema=SCHEMA).to_pylist()
+    assert sorted(tuple(row.values()) for row in rows) == [("e", 1), ("m", 0)]
 
 
 def test_rows_that_no_open_run_contains_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
