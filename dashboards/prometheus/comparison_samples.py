@@ -6,7 +6,7 @@ The state has one sample after each tick. Each other figure has one sample per v
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -46,9 +46,9 @@ LATE = Metric(
 METRICS = (ROWS_HELD, BYTES_HELD, RATE, LATENCY, MAX_LATENCY, WRONG, LATE)
 """The metrics of a comparison. `order` is `in` or `out`."""
 
-_FIGURES_OF_RUN = {
+_FIGURES_OF_RUN: dict[Metric, Callable[[Measurement], float]] = {
     RATE: lambda run: run.rate,
-    LATENCY: lambda run: run.latency,
+    LATENCY: lambda run: run.median_latency,
     MAX_LATENCY: lambda run: run.max_latency,
     WRONG: lambda run: (run.difference.wrong + run.difference.missing) / max(1, run.difference.results),
     LATE: lambda run: run.late,

@@ -230,9 +230,9 @@ USES_ALL = """
 import sys
 import numpy as np
 import lowlevel.node.node  # declares every kernel
-from capture.native import kernels, missing
+from capture.native import kernels, missing_kernels
 from capture.files.pcap import scan_blocks
-before = len(missing()) - len(kernels)  # -1 where one of them is there already
+before = len(missing_kernels()) - len(kernels)  # -1 where one of them is there already
 state = np.array([24, 1], np.int64)
 rows = np.zeros(5, np.int64)
 print(before, scan_blocks(np.zeros(24, np.uint8), 24, 0, 1, 16, 0, 9, 1, 1, rows, state), state.tolist())

@@ -51,7 +51,7 @@ def compile_on_host(request: dict[str, Any], _: Iterable[int] = ()) -> Iterator[
     The first task of a host compiles on all cores. The other tasks wait until it releases the lock of the kernel cache.
     If the cache cannot be written, kernels are still missing afterwards.
     """
-    missing = importlib.import_module("capture.native").missing
+    missing = importlib.import_module("capture.native").missing_kernels
     try:
         for module in request["modules"]:
             importlib.import_module(module)
@@ -75,7 +75,7 @@ def count_missing_kernels(modules: Iterable[str]) -> int | str:
     try:
         for module in modules:
             importlib.import_module(module)
-        return len(importlib.import_module("capture.native").missing())
+        return len(importlib.import_module("capture.native").missing_kernels())
     except Exception as error:  # a broken package may raise any exception
         return f"{type(error).__name__}: {error}"
 
