@@ -7,7 +7,7 @@ The runs are computed again (`kernels.derivations`), so a run needs no memory of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -22,7 +22,6 @@ from highlevel.patterns.compiled_automaton import (
     Words,
 )
 from highlevel.patterns.kernels.derivations import (
-    PLACE_WORDS,
     RESULT,
     ROW,
     STATE_AFTER,
@@ -35,7 +34,6 @@ from highlevel.patterns.kernels.layout import (
     RESULT_WORDS,
     Rows,
 )
-from highlevel.patterns.memory import Results
 from highlevel.patterns.operator import COPY_BITS
 from highlevel.patterns.row_words import RegisterColumns, RowWords, ValueNumbers
 from highlevel.patterns.store import PartialMatches
@@ -88,11 +86,11 @@ class Derivations:
         self._number = number
         self._macs = macs
 
-    def trace(self, stored: StoredRows, order: Sequence[str], requests: Requests) -> RowsOfResults:
-        """Return the rows of all results with the times of requests.
+    def trace(self, stored: StoredRows, order: Sequence[str], requests: Requests) -> Iterator[RowsOfResults]:
+        """Yield the rows of all results with the times of requests, in parts. A part has all rows of its results.
 
         `order`: the columns whose hash orders rows with equal times. `stored` must contain all rows of the partitions
-        in the range of times.
+        in the range of times. Requests ascend.
         """
         used = np.flatnonzero(np.isin(stored.partitions, requests.partitions))
         chosen = used[self._order(stored, used, order)]
@@ -111,26 +109,17 @@ class Derivations:
         runs = PartialMatches(
             self._compiled, register.initial(), is_numbered=self._number is not None, shares_runs=False
         )
-        found, places, count = list[Results](), [np.empty((0, PLACE_WORDS), np.int64)], 0
-        for results, of_results in runs.trace_runs(rows, words):
-            of_results[:, RESULT] += count
-            count += len(results.words)
-            found.append(results)
-            places.append(of_results)
-        place = np.concatenate(places)
-        place = place[np.lexsort((place[:, STATE_AFTER], place[:, ROW], place[:, RESULT]))]
-        of_rows = place[:, RESULT]
-        result_words = np.concatenate([np.empty((0, RESULT_WORDS + len(self._compiled.integers)), np.int64),
-                                       *(each.words for each in found)])[of_rows]  # fmt: skip
-        floats = np.concatenate([np.empty((0, len(self._compiled.floats))), *(each.floats for each in found)])[of_rows]
-        states = np.array(self._compiled.states)[place[:, STATE_AFTER]].tolist()
-        return RowsOfResults(
-            result_words[:, PARTITION],
-            result_words[:, RESULT_END],
-            chosen[place[:, ROW]],
-            pa.array(states, pa.string()),
-            register.columns(result_words[:, RESULT_WORDS:], floats),
-        )
+        for results, place in runs.trace_runs(rows, words):
+            place = place[np.lexsort((place[:, STATE_AFTER], place[:, ROW], place[:, RESULT]))]
+            of_rows = place[:, RESULT]
+            result_words = results.words[of_rows]
+            yield RowsOfResults(
+                result_words[:, PARTITION],
+                result_words[:, RESULT_END],
+                chosen[place[:, ROW]],
+                pa.array(np.array(self._compiled.states)[place[:, STATE_AFTER]].tolist(), pa.string()),
+                register.columns(result_words[:, RESULT_WORDS:], results.floats[of_rows]),
+            )
 
     def _order(self, stored: StoredRows, used: Words, order: Sequence[str]) -> Words:
         """Return the order of rows: by partition, time, and their numbers or hashes, as in the operator of the runs."""

@@ -33,9 +33,12 @@ from highlevel.patterns.kernels.layout import (
     Rows,
 )
 from highlevel.patterns.memory import MIN_ROOM, Results, RunMemory
-from highlevel.speculation.lifetimes.kernels.records import USED_RECORDS
+from highlevel.speculation.lifetimes.kernels.records import NONE, USED_RECORDS
 from lowlevel.expressions.types import Type
 from lowlevel.punctuation import END
+
+PLACE_ROOM = 65_536
+"""Number of places of rows for which there is memory."""
 
 
 class Skip(NamedTuple):
@@ -275,27 +278,38 @@ class PartialMatches:
         """Yield the results of requests, and places of their rows (`kernels.derivations.trace_runs`).
 
         `requests` has a row for each request, ordered by its number. A place has the number of its result among those
-        that are yielded with it. This instance must have no other rows, and share no runs.
+        that are yielded with it. All places of a result are yielded together: at most PLACE_ROOM places, or twice those
+        of the largest result. This instance must have no other rows, and share no runs.
         """
-        begin, end, room = 0, len(requests), MIN_ROOM
         first, words = self.compiled.first_deadlines, np.ascontiguousarray(requests).reshape(-1)
-        places = np.zeros((room, derivations.PLACE_WORDS), np.int64)
+        seen = np.zeros(len(self.compiled.states), np.int64)
+        edges, places = (
+            np.zeros((room, width), np.int64)
+            for room, width in ((MIN_ROOM, derivations.EDGE_WORDS), (PLACE_ROOM, derivations.PLACE_WORDS))
+        )
+        of_nodes = np.zeros((3, len(self.memory.nodes) + 1), np.int64)
+        progress = np.zeros(derivations.PROGRESS_WORDS, np.int64)
+        progress[derivations.READ_FROM] = NONE
+        begin, end = 0, len(requests)
         while begin < end:
-            store, machine = self.memory.store(), self.compiled.machine
-            marks = np.zeros(len(self.memory.nodes) + 1, np.int64)
-            seen = np.zeros(len(self.compiled.states), np.int64)
-            progress = np.zeros(derivations.PROGRESS_WORDS, np.int64)
-            begin = derivations.trace_runs(
-                self.automata, machine, store, rows, first, words, begin, end, marks, seen, progress,
-                places.reshape(-1), room,
+            trace = derivations.Trace(
+                edges.reshape(-1), of_nodes[0], of_nodes[1], of_nodes[2], seen, progress, places.reshape(-1),
+                len(edges), len(places),
             )  # fmt: skip
+            store, machine = self.memory.store(), self.compiled.machine
+            begin = derivations.trace_runs(self.automata, machine, store, rows, first, words, begin, end, trace)
+            full = progress[derivations.FULL]
             if self.state[RESULT_COUNT]:
-                yield self.memory.take_results(), places[: progress[derivations.COUNT]].copy()
-            elif begin < end and progress[derivations.IS_FULL]:
-                room *= 2
-                places = np.zeros((room, derivations.PLACE_WORDS), np.int64)
+                found = places[: progress[derivations.PLACE_COUNT]].copy()
+                progress[derivations.PLACE_COUNT] = 0
+                yield self.memory.take_results(), found
+            elif begin < end and full == derivations.PLACES_FULL:
+                places = np.zeros((2 * len(places), derivations.PLACE_WORDS), np.int64)
+            elif begin < end and full == derivations.EDGES_FULL:
+                edges = np.zeros((2 * len(edges), derivations.EDGE_WORDS), np.int64)
             elif begin < end:
                 self.memory.grow()
+                of_nodes = np.zeros((3, len(self.memory.nodes) + 1), np.int64)
 
     def pass_deadlines(self, partitions: int, low: int, high: int) -> Iterator[Results]:
         """Yield the results of deadlines in `(low, high]`, if no row below `high` is missing.

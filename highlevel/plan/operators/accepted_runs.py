@@ -94,20 +94,18 @@ class RowsAndRuns:
         """Bytes of the rows and the runs."""
         return self.rows.nbytes + self.runs.bytes
 
-    def match_before(self, time: int) -> pa.RecordBatch | None:
-        """Match the waiting rows that begin before `time`.
-
-        Return the changes of runs; None if there are no such rows.
-        """
+    def match_before(self, time: int) -> Iterator[pa.RecordBatch]:
+        """Match the waiting rows that begin before `time`. Yield the changes of runs."""
         changes = self.rows.take_before(time)
-        return None if changes is None else self.runs.process(changes)
+        if changes is not None:
+            yield self.runs.process(changes)
 
-    def match_final(self) -> pa.RecordBatch:
-        """Match the rows below the watermark, and advance the runs to it. Return the changes of runs."""
+    def match_final(self) -> Iterator[pa.RecordBatch]:
+        """Match the rows below the watermark, and advance the runs to it. Yield the changes of runs."""
         low = self.rows.start_watermark
         changes = self.rows.take_before(low)
         ctis = make_ctis([low], payload_schema(self._schema))
-        return self.runs.process(concat([ctis] if changes is None else [changes, ctis], self._schema))
+        yield self.runs.process(concat([ctis] if changes is None else [changes, ctis], self._schema))
 
     def snapshot(self) -> dict[str, pa.Table]:
         """Return the rows that wait, and the state of the runs."""
@@ -236,8 +234,7 @@ class AcceptedRunsOperator:
         if self._wait is not None and clock != BEGINNING:
             self._matched = max(self._matched, clock - self._wait + 1)
             for part in self._parts.values():
-                changes = part.match_before(self._matched)
-                if changes is not None:
+                for changes in part.match_before(self._matched):
                     yield from self._items(changes)
 
     def punctuate(self, port: int, punctuation: AnyPunctuation) -> Iterator[GraphItem]:
@@ -279,11 +276,11 @@ class AcceptedRunsOperator:
     def _match_final(self, part: RowsAndRuns) -> Iterator[pa.RecordBatch]:
         """Match the rows below the watermark of `part`. Return the results."""
         if part.rows.start_watermark == END and self.keeps_unfinished:
-            changes = part.match_before(END)
-            if changes is not None:
+            for changes in part.match_before(END):
                 yield from self._items(changes)
             self._ended.append(part.runs.open_runs())
-        yield from self._items(part.match_final())
+        for changes in part.match_final():
+            yield from self._items(changes)
 
     @property
     def _clock(self) -> int:
@@ -302,7 +299,7 @@ class AcceptedRunsOperator:
                 part.runs.change_arcs([], list(self._arcs.arcs.values()))
             low = max(self._watermark, self._links.get(link, BEGINNING))
             if low != BEGINNING and part.rows.advance(Punctuation(link, low)):
-                part.match_final()
+                list(part.match_final())  # there are no rows
         return self._parts[link]
 
     def _divide(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

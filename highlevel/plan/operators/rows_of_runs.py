@@ -6,6 +6,8 @@ final rows ──┬──► runs ──► times of results ──┐
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
@@ -26,8 +28,6 @@ from highlevel.speculation.lifetimes.model import (
     VE,
     VS,
     Words,
-    change_schema,
-    concat,
     make_changes,
     make_ctis,
     payload_schema,
@@ -70,23 +70,21 @@ class RowsAndTracedRuns(RowsAndRuns):
         """Bytes of the rows and the runs."""
         return super().bytes + self._kept.nbytes + self._numbers.nbytes + self._partitions.bytes
 
-    def match_before(self, time: int) -> pa.RecordBatch | None:
-        """Match the waiting rows that begin before `time`. Return the rows of results, None without such rows."""
+    def match_before(self, time: int) -> Iterator[pa.RecordBatch]:
+        """Match the waiting rows that begin before `time`. Yield the rows of results."""
         changes = self.rows.take_before(time)
-        if changes is None:
-            return None
-        self._keep(changes.select([VS, VE, *self._payload.names]))
-        matched = changes.select(self._schema.names)
-        return self._rows_of(self.runs.process(matched), by_deadline=False)
+        if changes is not None:
+            self._keep(changes.select([VS, VE, *self._payload.names]))
+            matched = changes.select(self._schema.names)
+            yield from self._rows_of(self.runs.process(matched), by_deadline=False)
 
-    def match_final(self) -> pa.RecordBatch:
-        """Match the rows below the watermark, and advance the runs to it. Return the rows of results."""
+    def match_final(self) -> Iterator[pa.RecordBatch]:
+        """Match the rows below the watermark, and advance the runs to it. Yield the rows of results."""
         low = self.rows.start_watermark
-        found = self.match_before(low)
+        yield from self.match_before(low)
         passed = self.runs.process(make_ctis([low], payload_schema(self._schema)))
-        parts = [*([] if found is None else [found]), self._rows_of(passed, by_deadline=True)]
+        yield from self._rows_of(passed, by_deadline=True)
         self._forget()
-        return concat(parts, change_schema(self._result))
 
     def _keep(self, rows: pa.RecordBatch) -> None:
         self._kept = pa.concat_tables([self._kept, pa.Table.from_batches([rows]).cast(self._kept.schema)])
@@ -103,29 +101,29 @@ class RowsAndTracedRuns(RowsAndRuns):
         ]
         return self._partitions.find_or_insert(arrays, rows.num_rows).astype(np.int64)
 
-    def _rows_of(self, results: pa.RecordBatch, *, by_deadline: bool) -> pa.RecordBatch:
-        """Return the rows of results as changes. A row begins to be true with its result."""
+    def _rows_of(self, results: pa.RecordBatch, *, by_deadline: bool) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of results as changes. A row begins to be true with its result."""
         is_result = pc.equal(results.column(TYPE), pa.scalar(INSERT, pa.uint8()))
         found = results.filter(is_result)
         if not found.num_rows:
-            return concat([], change_schema(self._result))
+            return
         times = [self._partitions_of(found), *(times_of(found.column(name)) for name in (MATCH_START, VS))]
         requests = np.unique(np.stack(times, axis=1), axis=0)
         wanted = Requests(requests[:, 0], requests[:, 1], requests[:, 2], by_deadline)
-        kept = self._kept.combine_chunks()
-        (batch,) = kept.select(self._payload.names).to_batches()
-        starts, stops = (times_of(kept[name].combine_chunks()) for name in (VS, VE))
+        self._kept = self._kept.combine_chunks()
+        (batch,) = self._kept.select(self._payload.names).to_batches()
+        starts, stops = (times_of(self._kept[name].combine_chunks()) for name in (VS, VE))
         stored = StoredRows(batch, self._numbers, starts, stops)
-        traced = self._derivations.trace(stored, self._matched, wanted)
-        partitions, firsts, lasts = requests[traced.requests].T
-        keys = self._partitions.columns(partitions) if self._node.keys else []
-        shown = batch.select(self._node.shown).take(array_of(traced.rows))
-        begun = array_of(np.ascontiguousarray(firsts))
-        columns: list[pa.Array] = [*keys, begun, *traced.registers, traced.states, *shown.columns]
-        arrays = [column.cast(field.type) for column, field in zip(columns, self._result, strict=True)]
-        payload = pa.RecordBatch.from_arrays(arrays, schema=self._result)
-        begins = np.ascontiguousarray(lasts)
-        return make_changes(np.full(len(begins), INSERT), begins, traced.stops, begins, payload)
+        for traced in self._derivations.trace(stored, self._matched, wanted):
+            partitions, firsts, lasts = requests[traced.requests].T
+            keys = self._partitions.columns(partitions) if self._node.keys else []
+            shown = batch.select(self._node.shown).take(array_of(traced.rows))
+            begun = array_of(np.ascontiguousarray(firsts))
+            columns: list[pa.Array] = [*keys, begun, *traced.registers, traced.states, *shown.columns]
+            arrays = [column.cast(field.type) for column, field in zip(columns, self._result, strict=True)]
+            payload = pa.RecordBatch.from_arrays(arrays, schema=self._result)
+            begins = np.ascontiguousarray(lasts)
+            yield make_changes(np.full(len(begins), INSERT), begins, traced.stops, begins, payload)
 
     @property
     def _matched(self) -> list[str]:

@@ -21,6 +21,7 @@ from highlevel.patterns.derivations import Derivations, Requests, StoredRows
 from highlevel.patterns.kernels import derivations
 from lowlevel.expressions.tree import Binary, Column, Literal
 from lowlevel.expressions.types import Op, Type
+from lowlevel.punctuation import END
 from tests.harness.plain_kernels import plain
 from tests.references.automata import (
     Row,
@@ -38,14 +39,19 @@ PAYLOAD = pa.schema(
 )
 
 
-def compare(seed: int) -> int:
+def compare(seed: int, most_rows: int = 16) -> int:
     """Compare the rows of all results of a random automaton over rows of two partitions. Return their number."""
     draw = random.Random(seed)
     automaton = draw.choice([random_automaton, random_waiting_automaton])(draw)
     if draw.random() < 0.4:
         automaton = with_deadline(draw, automaton)
     is_numbered = draw.random() < 0.2
-    arrived = [(draw.randrange(2), row) for row in random_rows(draw, is_numbered=is_numbered)]
+    arrived = [(draw.randrange(2), row) for row in random_rows(draw, most_rows, is_numbered=is_numbered)]
+    return compare_rows(automaton, arrived, f"seed {seed}", is_numbered=is_numbered)
+
+
+def compare_rows(automaton: Automaton, arrived: list[tuple[int, Row]], name: str, *, is_numbered: bool = False) -> int:
+    """Compare the rows of all results over rows, given with their partitions (0 or 1). Return their number."""
     parts: list[list[tuple[int, Row]]] = [[], []]
     for place, (partition, row) in enumerate(arrived):
         parts[partition].append((place, row))
@@ -71,24 +77,31 @@ def compare(seed: int) -> int:
             for place, state in places:
                 expected[partition, first, last, *result, at is None, part[place][0], state] += 1
     found: Counter[Any] = Counter()
+    largest = 0
     for by_deadline, times in requests.items():
         table = np.array(sorted(times), np.int64).reshape(-1, 3)
-        traced = Derivations(automaton, number="number" if is_numbered else None).trace(
+        parts_of_trace = Derivations(automaton, number="number" if is_numbered else None).trace(
             stored, PAYLOAD.names, Requests(*table.T, by_deadline)
         )
-        registers = [column.to_pylist() for column in traced.registers]
-        for index, request in enumerate(traced.requests.tolist()):
-            register = tuple(column[index] for column in registers)
-            place, state = int(traced.rows[index]), traced.states[index].as_py()
-            found[*table[request].tolist(), int(traced.stops[index]), register, by_deadline, place, state] += 1
-    assert found == expected, f"seed {seed}: {automaton}"
+        for traced in parts_of_trace:
+            registers = [column.to_pylist() for column in traced.registers]
+            sizes: Counter[Any] = Counter()
+            for index, request in enumerate(traced.requests.tolist()):
+                register = tuple(column[index] for column in registers)
+                sizes[request, int(traced.stops[index]), register] += 1
+                place, state = int(traced.rows[index]), traced.states[index].as_py()
+                found[*table[request].tolist(), int(traced.stops[index]), register, by_deadline, place, state] += 1
+            largest = max(largest, *sizes.values())
+            assert len(traced.rows) <= max(store.PLACE_ROOM, 2 * largest), name
+    assert found == expected, f"{name}: {automaton}"
     return sum(expected.values())
 
 
-def random_rows(draw: random.Random, *, is_numbered: bool) -> list[Row]:
+def random_rows(draw: random.Random, most_rows: int, *, is_numbered: bool) -> list[Row]:
     """Return rows in any order. If they are numbered, some numbers are missing; otherwise some times are equal."""
-    count = draw.randint(1, 16)
-    times = sorted(draw.sample(range(40), count) if is_numbered else draw.choices(range(15), k=count))
+    count = draw.randint(1, most_rows)
+    end = 40 * most_rows // 16 if is_numbered else most_rows - 1
+    times = sorted(draw.sample(range(end), count) if is_numbered else draw.choices(range(end), k=count))
     rows, number = [], 0
     for time in times:
         number += draw.choice([1, 1, 1, 1, 2])
@@ -117,10 +130,38 @@ def test_rows_of_results_are_those_of_all_derivations(part: int, soak: bool) -> 
     assert sum(compare(seed) for seed in range(part, 40_000 if soak else 400, PARTS)) > 1000
 
 
+@pytest.mark.parametrize("part", range(PARTS))
+def test_rows_of_results_over_up_to_60_rows_are_those_of_all_derivations(part: int, soak: bool) -> None:
+    """20 automata, with --soak 2,000."""
+    assert sum(compare(seed, 60) for seed in range(part, 2_000 if soak else 20, PARTS)) > 100
+
+
+def test_the_rows_of_many_runs_that_end_with_one_row_are_returned_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each row, there is a run for each number of the rows that it has counted, and each is a result.
+
+    The cost is that of the derivations of the results. If all pairs of runs were compared for each result, the test
+    would take minutes. All rows together would be more than memory for large inputs.
+    """
+    monkeypatch.setattr(store, "PLACE_ROOM", 100)
+    number, kind = Field("number_of_rows", Literal(0, Type.INT)), Column("kind", Type.TEXT)
+    counted = (("number_of_rows", Binary(Op.ADD, number.column, Literal(1, Type.INT))),)
+    is_first = Binary(Op.EQ, kind, Literal("first", Type.TEXT))
+    arcs = (
+        Arc("idle", "counting", is_first),
+        Arc("counting", "counting"),
+        Arc("counting", "counting", transfer=counted),
+        Arc("counting", "over", transfer=counted),
+    )
+    automaton = Automaton("idle", ("over",), arcs, (number,))
+    rows = [(0, Row(time, time, END, {"kind": "first" if time < 1 else "other", "time": time})) for time in range(40)]
+    assert compare_rows(automaton, rows, "many runs") > 1000
+
+
 def test_the_kernel_reads_and_writes_within_its_arrays_and_continues_without_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(derivations, "trace_runs", plain(derivations.trace_runs))
     for module in (memory, store):
         monkeypatch.setattr(module, "MIN_ROOM", 2)
+    monkeypatch.setattr(store, "PLACE_ROOM", 2)
     assert sum(map(compare, range(40))) > 100
