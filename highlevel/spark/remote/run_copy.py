@@ -493,6 +493,7 @@ class RunCopy:
         self._manifest = manifest = replace(manifest, version=version, token=token)
         self._write_marker(manifest)
         self._entries = {path: entry for path, entry in self._entries.items() if manifest.files.get(path) == entry}
+        self._signatures = {path: self._signatures[path] for path in self._entries}
 
     def _make_taken_error(self) -> FolderError:
         return FolderError(f"{self.uri}: another run has taken over this folder; stop one of them")

@@ -378,6 +378,18 @@ def test_a_micro_batch_visits_only_results_in_changed_folders(tmp_path: Path, mo
     process.copy.close()
 
 
+def test_a_run_remembers_only_the_files_of_its_manifest(tmp_path: Path) -> None:
+    process = Process("s3a://lake/remembered", tmp_path / "home", {}, Random(1))
+    process.start()
+    while process.step():
+        pass
+    assert process.next_batch > 4
+    manifest = read_manifest(process.store)
+    assert {*process.copy._signatures} == {*process.copy._entries} <= {*manifest.files}
+    assert f"totals/{process.next_batch - 1}.json" in process.copy._signatures
+    process.copy.close()
+
+
 def test_objects_of_an_older_format_are_refused(tmp_path: Path) -> None:
     store = ObjectStore("s3a://lake/older")
     store.create("newest", encode_document({"manifest": "manifests/3", "files": {}}))
