@@ -352,7 +352,8 @@ class RunCopy:
         objects = objects_of(files)
         candidates = self._abandoned | self._created
         if task_state is not None:
-            candidates |= self._find_task_objects(self._store.list(f"{TASKS}{batch}/"))
+            # Also of earlier micro-batches, whose attempts may have ended late. No task of a later one has begun.
+            candidates |= self._find_task_objects(self._store.list(TASKS))
         ended: tuple[str, ...] = (self._token,)
         if old is not None:
             candidates |= {*old.objects, *old.deleted}

@@ -6,8 +6,8 @@
 
 Every attempt of a task writes objects with other names, and sends their entries with its counters. So the driver
 receives the entries of one successful attempt, and its manifest of n names only these objects. After a micro-batch the
-driver deletes the objects of n that the manifest does not name: packed results, which it has added to its files, and
-those of attempts that failed. Attempts that end later leave objects, which the next start of the run deletes.
+driver deletes all objects of tasks that the manifest does not name: packed results, which it has added to its files,
+and those of attempts that failed. Attempts that end later leave objects until the end of the next micro-batch.
 
 An executor keeps the files of its partitions in the scratch folder of Spark, which Spark deletes. So a partition that
 stays on an executor does not read its large tables again.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -79,24 +80,42 @@ class Executors:
     def __init__(self, folder: Path, random: Random, patch: pytest.MonkeyPatch) -> None:
         self.folder, self.random, self.patch = folder, random, patch
         self.ended, self.events, self.next_end = 0, count(), 5
+        self.late: list[tuple[bytes, pa.Table]] = []
 
     def run(self, host: LevelTask, rows: pa.Table) -> list[pa.RecordBatch]:
-        """Run a task until one of its attempts succeeds. Sometimes Spark gives up an attempt that has succeeded."""
+        """Run a task until one of its attempts succeeds. Sometimes Spark gives up an attempt that has succeeded.
+
+        Sometimes another attempt ends after the manifest of the micro-batch (`end_late_attempts`).
+        """
         pickled = cloudpickle.dumps(host)
+        if self.random.random() < 0.2:
+            self.late.append((pickled, rows))
         while True:
-            scratch = self.folder / f"executor {self.random.randrange(2)}"
-            scratch.mkdir(exist_ok=True)
-            self.patch.setenv(SCRATCH, f"{scratch},/nowhere")
-            task = pickle.loads(pickled)
-            hook = RequestHook(task.files.store, self.end)
-            try:
-                batches = list(task(iter(rows.to_batches())))
-                if self.random.random() > 0.05:
-                    return batches
-            except ExecutorEndError:
-                self.ended += 1
-            finally:
-                hook.remove()
+            batches = self.attempt(pickled, rows)
+            if batches is not None and self.random.random() > 0.05:
+                return batches
+
+    def attempt(self, pickled: bytes, rows: pa.Table) -> list[pa.RecordBatch] | None:
+        """Run an attempt of a task. Return None if its executor ends."""
+        scratch = self.folder / f"executor {self.random.randrange(2)}"
+        scratch.mkdir(exist_ok=True)
+        self.patch.setenv(SCRATCH, f"{scratch},/nowhere")
+        task = pickle.loads(pickled)
+        hook = RequestHook(task.files.store, self.end)
+        try:
+            return list(task(iter(rows.to_batches())))
+        except ExecutorEndError:
+            self.ended += 1
+            return None
+        finally:
+            hook.remove()
+
+    def end_late_attempts(self) -> None:
+        """Run the attempts that Spark has not killed yet. The state that they read may no longer exist."""
+        for pickled, rows in self.late:
+            with suppress(FolderError):
+                self.attempt(pickled, rows)
+        self.late.clear()
 
     def end(self, *_: object) -> None:
         if next(self.events) >= self.next_end:
@@ -155,6 +174,7 @@ class Driver:
         (checkpoint / "metadata").write_text('{"id": "x"}')
         is_repeated = True
         while (offsets := self.plan(checkpoint / "offsets", batch_id)) is not None:
+            self.executors.end_late_attempts()  # after the last manifest, so the next one has to delete their objects
             for is_again in (False, True) if batch_id % 3 == 2 else (False,):  # the query fails before the manifest
                 self.copy.publish_plan(batch_id)
                 rows = Rows(source_rows(self.reader, *offsets), self.executors)
