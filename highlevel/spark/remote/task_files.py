@@ -31,6 +31,7 @@ from highlevel.spark.remote.file_entries import (
     INLINE_BYTES,
     FileEntry,
     copy_file,
+    is_equal,
     make_inline,
     make_task_name,
     sum_file,
@@ -130,14 +131,19 @@ class _Cache:
         self._folder = None if scratch is None else scratch / f"wiretide-state-{task_token(uri)}" / level / str(part)
 
     def link_to(self, file: Path, entry: FileEntry) -> bool:
-        """Add a name to the file of an entry. Return False if the cache does not have it."""
+        """Add a name to the file of an entry. Return False if the cache does not have it, or if it is damaged."""
         if self._folder is None or "object" not in entry:
             return False
+        cached = self._folder / _random_end(entry)
         try:
-            os.link(self._folder / _random_end(entry), file)
+            os.link(cached, file)
         except OSError:  # missing, or the file system has no links
             return False
-        return True
+        if is_equal(sum_file(file), entry):
+            return True
+        file.unlink()
+        cached.unlink(missing_ok=True)
+        return False
 
     def add(self, file: Path, entry: FileEntry) -> None:
         if self._folder is not None and "object" in entry:

@@ -306,6 +306,25 @@ def test_an_executor_reads_each_object_once_and_keeps_only_those_of_the_newest_s
     hook.remove()
 
 
+@pytest.mark.parametrize("damage", ["changed", "truncated"])
+def test_an_executor_reads_an_object_again_if_its_file_is_damaged(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SCRATCH, str(tmp_path))
+    store = ObjectStore(f"s3a://lake/cache-{damage}")
+    tasks = TaskFiles(store, 0, {})
+    with tasks.open_state("state", 0) as folder:
+        make_state(folder, 0, 100)
+        files = tasks.store_state(folder, "state", 0)
+    (cached,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    content = cached.read_bytes()
+    cached.write_bytes(bytes([content[0] ^ 1, *content[1:]]) if damage == "changed" else content[:100])
+    with TaskFiles(store, 1, files).open_state("state", 0) as folder:
+        tables = state.PartitionState(folder, 0).load(0, {"0.0": False})["0.0"]
+    assert tables["window 0"].num_rows == 100
+    assert cached.read_bytes() == content, "the next task reads it from the cache"
+
+
 @pytest.mark.parametrize("damage", ["changed", "missing"])
 def test_damaged_objects_are_named(damage: str) -> None:
     store = ObjectStore(f"s3a://lake/damaged-{damage}")
