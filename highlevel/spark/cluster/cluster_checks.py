@@ -25,7 +25,14 @@ from highlevel.plan.plan import Plan
 from highlevel.spark.cluster import executor_checks
 from highlevel.spark.cluster.executor_checks import TOKEN, check_executor, compile_on_host, find_version, look_at
 from highlevel.spark.cluster.executors import has_executors
-from highlevel.spark.errors import TASK_FAILURE, RunError, find_missing_module, find_root_cause, make_report
+from highlevel.spark.errors import (
+    TASK_FAILURE,
+    FolderError,
+    RunError,
+    find_missing_module,
+    find_root_cause,
+    make_report,
+)
 from highlevel.spark.remote.file_entries import make_task_name
 from highlevel.spark.remote.object_store import ObjectStore
 from highlevel.spark.restarts import restart_reason
@@ -77,18 +84,20 @@ def check_executors(
         "store": None if store is None else (store.uri, make_task_name(store.uri, 0, token)),
         "plans": cloudpickle.dumps(tuple(plans)),  # type: ignore[no-untyped-call]
     }
+    if folder is not None:
+        replace_file(folder / token, b"")
+    if store is not None:
+        store.create(request["store"][1], b"")
     try:
-        if folder is not None:
-            replace_file(folder / token, b"")
-        if store is not None:
-            store.create(request["store"][1], b"")
         _fetch_archives(context, say)
         documents = _run(context, check_executor, request, say, seconds)
     finally:
         if folder is not None:
             (folder / token).unlink(missing_ok=True)
         if store is not None:
-            store.delete(store.list(request["store"][1].rpartition("-")[0]))  # also those of the executors
+            # If the store does not answer, the first micro-batch deletes the objects.
+            with contextlib.suppress(FolderError):
+                store.delete(store.list(request["store"][1].rpartition("-")[0]))  # also those of the executors
     problems, warnings = judge(documents, request)
     for line in warnings:
         say(f"warning: {line}")

@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 from highlevel.spark.cluster import cluster_checks, executor_checks
 from highlevel.spark.cluster.cluster_checks import PACKAGES, _explain, check_executors, describe_path, judge
 from highlevel.spark.cluster.executor_checks import check_executor, try_folder
-from highlevel.spark.errors import RunError
+from highlevel.spark.errors import FolderError, RunError
 from highlevel.spark.remote.object_store import ObjectStore
 from tests.harness.links import write_links
 from tests.harness.object_store import serve_objects
@@ -215,4 +215,22 @@ def test_an_executor_that_cannot_use_the_object_store_is_named(one_host: str, mo
     assert store.list("") == {}
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(RunError, match=rf"^{names}MissingPackageError: .* requires boto3, which is not installed: pip"):
+        check_executors(Cluster(), [], [], print, store=store)  # type: ignore[arg-type]
+
+
+def test_the_first_error_is_raised_if_the_object_store_does_not_delete(
+    one_host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise FolderError("the store does not answer")
+
+    store = ObjectStore("s3a://lake/silent")
+    monkeypatch.setattr(store, "list", fail)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "create", lambda *_: "")  # the driver writes somewhere else
+        with pytest.raises(RunError, match="it is another store than on the driver"):
+            check_executors(Cluster(), [], [], print, store=store)  # type: ignore[arg-type]
+    monkeypatch.setattr(store, "create", fail)
+    monkeypatch.setattr(store, "list", lambda *_: pytest.fail("a second request that is not answered"))
+    with pytest.raises(FolderError, match="the store does not answer"):
         check_executors(Cluster(), [], [], print, store=store)  # type: ignore[arg-type]
