@@ -86,11 +86,13 @@ class RowsOfRuns(AcceptedRuns):
 
     A row changes a run if the arc leads to another state, or changes the register. If a result has several derivations,
     its rows are the rows of all derivations. A row is returned once for each state after it. `shown` are the columns of
-    the input that are returned, `read` are the columns that runs read. There is no file with arcs.
+    the input that are returned, `read` are the columns that runs read. `rules` is None: the automaton contains the arcs
+    that `arcs_file` had when the query was compiled; it is empty without ARCS FROM.
     """
 
     shown: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
+    arcs_file: str = ""
 
     @property
     def matched(self) -> tuple[str, ...]:

@@ -65,6 +65,7 @@ from capture.errors import InputError
 from capture.lazy_dataclasses import dataclass
 from capture.units import MEBIBYTE, SECOND, parse_size
 from highlevel.inline.engine import Input
+from highlevel.plan.automaton_nodes import RowsOfRuns
 from highlevel.plan.nodes import Leaf
 from highlevel.plan.plan import Plan, named_leaves
 from highlevel.results.stored_files import has_folder_name
@@ -230,8 +231,9 @@ class PipelineFile:
     def plans(self) -> list[Plan]:
         """Load the functions and compile the queries.
 
-        Raises FunctionError for a function that cannot be loaded. Raises PipelineError for a wrong query, and for a
-        query without results before the end of its input.
+        Raises FunctionError for a function that cannot be loaded. Raises PipelineError for a wrong query, for a query
+        without results before the end of its input, and for rows of runs with a file of arcs: a restart with another
+        version of this file would begin without the state of the query.
 
         Rows of a spooled link may be late. If the file has such a link, all plans count their rows, so that the node
         and the reader of the spool have the same plan.
@@ -245,6 +247,12 @@ class PipelineFile:
         check_sinks(plans)
         check_row_keys(plans, self.sinks)
         for plan in plans:
+            for node in plan.nodes:
+                if isinstance(node, RowsOfRuns) and node.arcs_file:
+                    raise PipelineError(
+                        f"queries.{plan.name}.sql: got ALL ROWS PER MATCH of an automaton with ARCS FROM "
+                        f"{node.arcs_file}, which is read once; expected ONE ROW PER MATCH, or ARC clauses"
+                    )
             if self.spooled and any(leaf.low.slack == FOREVER for leaf in plan.leaves):
                 raise PipelineError(
                     f"queries.{plan.name}: got REMEMBER FOREVER, or LATE EMIT and EMIT CHANGES without REMEMBER, over "

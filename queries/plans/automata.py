@@ -156,7 +156,7 @@ class AutomatonRelation:
         runs = AcceptedRuns(*common)
         if self.has_all_rows:
             read = tuple(names[name] for name in sorted(matched))
-            runs = RowsOfRuns(*common, tuple(names[name] for name in shown), read)
+            runs = RowsOfRuns(*common, tuple(names[name] for name in shown), read, self.rules or "")
         by_name = {column.name: column for column in runs.columns}
         names[self._state] = RUN_STATE
         visible = dict.fromkeys((*self.visible_names, *shown))

@@ -57,3 +57,19 @@ def test_a_query_without_progress_is_refused(sql: str, reason: str, remedy: str)
 def test_a_similar_query_with_progress_is_accepted(sql: str) -> None:
     (plan,) = plans_of(sql)
     assert plan.waiting_reason is None
+
+
+@pytest.mark.parametrize("rows", ["ONE ROW", "ALL ROWS"])
+def test_rows_of_runs_with_a_file_of_arcs_are_refused_because_a_new_version_would_be_another_query(
+    tmp_path: Path, rows: str
+) -> None:
+    file = tmp_path / "first.arcs"
+    file.write_text("ARC s TO f WHEN len > 99")
+    clauses = f"ORDER BY ts {rows} PER MATCH START s FINAL f ARCS FROM '{file}' WITHIN 1 minute"
+    sql = f"SELECT * FROM (SELECT ts, len FROM M) AUTOMATON ({clauses})"
+    pipeline = parse_pipeline(f'[links]\nM = "m.pcap"\n[queries.q]\nsql = """{sql}"""\n', tmp_path)
+    if rows == "ONE ROW":
+        assert len(pipeline.plans()) == 1
+    else:
+        with pytest.raises(PipelineError, match=r"queries\.q\.sql: got ALL ROWS.*first\.arcs.*expected ONE ROW"):
+            pipeline.plans()
