@@ -66,8 +66,8 @@ class PartialMatches:
     ) -> None:
         """Begin without rows. `initial`: the words of the register before the first row.
 
-        With `is_preferred`, arcs are in the order of preference, and only `match` and `end_runs` may be used;
-        otherwise only `apply`, `pass_deadlines` and `forget`. With `is_numbered`, a run continues only with the next
+        With `is_preferred`, arcs are in the order of preference: for `match`, `end_runs`, `earliest_candidate`,
+        `first_starts` and `trace`. Other methods that call kernels are for automata without this order. With `is_numbered`, a run continues only with the next
         sequence number. Without `shares_runs` each row has nodes of its own.
         """
         self._is_preferred = is_preferred
