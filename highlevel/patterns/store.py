@@ -67,8 +67,9 @@ class PartialMatches:
         """Begin without rows. `initial`: the words of the register before the first row.
 
         With `is_preferred`, arcs are in the order of preference: for `match`, `end_runs`, `earliest_candidate`,
-        `first_starts` and `trace`. Other methods that call kernels are for automata without this order. With `is_numbered`, a run continues only with the next
-        sequence number. Without `shares_runs` each row has nodes of its own.
+        `first_starts` and `trace`. Other methods that call kernels are for automata without this order. With
+        `is_numbered`, a run continues only with the next sequence number. Without `shares_runs` each
+        row has nodes of its own.
         """
         self._is_preferred = is_preferred
         self._shares_runs = shares_runs and not is_preferred
