@@ -43,7 +43,7 @@ def replace_figures(text: str, report: Report, machine: str) -> str:
 def replace_headlines(text: str, headlines: dict[str, str]) -> str:
     """Replace the last cell of table rows. `headlines`: the new last cell by the text of the first cell.
 
-    >>> with_headlines("| a | `decode` | 1 |", {"a": "2 M"})
+    >>> replace_headlines("| a | `decode` | 1 |", {"a": "2 M"})
     '| a | `decode` | 2 M |'
     """
     for what, measured in headlines.items():

@@ -272,7 +272,7 @@ def _time_text(time: int) -> str:
 def _rate_text(value: float) -> str:
     """Return a rate with at least two digits.
 
-    >>> _number(12345.6), _number(0.001234)
+    >>> _rate_text(12345.6), _rate_text(0.001234)
     ('12,346', '0.0012')
     """
     return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
@@ -281,7 +281,7 @@ def _rate_text(value: float) -> str:
 def _duration_text(length: int) -> str:
     """Return a duration with one or two units.
 
-    >>> _duration(90 * SECOND), _duration(5 * 10**6), _duration(26 * 3600 * SECOND)
+    >>> _duration_text(90 * SECOND), _duration_text(5 * 10**6), _duration_text(26 * 3600 * SECOND)
     ('1 min 30 s', '5 ms', '1 d 2 h')
     """
     if length < SECOND:

@@ -189,7 +189,7 @@ def comparable(expression: Expression, other: Expression) -> Expression:
 def plain_expressions(expressions: Iterable[Expression]) -> PartitionKey:
     """Return expressions whose columns have only a name and a type, so that equal expressions compare equal.
 
-    >>> plain([Column("a", Type.INT, nullable=True)]) == plain([Column("a", Type.INT, bits=8)])
+    >>> plain_expressions([Column("a", Type.INT, nullable=True)]) == plain_expressions([Column("a", Type.INT, bits=8)])
     True
     """
     return tuple(

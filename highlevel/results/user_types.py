@@ -41,7 +41,7 @@ def to_internal(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Convert rows of `readable` back to the schema of a plan.
 
     >>> made = readable(pa.table({"a": pa.array([b"abcd", None]), "ts": [1, 2]}), ["ts"])
-    >>> made["a"].to_pylist(), internal(made, pa.schema({"a": pa.binary(), "ts": pa.int64()}))["a"].to_pylist()
+    >>> made["a"].to_pylist(), to_internal(made, pa.schema({"a": pa.binary(), "ts": pa.int64()}))["a"].to_pylist()
     (['97.98.99.100', None], [b'abcd', None])
     """
     arrays = [

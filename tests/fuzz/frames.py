@@ -66,10 +66,10 @@ def check(data: bytes) -> None:
 
         (native, counts), (plain, plain_counts) = both(decode)
         same("counts", counts, plain_counts)
-        same("rows", native.rows, plain.rows)
-        same("columns", native.matrix[:, : native.rows], plain.matrix[:, : plain.rows])
-        sound(native, [(RECORD, len(capture.data))] * native.rows)
-        assert native.rows == 1 or not every
+        same("rows", native.row_count, plain.row_count)
+        same("columns", native.matrix[:, : native.row_count], plain.matrix[:, : plain.row_count])
+        sound(native, [(RECORD, len(capture.data))] * native.row_count)
+        assert native.row_count == 1 or not every
 
 
 def seeds() -> dict[str, bytes]:
