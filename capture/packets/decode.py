@@ -30,13 +30,7 @@ from capture.packets.fields import (
     VERSION,
     VLAN,
 )
-from capture.packets.ip_layer import (
-    header_status,
-    upper_layer,
-    write_addresses,
-    write_link_fields,
-    write_transport,
-)
+from capture.packets.ip_layer import header_status, upper_layer, write_addresses, write_link_fields, write_transport
 from capture.packets.link_headers import ETHERTYPE_IPV4
 from capture.packets.link_layers import outermost_layer
 from capture.packets.network_layer import network_layer

@@ -43,12 +43,7 @@ from highlevel.patterns.compiled_automaton import (
     Words,
 )
 from highlevel.patterns.instructions import Instructions
-from lowlevel.expressions.tree import (
-    Binary,
-    Expression,
-    Literal,
-    columns_of,
-)
+from lowlevel.expressions.tree import Binary, Expression, Literal, columns_of
 from lowlevel.expressions.types import INTEGERS, Op, Type
 
 SCANNED, KEYED, SILENT, TIMED = range(4)

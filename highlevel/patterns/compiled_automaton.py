@@ -8,9 +8,7 @@ import numpy.typing as npt
 from capture.lazy_dataclasses import dataclass
 from highlevel.patterns.arc_places import TARGET, TRANSFER, TRANSFER_END
 from highlevel.patterns.automaton import Field
-from highlevel.patterns.kernels.expressions import (
-    Machine,
-)
+from highlevel.patterns.kernels.expressions import Machine
 from lowlevel.expressions.tree import Expression
 from lowlevel.expressions.types import Type
 

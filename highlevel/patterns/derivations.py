@@ -15,17 +15,9 @@ import pyarrow as pa
 
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.patterns.automaton import Automaton
-from highlevel.patterns.compilation import (
-    compile_automaton,
-)
-from highlevel.patterns.compiled_automaton import (
-    Words,
-)
-from highlevel.patterns.kernels.derivations import (
-    RESULT,
-    ROW,
-    STATE_AFTER,
-)
+from highlevel.patterns.compilation import compile_automaton
+from highlevel.patterns.compiled_automaton import Words
+from highlevel.patterns.kernels.derivations import RESULT, ROW, STATE_AFTER
 from highlevel.patterns.kernels.layout import (
     ADDED,
     NO_NUMBER,

@@ -15,11 +15,7 @@ import numpy.typing as npt
 from highlevel.patterns.automaton import PatternError, Transfer, keeps_field
 from highlevel.patterns.compiled_automaton import CONDITIONS_PER_WORD, NO_INDEX, NUMBERED
 from highlevel.patterns.kernels import expressions as code
-from highlevel.patterns.kernels.expressions import (
-    NULL,
-    STACK_EFFECTS,
-    Machine,
-)
+from highlevel.patterns.kernels.expressions import NULL, STACK_EFFECTS, Machine
 from lowlevel.expressions.tree import (
     Binary,
     Call,

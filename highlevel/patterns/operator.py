@@ -22,21 +22,9 @@ from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
 from highlevel.operators.batch_columns import BatchColumns
 from highlevel.patterns.arc_table import changed_times
-from highlevel.patterns.automaton import (
-    Arc,
-    Automaton,
-    PatternError,
-    keeps_run,
-    reachable,
-)
-from highlevel.patterns.compilation import (
-    AutomatonCompiler,
-)
-from highlevel.patterns.compiled_automaton import (
-    NUMBERED,
-    Floats,
-    Words,
-)
+from highlevel.patterns.automaton import Arc, Automaton, PatternError, keeps_run, reachable
+from highlevel.patterns.compilation import AutomatonCompiler
+from highlevel.patterns.compiled_automaton import NUMBERED, Floats, Words
 from highlevel.patterns.kernels.layout import (
     ADDED,
     ENTRY_WORDS,
@@ -51,11 +39,7 @@ from highlevel.patterns.kernels.layout import (
     WEIGHT,
     Rows,
 )
-from highlevel.patterns.kernels.open_runs import (
-    BY_DEADLINE,
-    BY_ROW,
-    NO_CHANCE,
-)
+from highlevel.patterns.kernels.open_runs import BY_DEADLINE, BY_ROW, NO_CHANCE
 from highlevel.patterns.listed_runs import Runs, all_runs, count_open_runs, open_runs, runs_of
 from highlevel.patterns.memory import MIN_ROOM, Results
 from highlevel.patterns.row_words import NOTHING_KNOWN, Known, RegisterColumns, RowWords, ValueNumbers

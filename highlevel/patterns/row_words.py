@@ -13,18 +13,8 @@ from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
 from highlevel.operators.batch_columns import BatchColumns
-from highlevel.patterns.compiled_automaton import (
-    CONDITIONS_PER_WORD,
-    NUMBERED,
-    CompiledAutomaton,
-    Floats,
-    Words,
-)
-from highlevel.patterns.kernels.expressions import (
-    NULL,
-    NULL_BITS,
-    NULL_FLOAT,
-)
+from highlevel.patterns.compiled_automaton import CONDITIONS_PER_WORD, NUMBERED, CompiledAutomaton, Floats, Words
+from highlevel.patterns.kernels.expressions import NULL, NULL_BITS, NULL_FLOAT
 from lowlevel.expressions.address_constants import Address
 from lowlevel.expressions.arrow import arrow_column, macs_to_arrow
 from lowlevel.expressions.columns import Columns, Vector

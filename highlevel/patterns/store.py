@@ -8,11 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from highlevel.patterns.automaton import Automaton
-from highlevel.patterns.compiled_automaton import (
-    CompiledAutomaton,
-    Floats,
-    Words,
-)
+from highlevel.patterns.compiled_automaton import CompiledAutomaton, Floats, Words
 from highlevel.patterns.kernels import (
     arrivals,
     changed_arcs,

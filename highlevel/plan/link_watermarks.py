@@ -15,9 +15,7 @@ from __future__ import annotations
 
 from highlevel.aggregation import LINK
 from highlevel.patterns.arc_links import links_of
-from highlevel.patterns.kernels.gaps import (
-    MOST_STATES,
-)
+from highlevel.patterns.kernels.gaps import MOST_STATES
 from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns
 from highlevel.plan.change_nodes import is_changing
 from highlevel.plan.nodes import PANE, Apply, Filter, Leaf, Node

@@ -66,10 +66,7 @@ from highlevel.spark.remote.file_entries import FileEntry
 from highlevel.spark.remote.run_copy import RunCopy
 from highlevel.spark.restarts import Restarts
 from highlevel.spark.run_folder.folder_start import check_subfolders, prepare_folder
-from highlevel.spark.run_folder.identity import (
-    QueryChanges,
-    describe_run,
-)
+from highlevel.spark.run_folder.identity import QueryChanges, describe_run
 from highlevel.spark.run_folder.locks import Locks
 from highlevel.spark.run_folder.state import list_state_folders
 from highlevel.spark.run_folder.totals import Totals

@@ -8,13 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from highlevel.patterns.arc_table import ArcRule
-from highlevel.patterns.automaton import (
-    Arc,
-    keeps_run,
-)
-from highlevel.patterns.compilation import (
-    AutomatonCompiler,
-)
+from highlevel.patterns.automaton import Arc, keeps_run
+from highlevel.patterns.compilation import AutomatonCompiler
 from highlevel.patterns.row_words import ValueNumbers
 from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns, RowsOfRuns
 from highlevel.plan.link_watermarks import link_of_arcs, link_of_partitions

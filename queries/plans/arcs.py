@@ -13,9 +13,7 @@ from typing import NamedTuple
 from capture.lazy_dataclasses import dataclass
 from highlevel.patterns.arc_table import ArcForm, ArcRule
 from highlevel.patterns.automaton import Arc, Automaton, Field, PatternError, check_deadlines, reachable
-from highlevel.patterns.compilation import (
-    AutomatonCompiler,
-)
+from highlevel.patterns.compilation import AutomatonCompiler
 from lowlevel.expressions.tree import Column, Expression, Literal
 from lowlevel.expressions.types import Type
 from lowlevel.punctuation import BEGINNING, END

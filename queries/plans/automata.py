@@ -17,9 +17,7 @@ from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
 from highlevel.patterns.arc_table import ArcRule
 from highlevel.patterns.automaton import Automaton, Field, PatternError
-from highlevel.patterns.compilation import (
-    compile_automaton,
-)
+from highlevel.patterns.compilation import compile_automaton
 from highlevel.plan.automaton_nodes import MATCH_UNTIL, RUN_STATE, AcceptedRuns, RowsOfRuns
 from highlevel.plan.nodes import Apply, Filter, TimeOutput
 from highlevel.plan.pattern_nodes import MATCH_END, MATCH_START

@@ -126,11 +126,6 @@ class JoinTree:
             if implication is not None:
                 self._push_down(implication, index - 1)
 
-    @property
-    def visible_steps(self) -> list[JoinStep]:
-        """The items whose columns the results contain."""
-        return [step for step in self.steps if not step.kind.is_left_only]
-
     def make_node(self, needed: Iterable[str], times: Sequence[str]) -> Node:
         """Return the node of the last join, with the `needed` columns and watermarks for the one or two `times`."""
         columns = set(needed) | {step.time_column.name for step in self.steps}

@@ -18,9 +18,7 @@ from dataclasses import replace
 from capture.lazy_dataclasses import dataclass
 from highlevel.aggregation import Output
 from highlevel.patterns.automaton import Arc, Automaton, PatternError
-from highlevel.patterns.compilation import (
-    compile_automaton,
-)
+from highlevel.patterns.compilation import compile_automaton
 from highlevel.plan.nodes import Apply, Filter, TimeOutput
 from highlevel.plan.pattern_nodes import (
     FIRST_ROW,

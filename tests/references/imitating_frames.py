@@ -3,9 +3,7 @@
 import struct
 from random import Random
 
-from capture.files.split import (
-    CHAIN_LENGTH,
-)
+from capture.files.split import CHAIN_LENGTH
 from tests.references.pcap_bytes import NS
 
 START = 1_700_000_000 * NS

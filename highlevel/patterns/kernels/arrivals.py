@@ -13,13 +13,8 @@ again.
 
 from __future__ import annotations
 
-from capture.native import (
-    helper,
-    kernel,
-)
-from highlevel.patterns.kernels.expressions import (
-    Machine,
-)
+from capture.native import helper, kernel
+from highlevel.patterns.kernels.expressions import Machine
 from highlevel.patterns.kernels.layout import (
     ADDED,
     AFTER,
@@ -60,28 +55,11 @@ from highlevel.patterns.kernels.layout import (
     Store,
     entry_at,
 )
-from highlevel.patterns.kernels.lists import (
-    describe_list,
-    link_kept,
-    make_list,
-    most_nodes,
-    renew_entry,
-)
-from highlevel.patterns.kernels.nodes import (
-    free_list,
-)
-from highlevel.patterns.kernels.results import (
-    write_results,
-)
-from highlevel.speculation.lifetimes.kernels.records import (
-    LIVE_RECORDS,
-    NONE,
-    free_record,
-    take_record,
-)
-from lowlevel.punctuation import (
-    END,
-)
+from highlevel.patterns.kernels.lists import describe_list, link_kept, make_list, most_nodes, renew_entry
+from highlevel.patterns.kernels.nodes import free_list
+from highlevel.patterns.kernels.results import write_results
+from highlevel.speculation.lifetimes.kernels.records import LIVE_RECORDS, NONE, free_record, take_record
+from lowlevel.punctuation import END
 
 
 @helper

@@ -12,9 +12,7 @@ difference of the two lists of an entry is the change of its results.
 from __future__ import annotations
 
 from capture.native import kernel
-from highlevel.patterns.kernels.expressions import (
-    Machine,
-)
+from highlevel.patterns.kernels.expressions import Machine
 from highlevel.patterns.kernels.layout import (
     AFTER,
     BEFORE,
@@ -32,9 +30,7 @@ from highlevel.patterns.kernels.layout import (
     Store,
     entry_at,
 )
-from highlevel.patterns.kernels.lists import (
-    renew_entry,
-)
+from highlevel.patterns.kernels.lists import renew_entry
 from highlevel.speculation.lifetimes.kernels.records import NONE
 from lowlevel.punctuation import END
 

@@ -18,22 +18,10 @@ from __future__ import annotations
 
 from capture.native import Integers, helper, kernel
 from highlevel.patterns.arc_places import ARC_WORDS, BEGIN, END_TIME
-from highlevel.patterns.compiled_automaton import (
-    ALWAYS,
-    END_ARC,
-    FIRST_ARC,
-    KEY_GROUP_WORDS,
-)
-from highlevel.patterns.kernels.arrivals import (
-    remove_entry,
-)
-from highlevel.patterns.kernels.deadlines import (
-    deadline_of,
-)
-from highlevel.patterns.kernels.expressions import (
-    NULL,
-    Machine,
-)
+from highlevel.patterns.compiled_automaton import ALWAYS, END_ARC, FIRST_ARC, KEY_GROUP_WORDS
+from highlevel.patterns.kernels.arrivals import remove_entry
+from highlevel.patterns.kernels.deadlines import deadline_of
+from highlevel.patterns.kernels.expressions import NULL, Machine
 from highlevel.patterns.kernels.layout import (
     AFTER,
     DROPPED,
@@ -53,9 +41,7 @@ from highlevel.patterns.kernels.layout import (
     Store,
     node_at,
 )
-from highlevel.patterns.kernels.nodes import (
-    free_list,
-)
+from highlevel.patterns.kernels.nodes import free_list
 from highlevel.speculation.lifetimes.kernels.records import NONE
 from lowlevel.punctuation import END
 

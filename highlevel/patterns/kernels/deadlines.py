@@ -11,12 +11,7 @@ from __future__ import annotations
 
 from capture.native import Integers, helper, kernel
 from highlevel.patterns.arc_places import ARC_WORDS, FENCE, FENCE_END
-from highlevel.patterns.kernels.expressions import (
-    NULL,
-    Machine,
-    are_equal_floats,
-    run,
-)
+from highlevel.patterns.kernels.expressions import NULL, Machine, are_equal_floats, run
 from highlevel.patterns.kernels.layout import (
     AFTER,
     FIRST,
@@ -38,9 +33,7 @@ from highlevel.patterns.kernels.layout import (
     entry_at,
     node_at,
 )
-from highlevel.patterns.kernels.results import (
-    write_result,
-)
+from highlevel.patterns.kernels.results import write_result
 from highlevel.speculation.lifetimes.kernels.records import LIVE_RECORDS, NONE
 
 

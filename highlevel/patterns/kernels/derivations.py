@@ -18,25 +18,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from capture.native import Integer, Integers, helper, kernel, outlined
-from highlevel.patterns.kernels.arrivals import (
-    add_entry,
-)
-from highlevel.patterns.kernels.deadlines import (
-    deadline_of,
-)
-from highlevel.patterns.kernels.expressions import (
-    NULL,
-    Machine,
-)
-from highlevel.patterns.kernels.extensions import (
-    apply_arc,
-    are_neighbours,
-    close_group,
-    make_first_node,
-)
-from highlevel.patterns.kernels.ignored_rows import (
-    is_ignorable,
-)
+from highlevel.patterns.kernels.arrivals import add_entry
+from highlevel.patterns.kernels.deadlines import deadline_of
+from highlevel.patterns.kernels.expressions import NULL, Machine
+from highlevel.patterns.kernels.extensions import apply_arc, are_neighbours, close_group, make_first_node
+from highlevel.patterns.kernels.ignored_rows import is_ignorable
 from highlevel.patterns.kernels.layout import (
     BEFORE,
     ENTRIES,
@@ -61,25 +47,10 @@ from highlevel.patterns.kernels.layout import (
     entry_at,
     node_at,
 )
-from highlevel.patterns.kernels.lists import (
-    make_list,
-)
-from highlevel.patterns.kernels.nodes import (
-    append_node,
-    begin_list,
-    free_list,
-    have_equal_registers,
-)
-from highlevel.patterns.kernels.results import (
-    write_result,
-)
-from highlevel.speculation.lifetimes.kernels.records import (
-    FREE_RECORD,
-    LIVE_RECORDS,
-    NONE,
-    USED_RECORDS,
-    free_record,
-)
+from highlevel.patterns.kernels.lists import make_list
+from highlevel.patterns.kernels.nodes import append_node, begin_list, free_list, have_equal_registers
+from highlevel.patterns.kernels.results import write_result
+from highlevel.speculation.lifetimes.kernels.records import FREE_RECORD, LIVE_RECORDS, NONE, USED_RECORDS, free_record
 
 FIRST_ROW, END_ROW, STARTS_AT, ENDS_AT, BY_DEADLINE, REQUEST_WORDS = range(6)
 """Words of a request: its rows `[FIRST_ROW, END_ROW)`, the time of the first row of the runs, the time of their last

@@ -5,10 +5,7 @@ For each state and register that the runs of one start can reach with a row, the
 
 from __future__ import annotations
 
-from capture.native import (
-    helper,
-    outlined,
-)
+from capture.native import helper, outlined
 from highlevel.patterns.arc_places import (
     ARC_WORDS,
     BEGIN,
@@ -30,11 +27,7 @@ from highlevel.patterns.compiled_automaton import (
     KEY_WORD,
     NO_INDEX,
 )
-from highlevel.patterns.kernels.expressions import (
-    NULL,
-    Machine,
-    run,
-)
+from highlevel.patterns.kernels.expressions import NULL, Machine, run
 from highlevel.patterns.kernels.layout import (
     ENTRY_WORDS,
     LIFETIME_END,
@@ -57,17 +50,8 @@ from highlevel.patterns.kernels.layout import (
     entry_at,
     node_at,
 )
-from highlevel.patterns.kernels.nodes import (
-    append_node,
-    begin_list,
-    free_list,
-    have_equal_registers,
-    take_node,
-)
-from highlevel.speculation.lifetimes.kernels.records import (
-    NONE,
-    free_record,
-)
+from highlevel.patterns.kernels.nodes import append_node, begin_list, free_list, have_equal_registers, take_node
+from highlevel.speculation.lifetimes.kernels.records import NONE, free_record
 
 
 @helper

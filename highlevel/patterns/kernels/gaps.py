@@ -41,12 +41,8 @@ from capture.native import Integer, Integers, helper, kernel
 from highlevel.patterns.arc_places import ARC_WORDS, BEGIN, END_TIME, TARGET
 from highlevel.patterns.automaton import Arc, Automaton, reachable
 from highlevel.patterns.compiled_automaton import Words
-from highlevel.patterns.kernels.arrivals import (
-    remove_entry,
-)
-from highlevel.patterns.kernels.extensions import (
-    fits_row,
-)
+from highlevel.patterns.kernels.arrivals import remove_entry
+from highlevel.patterns.kernels.extensions import fits_row
 from highlevel.patterns.kernels.layout import (
     AFTER,
     BEFORE,

@@ -10,10 +10,7 @@ so no tree is necessary. Final runs are never shared: each row is another result
 
 from __future__ import annotations
 
-from capture.native import (
-    helper,
-    outlined,
-)
+from capture.native import helper, outlined
 from highlevel.patterns.arc_places import (
     ARC_WORDS,
     FENCE,
@@ -23,20 +20,9 @@ from highlevel.patterns.arc_places import (
     TRANSFER,
     TRANSFER_END,
 )
-from highlevel.patterns.compiled_automaton import (
-    END_ARC,
-    KEY_GROUP_WORDS,
-    KEY_WORD,
-)
-from highlevel.patterns.kernels.expressions import (
-    NULL,
-    Machine,
-)
-from highlevel.patterns.kernels.extensions import (
-    applies,
-    find_key,
-    fits_row,
-)
+from highlevel.patterns.compiled_automaton import END_ARC, KEY_GROUP_WORDS, KEY_WORD
+from highlevel.patterns.kernels.expressions import NULL, Machine
+from highlevel.patterns.kernels.extensions import applies, find_key, fits_row
 from highlevel.patterns.kernels.layout import (
     ENTRY_WORDS,
     KEPT,
@@ -56,9 +42,7 @@ from highlevel.patterns.kernels.layout import (
     entry_at,
     node_at,
 )
-from highlevel.speculation.lifetimes.kernels.records import (
-    NONE,
-)
+from highlevel.speculation.lifetimes.kernels.records import NONE
 
 
 @helper

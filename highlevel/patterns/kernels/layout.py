@@ -7,22 +7,11 @@ c ──────┼───────┼─► b ──► a     nodes: t
 
 from __future__ import annotations
 
-from typing import (
-    NamedTuple,
-)
+from typing import NamedTuple
 
-from capture.native import (
-    Floats,
-    Integer,
-    Integers,
-    helper,
-)
-from highlevel.speculation.lifetimes.kernels.records import (
-    LIST_WORDS,
-)
-from lowlevel.punctuation import (
-    END,
-)
+from capture.native import Floats, Integer, Integers, helper
+from highlevel.speculation.lifetimes.kernels.records import LIST_WORDS
+from lowlevel.punctuation import END
 
 (
     TIME, SEQUENCE, LIFETIME_END, ROW, BEFORE, AFTER, NODES, NODE_COUNT, LIST_STATES, LIST_END, HAS_ROW, FREED_START,

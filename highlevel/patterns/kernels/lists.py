@@ -9,22 +9,10 @@ Two invariants hold between two calls of a kernel:
 
 from __future__ import annotations
 
-from capture.native import (
-    helper,
-    outlined,
-)
-from highlevel.patterns.kernels.expressions import (
-    Machine,
-)
-from highlevel.patterns.kernels.extensions import (
-    are_neighbours,
-    begin_run,
-    extend,
-)
-from highlevel.patterns.kernels.ignored_rows import (
-    all_ignore,
-    keep_nodes,
-)
+from capture.native import helper, outlined
+from highlevel.patterns.kernels.expressions import Machine
+from highlevel.patterns.kernels.extensions import are_neighbours, begin_run, extend
+from highlevel.patterns.kernels.ignored_rows import all_ignore, keep_nodes
 from highlevel.patterns.kernels.layout import (
     BEFORE,
     HAS_ROW,
@@ -56,21 +44,10 @@ from highlevel.patterns.kernels.layout import (
     entry_at,
     node_at,
 )
-from highlevel.patterns.kernels.nodes import (
-    are_equal_lists,
-    begin_list,
-    free_list,
-)
-from highlevel.patterns.kernels.results import (
-    write_results,
-)
-from highlevel.speculation.lifetimes.kernels.records import (
-    LIVE_RECORDS,
-    NONE,
-)
-from lowlevel.punctuation import (
-    END,
-)
+from highlevel.patterns.kernels.nodes import are_equal_lists, begin_list, free_list
+from highlevel.patterns.kernels.results import write_results
+from highlevel.speculation.lifetimes.kernels.records import LIVE_RECORDS, NONE
+from lowlevel.punctuation import END
 
 
 @outlined

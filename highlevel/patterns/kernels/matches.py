@@ -15,24 +15,10 @@ kept. Without fields in DEFINE there are at most as many runs per start as the p
 from __future__ import annotations
 
 from capture.native import helper, kernel
-from highlevel.patterns.compiled_automaton import (
-    ALWAYS,
-    AT_END,
-)
-from highlevel.patterns.kernels.arrivals import (
-    add_entry,
-    remove_entry,
-)
-from highlevel.patterns.kernels.expressions import (
-    NULL,
-    Machine,
-)
-from highlevel.patterns.kernels.extensions import (
-    apply_arc,
-    begin_run,
-    extend,
-    is_true,
-)
+from highlevel.patterns.compiled_automaton import ALWAYS, AT_END
+from highlevel.patterns.kernels.arrivals import add_entry, remove_entry
+from highlevel.patterns.kernels.expressions import NULL, Machine
+from highlevel.patterns.kernels.extensions import apply_arc, begin_run, extend, is_true
 from highlevel.patterns.kernels.layout import (
     CANDIDATES,
     ENTRIES,
@@ -67,14 +53,8 @@ from highlevel.patterns.kernels.layout import (
     entry_at,
     node_at,
 )
-from highlevel.patterns.kernels.nodes import (
-    append_node,
-    begin_list,
-    free_list,
-)
-from highlevel.patterns.kernels.results import (
-    write_result,
-)
+from highlevel.patterns.kernels.nodes import append_node, begin_list, free_list
+from highlevel.patterns.kernels.results import write_result
 from highlevel.speculation.lifetimes.kernels.records import (
     FREE_RECORD,
     LIVE_RECORDS,

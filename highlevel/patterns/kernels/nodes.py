@@ -5,12 +5,8 @@ Lists may share their last nodes. So each node counts the entries and nodes that
 
 from __future__ import annotations
 
-from capture.native import (
-    helper,
-)
-from highlevel.patterns.kernels.expressions import (
-    are_equal_floats,
-)
+from capture.native import helper
+from highlevel.patterns.kernels.expressions import are_equal_floats
 from highlevel.patterns.kernels.layout import (
     LIST_COUNT,
     LIST_HEAD,
@@ -28,12 +24,7 @@ from highlevel.patterns.kernels.layout import (
     Store,
     node_at,
 )
-from highlevel.speculation.lifetimes.kernels.records import (
-    LIVE_RECORDS,
-    NONE,
-    free_record,
-    take_record,
-)
+from highlevel.speculation.lifetimes.kernels.records import LIVE_RECORDS, NONE, free_record, take_record
 
 
 @helper

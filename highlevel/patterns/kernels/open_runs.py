@@ -8,13 +8,8 @@ An open run ends with the newest row of its partition, and its lifetime has not 
 from __future__ import annotations
 
 from capture.native import Integers, kernel
-from highlevel.patterns.kernels.deadlines import (
-    deadline_of,
-)
-from highlevel.patterns.kernels.expressions import (
-    NULL,
-    Machine,
-)
+from highlevel.patterns.kernels.deadlines import deadline_of
+from highlevel.patterns.kernels.expressions import NULL, Machine
 from highlevel.patterns.kernels.layout import (
     LAST,
     NEXT_NODE,
@@ -32,7 +27,7 @@ from highlevel.patterns.kernels.layout import (
 from highlevel.speculation.lifetimes.kernels.records import NONE
 
 NO_CHANCE, BY_ROW, BY_DEADLINE = range(3)
-"""What may complete a run in a state: nothing, a later row (perhaps a deadline too), or only a deadline."""
+"""What may complete a run in a state: nothing; a later row, and perhaps also a deadline; only a deadline."""
 
 
 @kernel("i64(Automata, Store, i64*, i64*, i64*, i64, i64, i64)")

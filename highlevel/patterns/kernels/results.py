@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from capture.native import (
-    helper,
-)
+from capture.native import helper
 from highlevel.patterns.kernels.layout import (
     NEXT_NODE,
     NODE_WORDS,
@@ -22,12 +20,8 @@ from highlevel.patterns.kernels.layout import (
     Store,
     node_at,
 )
-from highlevel.patterns.kernels.nodes import (
-    have_equal_registers,
-)
-from highlevel.speculation.lifetimes.kernels.records import (
-    NONE,
-)
+from highlevel.patterns.kernels.nodes import have_equal_registers
+from highlevel.speculation.lifetimes.kernels.records import NONE
 
 
 @helper

@@ -16,19 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from capture.arrow_compute import array_of
-from highlevel.patterns.compiled_automaton import (
-    ALWAYS,
-    AT_END,
-    NO_INDEX,
-    CompiledAutomaton,
-    Words,
-)
-from highlevel.patterns.kernels.layout import (
-    PARTITION,
-    RESULT_FIRST,
-    RESULT_LAST,
-    Rows,
-)
+from highlevel.patterns.compiled_automaton import ALWAYS, AT_END, NO_INDEX, CompiledAutomaton, Words
+from highlevel.patterns.kernels.layout import PARTITION, RESULT_FIRST, RESULT_LAST, Rows
 from highlevel.patterns.memory import MIN_ROOM, Results
 from highlevel.patterns.store import PartialMatches
 

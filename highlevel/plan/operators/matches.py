@@ -12,14 +12,8 @@ from capture import arrow_compute as pc
 from capture.arrow_compute import array_of
 from highlevel.groups.keys import Keys
 from highlevel.operators.batch_columns import BatchColumns
-from highlevel.patterns.compilation import (
-    compile_automaton,
-)
-from highlevel.patterns.compiled_automaton import (
-    NO_INDEX,
-    NUMBERED,
-    Words,
-)
+from highlevel.patterns.compilation import compile_automaton
+from highlevel.patterns.compiled_automaton import NO_INDEX, NUMBERED, Words
 from highlevel.patterns.kernels.expressions import NULL
 from highlevel.patterns.kernels.layout import (
     ADDED,
@@ -32,11 +26,7 @@ from highlevel.patterns.kernels.layout import (
     WEIGHT,
     Rows,
 )
-from highlevel.patterns.kernels.matches import (
-    NEXT_ROW,
-    PAST_LAST_ROW,
-    TO_FIELD,
-)
+from highlevel.patterns.kernels.matches import NEXT_ROW, PAST_LAST_ROW, TO_FIELD
 from highlevel.patterns.listed_runs import all_runs
 from highlevel.patterns.memory import MIN_ROOM, Results
 from highlevel.patterns.row_words import RegisterColumns, RowWords, ValueNumbers

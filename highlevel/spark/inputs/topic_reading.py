@@ -27,12 +27,7 @@ from capture.metrics import Samples
 from capture.topics import OUTAGE_SECONDS, TopicClient
 from highlevel.inline.engine import Input
 from highlevel.inline.topic_rows import TopicPartition
-from highlevel.metrics import (
-    TOPIC_MESSAGES_LOST,
-    TOPIC_MESSAGES_READ,
-    TOPIC_MESSAGES_WRONG,
-    TOPIC_PARTITIONS_UNREAD,
-)
+from highlevel.metrics import TOPIC_MESSAGES_LOST, TOPIC_MESSAGES_READ, TOPIC_MESSAGES_WRONG, TOPIC_PARTITIONS_UNREAD
 from highlevel.spark.inputs.assignment import InputAssignment
 from highlevel.spark.inputs.quarantine import Damage
 from highlevel.spark.inputs.reading import LeafOutput, TaskOutput, make_batch, pack_output

@@ -177,9 +177,11 @@ def remove_staged(staged: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WrittenResults:
-    """What tasks have written of one query: partitions, files, and the sums by window of the rows that were not sent.
+    """What tasks have written for one query.
 
-    `objects`: partitions and entries of objects, until `stage_objects` appends their rows to files.
+    `parts`: the partitions. `files`: the staged files. `rests`: for each window, sums over the rows that were written
+    and not sent to the driver. `objects`: partitions and entries of objects, until `stage_objects` appends their rows
+    to files.
     """
 
     parts: set[int]

@@ -15,9 +15,7 @@ from pathlib import Path
 from capture.lazy_dataclasses import dataclass
 from capture.metrics import LabelledName, Samples
 from highlevel.inline.engine import ALL_METRICS
-from highlevel.metrics import (
-    set_progress,
-)
+from highlevel.metrics import set_progress
 from highlevel.spark.errors import FolderError
 from highlevel.spark.inputs.assignment import InputAssignment
 from highlevel.spark.inputs.estimates import merge_ranges

@@ -44,13 +44,7 @@ from highlevel.speculation.lifetimes.kernels.interval_tree import (
     shorten_row,
     store_row,
 )
-from highlevel.speculation.lifetimes.kernels.records import (
-    FREE_RECORD,
-    LIST_WORDS,
-    LIVE_RECORDS,
-    NONE,
-    USED_RECORDS,
-)
+from highlevel.speculation.lifetimes.kernels.records import FREE_RECORD, LIST_WORDS, LIVE_RECORDS, NONE, USED_RECORDS
 from highlevel.speculation.lifetimes.model import (
     LifetimeError,
     Words,

@@ -20,13 +20,7 @@ from dashboards.alerts import receivers as receivers_module
 from dashboards.alerts.messages import Message
 from dashboards.alerts.receivers import DeliveryError, alert_of, make_mail, send
 from queries.pipeline.alert_settings import Receiver
-from tests.harness.alert_receivers import (
-    Answer,
-    datagram_receiver,
-    http_receiver,
-    mail_receiver,
-    stream_receiver,
-)
+from tests.harness.alert_receivers import Answer, datagram_receiver, http_receiver, mail_receiver, stream_receiver
 from tests.harness.alert_rules import evaluation, messages
 from tests.harness.certificates import server_context
 

@@ -23,13 +23,7 @@ from lowlevel.expressions.tree import Binary, Column, Literal
 from lowlevel.expressions.types import Op, Type
 from lowlevel.punctuation import END
 from tests.harness.plain_kernels import plain
-from tests.references.automata import (
-    Row,
-    random_automaton,
-    random_row,
-    random_waiting_automaton,
-    tie_of,
-)
+from tests.references.automata import Row, random_automaton, random_row, random_waiting_automaton, tie_of
 from tests.references.automaton_references import rows_of_results
 
 PARTS = 4

@@ -16,9 +16,7 @@ import pytest
 
 from highlevel.patterns.arc_places import ARC_WORDS
 from highlevel.patterns.automaton import Arc, Automaton, Field, PatternError
-from highlevel.patterns.compilation import (
-    compile_automaton,
-)
+from highlevel.patterns.compilation import compile_automaton
 from highlevel.patterns.kernels.layout import (
     CREATED,
     NEXT_NODE,

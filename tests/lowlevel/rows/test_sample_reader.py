@@ -26,13 +26,7 @@ from scapy.layers.l2 import ARP, Dot1Q, Ether
 from scapy.packet import Raw
 
 from capture.files.scan import scan
-from capture.metrics import (
-    METRICS,
-    SFLOW_DATAGRAMS,
-    SFLOW_SAMPLES,
-    SFLOW_SEQUENCES,
-    Samples,
-)
+from capture.metrics import METRICS, SFLOW_DATAGRAMS, SFLOW_SAMPLES, SFLOW_SEQUENCES, Samples
 from capture.open import open_capture
 from capture.packets.columns import FRAME_COLUMNS
 from capture.packets.fields import COUNTER_COUNT, ROWS

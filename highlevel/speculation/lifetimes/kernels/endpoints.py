@@ -58,22 +58,10 @@ from highlevel.speculation.lifetimes.kernels.entries import (
     remove_entry,
     time_of,
 )
-from highlevel.speculation.lifetimes.kernels.multiset import (
-    Trees,
-    make_node,
-)
-from highlevel.speculation.lifetimes.kernels.pending_ends import (
-    add_pending,
-    remove_least,
-)
-from highlevel.speculation.lifetimes.kernels.records import (
-    NONE,
-)
-from highlevel.speculation.lifetimes.kernels.values import (
-    add_to_list,
-    compute_results,
-    move_cursor,
-)
+from highlevel.speculation.lifetimes.kernels.multiset import Trees, make_node
+from highlevel.speculation.lifetimes.kernels.pending_ends import add_pending, remove_least
+from highlevel.speculation.lifetimes.kernels.records import NONE
+from highlevel.speculation.lifetimes.kernels.values import add_to_list, compute_results, move_cursor
 from lowlevel.punctuation import BEGINNING, END
 
 INSERT, RETRACTION, CTI = 0, 1, 2

@@ -20,12 +20,7 @@ from capture import topics
 from capture.errors import InputError
 from capture.topics import Topic, TopicClient
 from highlevel.inline import topic_rows
-from highlevel.metrics import (
-    TOPIC_MESSAGES_LOST,
-    TOPIC_MESSAGES_READ,
-    TOPIC_MESSAGES_WRONG,
-    TOPIC_PARTITIONS_UNREAD,
-)
+from highlevel.metrics import TOPIC_MESSAGES_LOST, TOPIC_MESSAGES_READ, TOPIC_MESSAGES_WRONG, TOPIC_PARTITIONS_UNREAD
 from highlevel.results.user_types import readable
 from highlevel.spark.inputs.assignment import InputAssignment
 from highlevel.spark.inputs.topic_reading import TopicPlanner, TopicRange, read_topic_range
