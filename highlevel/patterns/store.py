@@ -62,10 +62,12 @@ class PartialMatches:
     ) -> None:
         """Begin without rows. `initial`: the words of the register before the first row.
 
-        With `is_preferred`, arcs are in the order of preference: for `match`, `end_runs`, `earliest_candidate`,
-        `first_starts` and `trace`. Other methods that call kernels are for automata without this order. With
-        `is_numbered`, a run continues only with the next sequence number. Without `shares_runs` each
-        row has nodes of its own.
+        * `is_preferred`: only the preferred match of each start is a result, as for MATCH_RECOGNIZE. The arcs of
+          `compiled` must be in the order of preference (`kernels.layout.Automata` has an example). Then these methods
+          may be called: `match`, `end_runs`, `earliest_candidate`, `first_starts` and `trace`. All other methods that
+          call kernels need an automaton without preference.
+        * `is_numbered`: a run continues only with the row that has the next sequence number.
+        * `shares_runs`: rows may share nodes. If False, or with `is_preferred`, each row has separate nodes.
         """
         self._is_preferred = is_preferred
         self._shares_runs = shares_runs and not is_preferred

@@ -2,11 +2,13 @@
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
 
+from lowlevel.rows.batches import row_batches
 from tests.documents.blocks import ROOT
-from tests.documents.walks import count
+from tests.documents.walks import count, write_flow_record
 
 PAGE = (ROOT / "docs" / "internals" / "tour.md").read_text("utf-8")
 WALKS = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
@@ -64,3 +66,9 @@ def test_the_tour_states_the_modules_and_returns_of_its_walks() -> None:
 
 def test_a_step_into_a_module_that_was_left_is_a_return() -> None:
     assert count(["a", "a", "b", "a", "c", "b", "b"]) == (3, 2)
+
+
+def test_the_datagram_of_the_third_walk_becomes_a_row(tmp_path: Path) -> None:
+    write_flow_record(tmp_path / "flows.ipfix")
+    rows = [batch.to_pydict() for batch in row_batches(tmp_path / "flows.ipfix", ["ts", "bytes"], "flows")]
+    assert rows == [{"ts": [1_700_000_000 * 10**9], "bytes": [1000]}]

@@ -98,6 +98,14 @@ def run_micro_batch(path: Path, folder: Path) -> None:
     Totals().add(assignment, [], [])
 
 
+def write_flow_record(path: Path) -> None:
+    """Write an IPFIX message with a template and one flow record of this template."""
+    from tests.references.netflow_bytes import a_set, ipfix, template
+
+    record = bytes([10, 0, 0, 1]) + (1000).to_bytes(8, "big") + (1_700_000_000_000).to_bytes(8, "big")
+    path.write_bytes(ipfix([a_set(2, template(256, [(8, 4), (1, 8), (152, 8)])), a_set(256, record)]))
+
+
 def count_walks(folder: Path) -> dict[str, Walk]:
     """Execute the walks over small captures, which are written into `folder`."""
     import wiretide
@@ -105,12 +113,10 @@ def count_walks(folder: Path) -> dict[str, Walk]:
     from highlevel.inline.engine import InlineRun, Input
     from lowlevel.rows.batches import row_batches
     from queries.gsql import compile_query
-    from tests.references.netflow_bytes import a_set, ipfix, template
 
     packets, flows = folder / "packets.pcap", folder / "flows.ipfix"
     generate(Profile(packets=500, rate=5.0, groups=20), packets)
-    record = bytes([10, 0, 0, 1]) + (1000).to_bytes(8, "big") + (1_700_000_000_000).to_bytes(8, "big")
-    flows.write_bytes(ipfix([template(256, [(8, 4), (1, 8), (152, 8)]), a_set(256, record)]))
+    write_flow_record(flows)
     plan = compile_query(SQL)
     words = ["query", str(packets), SQL, "--threads", "1", "-o", os.devnull, "--format", "csv"]
 

@@ -94,12 +94,19 @@ NO_ROOM = -2
 class Automata(NamedTuple):
     """An automaton for kernels (`highlevel.patterns.compilation`).
 
-    `initial` and `float_initial` are the register before the first row. `fields`, `float_fields`, `row_words` and
-    `float_row_words` are numbers of words. Runs are equal if the first
-    `decisive_fields` and `decisive_float_fields` fields are. With
-    `is_preferred` the runs of one start are in the order of preference, and a final run removes those after it. With
-    `is_numbered` a run continues only with a row whose sequence number is one more. `can_ignore`: for each state,
-    whether runs may ignore a row; `is_ignoring`: whether they may in any state.
+    * `initial`, `float_initial`: the register before the first row.
+    * `fields`, `float_fields`, `row_words`, `float_row_words`: numbers of words.
+    * `decisive_fields`, `decisive_float_fields`: two runs are equal if this number of their first fields is equal.
+    * `is_preferred`: 1 if only the preferred match of each start is a result (MATCH_RECOGNIZE); 0 if every run in a
+      final state is a result (AUTOMATON). If 1, the runs from one start are in the order of preference. If a run
+      reaches a final state, the runs after it are removed: they cannot lead to the preferred match. The runs before it
+      continue, because each of them would be preferred. Example: a row of A makes one run for each alternative.
+
+          PATTERN (A | A B)    the first run is final, the second one is removed: the match is A
+          PATTERN (A B | A)    the second run is final, the first one continues: the match is A B if a row of B is next,
+                               otherwise A
+    * `is_numbered`: 1 if a run continues only with a row whose sequence number is one more.
+    * `can_ignore`: for each state, whether runs may ignore a row. `is_ignoring`: whether they may in any state.
     """
 
     arcs: Integers
