@@ -327,9 +327,7 @@ def test_an_executor_reads_an_object_again_if_its_file_is_damaged(
 
 @pytest.mark.parametrize("damage", ["changed", "missing"])
 def test_damaged_objects_are_named(damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(
-        SCRATCH, raising=False
-    )  # a session of other tests has set it
+    monkeypatch.delenv(SCRATCH, raising=False)  # a session of other tests has set it
     store = ObjectStore(f"s3a://lake/damaged-{damage}")
     tasks = TaskFiles(store, 0, {})
     with tasks.open_state("state", 0) as folder:
