@@ -19,15 +19,21 @@ from capture.files.pcap import PcapFormat
 from capture.files.split import ByteRange, even_offsets, guess_record_boundary
 from capture.lazy_dataclasses import dataclass
 
+Progress = Callable[[int], None]
+"""A function that receives the number of bytes walked since its last call. The walking thread calls it."""
 
-def scan(file: Capture, block_records: int = BLOCK_RECORDS) -> Index:
-    """Index the blocks of a capture."""
+
+def scan(file: Capture, block_records: int = BLOCK_RECORDS, progress: Progress | None = None) -> Index:
+    """Index the blocks of a capture. An exception that `progress` raises ends the scan."""
     state = WalkState(file.format.first_record)
     chunk = np.empty((max(1, 4_194_304 // block_records), BLOCK_WORDS), np.int64)
     chunks: list[npt.NDArray[np.int64]] = []
     while state.status == CONTINUE:
+        offset_before = state.offset
         block_count = file.format.walk(file.data, len(file.data), block_records, chunk, state)
         chunks.append(chunk[:block_count].copy())
+        if progress:
+            progress(state.offset - offset_before)
     return index_of(np.concatenate(chunks), DAMAGE.get(state.status))
 
 
@@ -42,9 +48,6 @@ def index_of(rows: npt.NDArray[np.int64], damage: str | None) -> Index:
 #
 # `capture.files.split` describes how the first record of a piece is guessed, and why the walks verify each other.
 # A walk that began at a wrong guess is repeated when the pieces are joined, so the index is always exact.
-
-Progress = Callable[[int], None]
-"""A function that receives the number of bytes walked since its last call. The walking thread calls it."""
 
 CHUNK_BLOCKS = 256
 """Maximum number of blocks walked between two calls of Progress."""

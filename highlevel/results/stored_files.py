@@ -112,11 +112,29 @@ def stored_batches(path: Path, metadata: pq.FileMetaData) -> Batches:
     )
 
 
-def write_file(path: Path, rows: pa.Table, batches: Batches) -> None:
-    """Write rows with their micro-batches. The file must not be visible to readers yet."""
-    metadata = {**(rows.schema.metadata or {}), BATCHES: json.dumps(batches).encode()}
-    rows = rows.replace_schema_metadata(metadata)
-    pq.write_table(rows, path, write_page_checksum=True, row_group_size=ROW_GROUP_ROWS)
+def write_file(path: Path, schema: pa.Schema, tables: Iterable[pa.Table], batches: Batches) -> None:
+    """Write the rows of tables with their micro-batches. The file must not be visible to readers yet.
+
+    Only the rows of one table and one row group are in memory.
+    """
+    schema = schema.with_metadata({**(schema.metadata or {}), BATCHES: json.dumps(batches).encode()})
+    with pq.ParquetWriter(path, schema, write_page_checksum=True) as file:
+        for rows in _row_groups(tables):
+            file.write_table(rows.replace_schema_metadata(schema.metadata))
+
+
+def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the rows of tables in parts of ROW_GROUP_ROWS. The last part may have fewer rows."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        waiting.append(table)
+        count = sum(part.num_rows for part in waiting)
+        if count >= ROW_GROUP_ROWS:
+            rows, complete = pa.concat_tables(waiting), count - count % ROW_GROUP_ROWS
+            yield from (rows.slice(start, ROW_GROUP_ROWS) for start in range(0, complete, ROW_GROUP_ROWS))
+            waiting = [rows.slice(complete)]
+    if any(part.num_rows for part in waiting):
+        yield pa.concat_tables(waiting)
 
 
 def date_column(schema: pa.Schema) -> str | None:

@@ -22,7 +22,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -208,7 +210,7 @@ class StreamRun:
         self._figures = QueryFigures()
         self._mapped: dict[Path, Capture] = {}
         """The captures between `prepare` and `start`. Their pages are mapped once, for the digest and for the scan."""
-        self._captures: dict[int, IndexedCapture] | None = None
+        self._captures: dict[int, IndexedCapture] = {}
         self._copies = WatchedCopies(plans, self.folder, self.say)
 
     @property
@@ -299,14 +301,27 @@ class StreamRun:
         if not self._is_prepared:
             self.prepare()
         try:
-            if callable(self._session):
-                self._session = self._session()
+            with self._index_captures():
+                if callable(self._session):
+                    self._session = self._session()
             with convert_jvm_failures():
                 self._check_executors(self._session)
                 self._start(self._session)
         except BaseException:
             self.stop()
             raise
+
+    @contextmanager
+    def _index_captures(self) -> Iterator[None]:
+        """Scan the captures while the block runs. The scan ends early if the block or the wait for the scan fails."""
+        stop = threading.Event()
+        with ThreadPoolExecutor(1, "index") as thread:
+            captures = thread.submit(index_captures, self._make_spec(task_count=1), self._mapped, stop)
+            try:
+                yield
+                self._captures, self._mapped = captures.result(), {}
+            finally:
+                stop.set()
 
     def _check_executors(self, spark: SparkSession) -> None:
         kinds = {leaf.low.kind for leaf in leaves_of(self.assignment.plans)}
@@ -327,17 +342,6 @@ class StreamRun:
             # For a spool, kernels are compiled by the node that writes it.
             if any(input_.feeds(leaf) and input_.is_capture for input_ in self.assignment.inputs):
                 compile_kernels(leaf.low.kind)
-        spec = StreamSpec(
-            assignment=self.assignment,
-            slots=self.slots,
-            block_records=self.block_records,
-            max_blocks=self.max_blocks,
-            speed=self.speed,
-            task_count=spark.sparkContext.defaultParallelism,
-            max_bytes=self.max_bytes,
-            measure=self._measure,
-            totals=self.folder / "totals",
-        )
         self._processor = BatchProcessor(
             self.folder,
             self.assignment,
@@ -347,10 +351,21 @@ class StreamRun:
             say=self.say,
         )
         make_private_folder(self.folder / "checkpoint")
-        if self._captures is None:  # after a failure, the index is used again
-            self._captures = index_captures(spec, self._mapped)
-            self._mapped = {}
+        spec = self._make_spec(spark.sparkContext.defaultParallelism)
         self._query = self._start_query(spark, spec, self._captures)
+
+    def _make_spec(self, task_count: int) -> StreamSpec:
+        return StreamSpec(
+            assignment=self.assignment,
+            slots=self.slots,
+            block_records=self.block_records,
+            max_blocks=self.max_blocks,
+            speed=self.speed,
+            task_count=task_count,
+            max_bytes=self.max_bytes,
+            measure=self._measure,
+            totals=self.folder / "totals",
+        )
 
     def _start_query(
         self, spark: SparkSession, spec: StreamSpec, captures: Mapping[int, IndexedCapture]

@@ -18,9 +18,10 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ from capture.cores import count_cores
 from capture.files.blocks import Block, Index
 from capture.files.capture import Capture
 from capture.files.formats import FileFormat
-from capture.files.scan import scan
+from capture.files.scan import Progress, scan
 from capture.lazy_dataclasses import dataclass
 from capture.open import open_mapped
 from capture.topics import Topic, TopicClient
@@ -401,27 +402,37 @@ def open_captures(inputs: Iterable[Input]) -> dict[Path, Capture]:
     return {input_.path: open_mapped(input_.path, "the stream engine") for input_ in inputs if input_.is_capture}
 
 
-def index_captures(spec: StreamSpec, captures: Mapping[Path, Capture] | None = None) -> dict[int, IndexedCapture]:
+def index_captures(
+    spec: StreamSpec, captures: Mapping[Path, Capture] | None = None, stop: Event | None = None
+) -> dict[int, IndexedCapture]:
     """Scan the captures of a stream, in parallel on all cores. Return them by the number of the input.
 
-    `captures` are the mapped captures, by path. None: they are opened here.
+    `captures` are the mapped captures, by path. None: they are opened here. Another thread can set `stop` to end the
+    scan. Then raises CancelledError.
     """
     inputs = spec.assignment.inputs
     captures = open_captures(inputs) if captures is None else captures
+    stop = stop or Event()
     numbers = [number for number, input_ in enumerate(inputs) if input_.is_capture]
     files = [captures[inputs[number].path] for number in numbers]
     with ThreadPoolExecutor(count_cores(), "scan") as threads:
-        return dict(zip(numbers, threads.map(_index_file, files, itertools.repeat(spec), numbers), strict=True))
+        indexes = threads.map(_index_file, files, itertools.repeat(spec), numbers, itertools.repeat(stop))
+        return dict(zip(numbers, indexes, strict=True))
 
 
-def _index_file(file: Capture, spec: StreamSpec, input_number: int) -> IndexedCapture:
+def _index_file(file: Capture, spec: StreamSpec, input_number: int, stop: Event) -> IndexedCapture:
     """Scan the capture of an input, into blocks of at most `block_records` records; smaller ones for a paced replay."""
-    index = scan(file, spec.block_records)
+
+    def check_stop(_: int) -> None:
+        if stop.is_set():
+            raise CancelledError
+
+    index = scan(file, spec.block_records, check_stop)
     if spec.speed is not None and 0 < index.records < PACED_BLOCKS * spec.block_records:
-        index = scan(file, max(1, index.records // PACED_BLOCKS))
+        index = scan(file, max(1, index.records // PACED_BLOCKS), check_stop)
     assignment, link = spec.assignment, spec.assignment.inputs[input_number].link
     plans = [assignment.leaf(reader).low for reader in assignment.readers(input_number)]
-    link_times = read_link_times(link, file, index.blocks, plans, spec.block_records)
+    link_times = read_link_times(link, file, index.blocks, plans, spec.block_records, check_stop)
     return IndexedCapture(file.format, len(file.data), add_damage(index, file.path), link_times)
 
 
@@ -434,21 +445,29 @@ def open_stream(spark: SparkSession, spec: StreamSpec, captures: Mapping[int, In
 
 
 def read_link_times(
-    link: str, file: Capture, blocks: Sequence[Block], plans: Iterable[LowLevelPlan], capacity: int
+    link: str,
+    file: Capture,
+    blocks: Sequence[Block],
+    plans: Iterable[LowLevelPlan],
+    capacity: int,
+    progress: Progress,
 ) -> LinkTimes:
     """Read the times of a capture for those `plans` whose watermarks depend on rows. Without such plans, read nothing.
 
-    `capacity`: maximum number of records of a block.
+    `capacity`: maximum number of records of a block. `progress` receives the length of each block.
     """
     kinds = dict.fromkeys(plan.kind for plan in plans if plan.has_arrival_watermarks)
-    return LinkTimes({kind: _times_of(kind, link, file, blocks, capacity) for kind in kinds})
+    return LinkTimes({kind: _times_of(kind, link, file, blocks, capacity, progress) for kind in kinds})
 
 
-def _times_of(kind: str, link: str, file: Capture, blocks: Sequence[Block], capacity: int) -> list[LinkTime]:
+def _times_of(
+    kind: str, link: str, file: Capture, blocks: Sequence[Block], capacity: int, progress: Progress
+) -> list[LinkTime]:
     reader = make_reader(kind, link, file, frozenset({"ts"}), capacity)
     guard = JumpGuard()
     times = [guard.link_time]
     for block in blocks:
+        progress(block.end - block.start)
         for rows in reader.read(block):
             ts = rows.columns["ts"]
             assert isinstance(ts, Vector)

@@ -16,7 +16,6 @@ stays on an executor does not read its large tables again.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -40,10 +39,14 @@ from highlevel.spark.remote.file_entries import (
 from highlevel.spark.remote.object_store import ObjectStore
 from highlevel.spark.run_folder.checked_files import REMEDY, checksum, read_document, verify
 from highlevel.spark.run_folder.state import file_names
+from highlevel.spark.session.scratch import ScratchFolder
 from highlevel.spark.tasks.packing import pack, unpack
 
 SCRATCH = "SPARK_LOCAL_DIRS"
 """Environment variable of Python workers: folders that Spark deletes at the end of their executor."""
+
+ATTEMPT_PREFIX = "wiretide-attempt-"
+"""The beginning of the name of a folder with the state of a partition, for one attempt of a task."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,19 @@ class TaskFiles:
     def open_state(self, level: str, part: int) -> Iterator[Path]:
         """Yield a folder for the state of a level, with the state of a partition after the previous micro-batch.
 
-        The folder is deleted at the end of the block. Raises FolderError for missing or damaged objects.
+        The folder is deleted at the end of the block; that of a killed attempt is deleted by a later call. Raises
+        FolderError for missing or damaged objects.
         """
         cache = _Cache(self.store.uri, level, part)
-        with tempfile.TemporaryDirectory(prefix="wiretide-state-", dir=_find_scratch()) as name:
-            folder, prefix = Path(name), f"{level}/{part}/"
+        scratch = ScratchFolder.create(ATTEMPT_PREFIX, _find_scratch())
+        try:
+            folder, prefix = scratch.path, f"{level}/{part}/"
             make_private_folder(folder / prefix)
             files = [(path, entry) for path, entry in self.files.items() if path.startswith(prefix)]
             self.store.run_parallel(partial(self._read_file, cache, folder), files)
             yield folder / level
+        finally:
+            scratch.remove()
 
     def store_state(self, folder: Path, level: str, part: int) -> dict[str, FileEntry]:
         """Store the state of a partition after the micro-batch. Return the entries of its files.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -77,6 +77,21 @@ def read_rows(path: Path) -> pa.Table:
         return pq.ParquetFile(path, page_checksum_verification=True).read(use_threads=False)
 
 
+def read_part(path: Path, start: int, count: int) -> Iterator[pa.Table]:
+    """Yield `count` rows of a file from row `start` on, row group by row group, so that few rows are in memory.
+
+    The row groups with these rows are verified. Raises FolderError if they are damaged.
+    """
+    with convert_damage(path):
+        file, first = pq.ParquetFile(path, page_checksum_verification=True), 0
+        for number in range(file.num_row_groups):
+            end = first + file.metadata.row_group(number).num_rows
+            begin, stop = max(first, start), min(end, start + count)
+            if begin < stop:
+                yield file.read_row_group(number, use_threads=False).slice(begin - first, stop - begin)
+            first = end
+
+
 @contextmanager
 def convert_damage(path: Path) -> Iterator[None]:
     """Raise a FolderError for an exception that reading `path` raises."""
@@ -114,7 +129,7 @@ def write_results(
         for path, rows, batches in files:
             make_private_folder(path.parent)
             with open_replacement(path) as (_, temporary):
-                write_file(temporary, rows, batches)
+                write_file(temporary, table.schema, rows, batches)
         written[query] = [path for path, _, _ in files]
         if table.num_rows and keep is not None:
             time = retention_column(table.schema)
@@ -126,8 +141,8 @@ def write_results(
 
 def appended_files(
     folder: Path, batch_id: int, table: pa.Table, partition: int | None = None
-) -> Iterator[tuple[Path, pa.Table, Batches]]:
-    """Yield each file that will contain rows of a micro-batch: its path, all its rows, and its micro-batches.
+) -> Iterator[tuple[Path, Iterable[pa.Table], Batches]]:
+    """Yield each file that will contain rows of a micro-batch: its path, tables of all its rows, its micro-batches.
 
     `partition`: the Spark partition that writes the rows, or None. The rows are appended to the newest file of this
     partition. If that file is complete or has other columns, they begin a new file. They replace rows of the same
@@ -140,11 +155,15 @@ def appended_files(
         if path is not None and path.stat().st_size < MAX_BYTES:
             batches = [entry for entry in batches_of(path) if entry[0] < batch_id]
             if 0 < len(batches) < MAX_BATCHES and _columns(pq.read_schema(path)) == _columns(rows.schema):
-                stored = read_rows(path).slice(0, sum(count for _, count in batches))
-                stored = stored.replace_schema_metadata(rows.schema.metadata)
-                yield path, pa.concat_tables([stored, rows]), [*batches, *new]
+                stored = read_part(path, 0, count_rows(batches))
+                yield path, chain(stored, [rows]), [*batches, *new]
                 continue
-        yield target / file_name(batch_id, partition), rows, new
+        yield target / file_name(batch_id, partition), [rows], new
+
+
+def count_rows(batches: Batches) -> int:
+    """Return the number of rows of micro-batches."""
+    return sum(count for _, count in batches)
 
 
 def _columns(schema: pa.Schema) -> tuple[pa.Schema, bytes | None]:
@@ -163,9 +182,8 @@ def discard_batches(folder: Path, batch_id: int, kept_files: Collection[Path] = 
         batches = batches_of(path)
         kept = [entry for entry in batches if entry[0] < batch_id]
         if len(kept) < len(batches):
-            rows = read_rows(path).slice(0, sum(count for _, count in kept))
             with open_replacement(path) as (_, temporary):
-                write_file(temporary, rows, kept)
+                write_file(temporary, pq.read_schema(path), read_part(path, 0, count_rows(kept)), kept)
 
 
 def retention_column(schema: pa.Schema) -> str | None:
@@ -237,7 +255,7 @@ def tables_of_batch(output: Path, plan: Plan, batch_id: int) -> Iterator[pa.Tabl
     """Yield the rows of a micro-batch in the plan's schema, file by file."""
     files = newest_files(query_folder(output, plan.name), until=batch_id)
     for path, start, count in parts_of_batch(files, batch_id):
-        yield to_internal(read_rows(path).slice(start, count), plan.schema)
+        yield to_internal(pa.concat_tables(read_part(path, start, count)), plan.schema)
 
 
 def parts_of_batch(files: Iterable[Path], batch_id: int) -> Iterator[tuple[Path, int, int]]:
@@ -315,5 +333,5 @@ def move_to_dates(output: Path, aside: Path) -> None:
             make_private_folder(target)
             batches = merge_counts(numbers[positions])
             with open_replacement(target / file_name(batches[0][0])) as (_, temporary):
-                write_file(temporary, rows.take(array_of(positions)), batches)
+                write_file(temporary, rows.schema, [rows.take(array_of(positions))], batches)
         path.unlink()

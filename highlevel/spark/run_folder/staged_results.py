@@ -42,7 +42,13 @@ from highlevel.spark.errors import FolderError
 from highlevel.spark.inputs.estimates import ESTIMATED, mark_estimates, overlap_mask
 from highlevel.spark.remote.file_entries import FileEntry
 from highlevel.spark.remote.task_files import TaskFiles
-from highlevel.spark.run_folder.result_files import appended_files, delete_old, largest_time, retention_column
+from highlevel.spark.run_folder.result_files import (
+    appended_files,
+    count_rows,
+    delete_old,
+    largest_time,
+    retention_column,
+)
 from highlevel.spark.tasks.packing import pack, unpack
 from lowlevel.expressions.tree import Column
 from lowlevel.expressions.types import Type
@@ -113,12 +119,12 @@ class ResultWriter:
         folder = self.staged / str(self.batch_id)
         make_private_folder(folder)
         files = []
-        for path, all_rows, batches in appended_files(query_folder(self.output, query), self.batch_id, stored, part):
+        for path, tables, batches in appended_files(query_folder(self.output, query), self.batch_id, stored, part):
             name = uuid.uuid4().hex
-            write_file(folder / name, all_rows, batches)
-            count = batches[-1][1]
+            write_file(folder / name, stored.schema, tables, batches)
+            *earlier, (_, count) = batches
             relative = path.relative_to(self.output).as_posix()
-            files.append(StagedFile(name, relative, all_rows.num_rows - count, count))
+            files.append(StagedFile(name, relative, count_rows(earlier), count))
         return files
 
 

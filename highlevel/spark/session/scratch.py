@@ -1,7 +1,8 @@
-"""Temporary folders of a JVM or of `wiretide demo`. They are removed at the end of the process, or at a later start.
+"""Temporary folders of a JVM, of `wiretide demo`, or of a task. They are removed after their use, or at a later start.
 
     TMPDIR/wiretide-spark-XXXXXXXX/lock    held with flock by the process that started the JVM
     TMPDIR/wiretide-demo-XXXXXXXX/lock     held with flock by the demo
+    .../wiretide-attempt-XXXXXXXX/lock     held with flock by the Python worker of an attempt of a task
 
 A killed process cannot remove its folder, but the operating system releases its lock. So the next start removes each
 folder of this user whose lock is free. A stored process ID would not be sufficient, because a later process may have
@@ -33,10 +34,14 @@ class ScratchFolder:
     locks: tuple[int, int]  # descriptors of the folder and of its file `lock`
 
     @classmethod
-    def create(cls, prefix: str = PREFIX) -> ScratchFolder:
-        """Create a folder for this process. First remove the folders with this prefix that no process uses any more."""
-        remove_abandoned(Path(tempfile.gettempdir()), prefix)
-        path = Path(tempfile.mkdtemp(prefix=prefix))
+    def create(cls, prefix: str = PREFIX, parent: Path | None = None) -> ScratchFolder:
+        """Create a folder for this process. First remove the folders with this prefix that no process uses any more.
+
+        `parent`: None for the temporary folder of the system.
+        """
+        parent = parent or Path(tempfile.gettempdir())
+        remove_abandoned(parent, prefix)
+        path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(folder, fcntl.LOCK_SH)
         lock = os.open(path / "lock.new", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

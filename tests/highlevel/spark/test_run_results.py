@@ -8,11 +8,13 @@ from pathlib import Path
 from random import Random
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from capture.metrics import RECORDS_READ, Samples
 from dashboards.monitors.pipeline import Monitor
 from highlevel.metrics import LOW_WATERMARK
+from highlevel.results import stored_files
 from highlevel.results.row_limit import RowLimit, select_rows
 from highlevel.results.stored_columns import with_columns
 from highlevel.results.user_types import readable
@@ -22,7 +24,9 @@ from highlevel.spark.run_folder.result_files import (
     batches_of,
     read_batch,
     read_newest_batch,
+    read_part,
     read_results,
+    read_rows,
     remove_results,
     write_results,
 )
@@ -60,6 +64,21 @@ def names(output: Path) -> list[int]:
     return [int(path.stem.removeprefix("part-")) for path in sorted((output / "q").glob("*"))]
 
 
+def check_row_groups(folder: Path, group_rows: int, random: Random) -> None:
+    """Check the sizes of the row groups of each file, and read a random part of it."""
+    for path in folder.glob("*"):
+        rows = read_rows(path)
+        file = pq.read_metadata(path)
+        sizes = [file.row_group(number).num_rows for number in range(file.num_row_groups)]
+        assert sizes[:-1] == [group_rows] * (len(sizes) - 1)
+        assert 0 < sizes[-1] <= group_rows
+        start = random.randrange(rows.num_rows)
+        count = random.randrange(rows.num_rows + 2)
+        parts = [*read_part(path, start, count)]
+        assert max((part.num_rows for part in parts), default=0) <= group_rows
+        assert starts(pa.concat_tables([rows.slice(0, 0), *parts])) == starts(rows.slice(start, count))
+
+
 def test_a_second_attempt_without_rows_takes_those_of_the_first_away(tmp_path: Path) -> None:
     write_results(tmp_path, 6, {"q": window(1)})
     write_results(tmp_path, 7, {"q": window(2)})
@@ -82,6 +101,7 @@ def test_files_have_the_rows_of_each_micro_batch_once_through_repetitions(
     random = Random(seed)
     monkeypatch.setattr(result_files, "MAX_BATCHES", random.choice([1, 3, 7]))
     monkeypatch.setattr(result_files, "MAX_BYTES", random.choice([1000, 4000, 1 << 20]))
+    monkeypatch.setattr(stored_files, "ROW_GROUP_ROWS", group_rows := random.choice([60, 200, 1000]))
     written: dict[int, list[int]] = {}
     batch = 0
     while batch < 40:
@@ -94,6 +114,7 @@ def test_files_have_the_rows_of_each_micro_batch_once_through_repetitions(
         assert starts(read_batch(tmp_path, PLAN, batch)) == (rows or None)
         assert starts(read_results(tmp_path, PLAN)) == [minute for each in written.values() for minute in each]
         assert names(tmp_path) == names_before
+        check_row_groups(tmp_path / "q", group_rows, random)
         batch += 1
         if random.random() < 0.2:  # a restart that repeats the last micro-batch
             batch -= 1

@@ -6,13 +6,19 @@ is sent too early closes a window without all of its rows. Doing each micro-batc
 whole, catches state that depends on more than the micro-batch before.
 """
 
+import time
+from concurrent.futures import CancelledError
 from pathlib import Path
 from random import Random
+from threading import Event
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
-from capture.files.scan import scan
+from capture.files.blocks import Index
+from capture.files.capture import Capture
+from capture.files.scan import Progress, scan
 from capture.metrics import PACKETS_DECODED, RECORDS_READ, RECORDS_SKIPPED, Samples
 from capture.open import open_capture, open_mapped
 from capture.packets.fields import SKIP_CAUSES
@@ -27,10 +33,13 @@ from highlevel.metrics import (
     WINDOWS_CLOSED,
     WINDOWS_OPEN,
 )
+from highlevel.spark.errors import RunError
+from highlevel.spark.inputs import source
 from highlevel.spark.inputs.admission import FIRST_ROW_BLOCKS
 from highlevel.spark.inputs.assignment import InputAssignment
 from highlevel.spark.inputs.source import MAX_PARTIAL_BYTES, CaptureReader, StreamSpec, index_captures
 from highlevel.spark.run_folder.totals import Totals, TotalsFiles
+from highlevel.spark.stream import StreamRun
 from lowlevel.metrics import ROWS_ACCEPTED, ROWS_FILTERED, TABLE_BYTES, TABLE_EVICTIONS, TABLE_FLUSHED
 from lowlevel.node.node import Node
 from queries.gsql import compile_query
@@ -217,3 +226,32 @@ def test_a_task_counts_the_bytes_of_its_partials(tmp_path: Path) -> None:
         assert 20 * (partials - before[0]) <= bytes_ - before[1] <= 100 * (partials - before[0])
         before = sums
     assert before[1] > 0
+
+
+def test_captures_are_scanned_while_spark_starts_and_a_failed_start_ends_the_scan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = write_links(tmp_path, 1)
+    has_begun, has_failed, ends = Event(), Event(), []
+
+    def scan_slowly(file: Capture, block_records: int, progress: Progress) -> Index:
+        has_begun.set()
+        assert has_failed.wait(60)
+        try:
+            for _ in range(10_000):
+                time.sleep(0.01)
+                progress(1)
+        except CancelledError:
+            ends.append(file.path)
+            raise
+        return scan(file, block_records)
+
+    def fail_to_start() -> SparkSession:
+        assert has_begun.wait(60), "the scan begins before Spark has started"
+        has_failed.set()
+        raise RunError("no Java")
+
+    monkeypatch.setattr(source, "scan", scan_slowly)
+    with pytest.raises(RunError, match="no Java"):
+        StreamRun(fail_to_start, [ALL], inputs, tmp_path / "run").start()
+    assert ends

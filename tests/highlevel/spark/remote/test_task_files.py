@@ -10,7 +10,9 @@ that no process deletes.
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
@@ -32,7 +34,7 @@ from highlevel.spark.remote.file_entries import TASKS, make_task_name
 from highlevel.spark.remote.object_store import ObjectStore, open_store
 from highlevel.spark.remote.run_copy import COMMIT, RunCopy, read_manifest
 from highlevel.spark.remote.run_lock import RunLock
-from highlevel.spark.remote.task_files import SCRATCH, TaskFiles
+from highlevel.spark.remote.task_files import ATTEMPT_PREFIX, SCRATCH, TaskFiles
 from highlevel.spark.run_folder import state
 from highlevel.spark.run_folder.checkpoint import check_checkpoint
 from highlevel.spark.run_folder.result_files import read_results
@@ -325,9 +327,30 @@ def test_an_executor_reads_an_object_again_if_its_file_is_damaged(
     assert cached.read_bytes() == content, "the next task reads it from the cache"
 
 
+def test_the_folder_of_a_killed_attempt_is_removed_by_the_next_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SCRATCH, str(tmp_path))
+    tasks = TaskFiles(ObjectStore("s3a://lake/killed"), 0, {})
+    attempt = os.fork()
+    if not attempt:
+        try:
+            with tasks.open_state("state", 0):
+                os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    os.waitpid(attempt, 0)
+    (abandoned,) = tmp_path.glob(f"{ATTEMPT_PREFIX}*")
+    with tasks.open_state("state", 1) as other, tasks.open_state("state", 0) as level:
+        assert not abandoned.exists()
+        assert other.exists()
+        assert level.parent.parent == tmp_path
+    assert not list(tmp_path.glob(f"{ATTEMPT_PREFIX}*"))
+
+
 @pytest.mark.parametrize("damage", ["changed", "missing"])
 def test_damaged_objects_are_named(damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SCRATCH, raising=False)  # the Spark session of other tests sets it; a cached object is not read again
+    monkeypatch.delenv(SCRATCH, raising=False)  # a session of other tests has set it
     store = ObjectStore(f"s3a://lake/damaged-{damage}")
     tasks = TaskFiles(store, 0, {})
     with tasks.open_state("state", 0) as folder:

@@ -271,9 +271,8 @@ def test_the_folder_of_an_earlier_version_is_moved_to_dates(tmp_path: Path) -> N
     folder.mkdir(parents=True)
     for first in (0, 3):
         batches = [(number, 1) for number in range(first, first + 3)]
-        result_files.write_file(
-            folder / f"part-{first:08d}.parquet", pa.concat_tables(rows[first : first + 3]), batches
-        )
+        path = folder / f"part-{first:08d}.parquet"
+        result_files.write_file(path, rows[first].schema, rows[first : first + 3], batches)
     (folder / "deleted-until").write_text("-5")
     (aside / "q").mkdir(parents=True)
     (folder / "part-00000000.parquet").rename(aside / "q" / "part-00000000.parquet")  # an interrupted move
