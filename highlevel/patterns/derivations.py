@@ -28,7 +28,7 @@ from highlevel.patterns.kernels.layout import (
 )
 from highlevel.patterns.operator import COPY_BITS
 from highlevel.patterns.row_words import RegisterColumns, RowWords, ValueNumbers
-from highlevel.patterns.store import PartialMatches
+from highlevel.patterns.store import Mask, PartialMatches, SelectedResults
 from lowlevel.expressions.hashing import hash_values
 from lowlevel.punctuation import END
 
@@ -68,6 +68,30 @@ class RowsOfResults(NamedTuple):
     registers: list[pa.Array]
 
 
+class SelectedRegisters(NamedTuple):
+    """Results of requests, ordered by the numbers of their requests.
+
+    `stops`: the ends of their lifetimes. `registers` has a column for each field.
+    """
+
+    requests: Words
+    stops: Words
+    registers: pa.RecordBatch
+
+
+class OrderedRows(NamedTuple):
+    """Rows in the order of runs. `chosen`: the number of the stored row for each.
+
+    `requests`: a row for each request, with the words of `kernels.derivations`. `runs` has no rows yet.
+    """
+
+    chosen: Words
+    rows: Rows
+    requests: Words
+    register: RegisterColumns
+    runs: PartialMatches
+
+
 class Derivations:
     """Finds the rows of results of an automaton. Keeps nothing between two calls. Not thread safe."""
 
@@ -84,6 +108,47 @@ class Derivations:
         `order`: the columns whose hash orders rows with equal times. `stored` must contain all rows of the partitions
         in the range of times. Requests ascend.
         """
+        ordered = self._ordered(stored, order, requests)
+        for results, place in ordered.runs.trace_runs(ordered.rows, ordered.requests):
+            place = place[np.lexsort((place[:, STATE_AFTER], place[:, ROW], place[:, RESULT]))]
+            of_rows = place[:, RESULT]
+            result_words = results.words[of_rows]
+            yield RowsOfResults(
+                result_words[:, PARTITION],
+                result_words[:, RESULT_END],
+                ordered.chosen[place[:, ROW]],
+                pa.array(np.array(self._compiled.states)[place[:, STATE_AFTER]].tolist(), pa.string()),
+                ordered.register.columns(result_words[:, RESULT_WORDS:], results.floats[of_rows]),
+            )
+
+    def list_rows(
+        self,
+        stored: StoredRows,
+        order: Sequence[str],
+        requests: Requests,
+        selected: SelectedRegisters | None,
+        is_listed: Mask,
+    ) -> Words:
+        """Return the rows of selected results that are not listed, as ascending numbers of stored rows. List them.
+
+        `stored`, `order` and `requests` are those of `trace`. `selected`: the results of requests; None for all results
+        with the times of requests. `is_listed`: for each stored row whether it is listed; it is updated.
+        """
+        ordered = self._ordered(stored, order, requests)
+        firsts, fields = np.zeros(len(requests.firsts) + 1, np.int64), len(self._compiled.integers)
+        words, floats = np.zeros((0, 1 + fields), np.int64), np.zeros((0, len(self._compiled.floats)))
+        if selected is not None:
+            integers, floats = ordered.register.words(selected.registers, len(selected.stops))
+            words = np.column_stack([selected.stops, integers])
+            firsts = np.searchsorted(selected.requests, np.arange(len(requests.firsts) + 1))
+        before = is_listed[ordered.chosen]
+        after = before.copy()
+        ordered.runs.list_rows(ordered.rows, ordered.requests, SelectedResults(firsts, words, floats), after)
+        is_listed[ordered.chosen] = after
+        return np.sort(ordered.chosen[after & ~before])
+
+    def _ordered(self, stored: StoredRows, order: Sequence[str], requests: Requests) -> OrderedRows:
+        """Return the rows of the partitions of requests in the order of runs, and the requests over them."""
         used = np.flatnonzero(np.isin(stored.partitions, requests.partitions))
         chosen = used[self._order(stored, used, order)]
         partitions, starts = stored.partitions[chosen], stored.starts[chosen]
@@ -101,17 +166,7 @@ class Derivations:
         runs = PartialMatches(
             self._compiled, register.initial(), is_numbered=self._number is not None, shares_runs=False
         )
-        for results, place in runs.trace_runs(rows, words):
-            place = place[np.lexsort((place[:, STATE_AFTER], place[:, ROW], place[:, RESULT]))]
-            of_rows = place[:, RESULT]
-            result_words = results.words[of_rows]
-            yield RowsOfResults(
-                result_words[:, PARTITION],
-                result_words[:, RESULT_END],
-                chosen[place[:, ROW]],
-                pa.array(np.array(self._compiled.states)[place[:, STATE_AFTER]].tolist(), pa.string()),
-                register.columns(result_words[:, RESULT_WORDS:], results.floats[of_rows]),
-            )
+        return OrderedRows(chosen, rows, words, register, runs)
 
     def _order(self, stored: StoredRows, used: Words, order: Sequence[str]) -> Words:
         """Return the order of rows: by partition, time, and their numbers or hashes, as in the operator of the runs."""

@@ -1,7 +1,8 @@
 """The rows of results of random automata are those of all their derivations, by the definition.
 
 Finds: a row of another derivation, start or result; a missing row where equal runs were one; a row that is ignored;
-a wrong state after a row; and results that the runs forwards do not have.
+a wrong state after a row; and results that the runs forwards do not have. If each row is listed once, also: a row that
+is listed twice, a row of a result that is not selected, and a result that is skipped although it has a new row.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import pytest
 
 from highlevel.patterns import memory, store
 from highlevel.patterns.automaton import Arc, Automaton, Field
-from highlevel.patterns.derivations import Derivations, Requests, StoredRows
-from highlevel.patterns.kernels import derivations
+from highlevel.patterns.derivations import Derivations, Requests, SelectedRegisters, StoredRows
+from highlevel.patterns.kernels import derivations, distinct_rows
 from lowlevel.expressions.tree import Binary, Column, Literal
 from lowlevel.expressions.types import Op, Type
+from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import END
 from tests.harness.plain_kernels import plain
 from tests.references.automata import Row, random_automaton, random_row, random_waiting_automaton, tie_of
@@ -31,6 +33,9 @@ PARTS = 4
 PAYLOAD = pa.schema(
     [("kind", pa.string()), ("size", pa.int64()), ("level", pa.float64()), ("number", pa.int64()), ("time", pa.int64())]
 )
+
+Result = tuple[bool, tuple[int, int, int], int, tuple[Any, ...]]
+"""A result: whether it is that of a deadline, partition and times, the end of its lifetime, and its register."""
 
 
 def compare(seed: int, most_rows: int = 16) -> int:
@@ -64,12 +69,16 @@ def compare_rows(automaton: Automaton, arrived: list[tuple[int, Row]], name: str
     )
     expected: Counter[Any] = Counter()
     requests: dict[bool, set[tuple[int, int, int]]] = {False: set(), True: set()}
+    of_results: dict[Result, set[int]] = {}
     for partition, part in enumerate(parts):
         rows = [row for _, row in part]
         for (first, last, *result, at), places in rows_of_results(automaton, rows, is_numbered=is_numbered).items():
             requests[at is None].add((partition, first, last))
+            key = at is None, (partition, first, last), *result
+            of_results.setdefault(key, set()).update(part[place][0] for place, _ in places)
             for place, state in places:
                 expected[partition, first, last, *result, at is None, part[place][0], state] += 1
+    compare_distinct_rows(automaton, stored, of_results, name, is_numbered=is_numbered)
     found: Counter[Any] = Counter()
     largest = 0
     for by_deadline, times in requests.items():
@@ -89,6 +98,41 @@ def compare_rows(automaton: Automaton, arrived: list[tuple[int, Row]], name: str
             assert len(traced.rows) <= max(store.PLACE_ROOM, 2 * largest), name
     assert found == expected, f"{name}: {automaton}"
     return sum(expected.values())
+
+
+def compare_distinct_rows(
+    automaton: Automaton, stored: StoredRows, of_results: dict[Result, set[int]], name: str, *, is_numbered: bool
+) -> None:
+    """Compare the rows of any of several results: of all, of random ones, and of random ones if some rows are listed.
+
+    `of_results`: the rows of each result.
+    """
+    draw = random.Random(name)
+    derivations_of = Derivations(automaton, number="number" if is_numbered else None)
+    registers = pa.schema([(field.name, ARROW_TYPES[field.initial.type]) for field in automaton.register])
+    for is_selecting, share in ((False, 0.0), (True, 0.0), (True, 0.6)):
+        is_listed = np.array([draw.random() < share for _ in stored.starts], np.bool_)
+        for by_deadline in (False, True):
+            results = [each for each in of_results if each[0] == by_deadline]
+            if is_selecting:
+                results = draw.sample(results, (len(results) + 1) // 2)
+            times = sorted({each[1] for each in results})
+            results.sort(key=lambda each: each[1])
+            columns = list(zip(*(each[3] for each in results), strict=True)) or [()] * len(registers)
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, registers, strict=True)]
+            selected = SelectedRegisters(
+                np.array([times.index(each[1]) for each in results], np.int64),
+                np.array([each[2] for each in results], np.int64),
+                pa.RecordBatch.from_arrays(arrays, schema=registers),
+            )
+            requests = Requests(*np.array(times, np.int64).reshape(-1, 3).T, by_deadline)
+            before = set(np.flatnonzero(is_listed).tolist())
+            expected = set().union(*(of_results[each] for each in results)) - before
+            found = derivations_of.list_rows(
+                stored, PAYLOAD.names, requests, selected if is_selecting else None, is_listed
+            )
+            assert found.tolist() == sorted(expected), f"{name}: {automaton}"
+            assert set(np.flatnonzero(is_listed).tolist()) == before | expected
 
 
 def random_rows(draw: random.Random, most_rows: int, *, is_numbered: bool) -> list[Row]:
@@ -155,6 +199,7 @@ def test_the_kernel_reads_and_writes_within_its_arrays_and_continues_without_roo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(derivations, "trace_runs", plain(derivations.trace_runs))
+    monkeypatch.setattr(distinct_rows, "list_rows", plain(distinct_rows.list_rows))
     for module in (memory, store):
         monkeypatch.setattr(module, "MIN_ROOM", 2)
     monkeypatch.setattr(store, "PLACE_ROOM", 2)
