@@ -243,7 +243,9 @@ def chain(records: Words, record: int, link: int) -> Iterator[int]:
 
 def longer(array: npt.NDArray[Any], rows: int, fill: int) -> npt.NDArray[Any]:
     """Return a copy with more rows, which are filled with `fill`."""
-    copy = np.full((rows, array.shape[1]), fill, array.dtype)
+    # The system provides zeros, so rows that are never used cost no memory.
+    shape = rows, array.shape[1]
+    copy = np.full(shape, fill, array.dtype) if fill else np.zeros(shape, array.dtype)
     copy[: len(array)] = array
     return copy
 
