@@ -14,10 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from highlevel.operators.batch_columns import BatchColumns
+from highlevel.patterns.arc_places import TARGET
 from highlevel.patterns.automaton import Automaton
 from highlevel.patterns.compilation import compile_automaton
-from highlevel.patterns.compiled_automaton import Words
+from highlevel.patterns.compiled_automaton import CompiledAutomaton, Words
 from highlevel.patterns.kernels.derivations import RESULT, ROW, STATE_AFTER
+from highlevel.patterns.kernels.ignored_rows import BEGINS, CONTINUES, NO_ROLE
 from highlevel.patterns.kernels.layout import (
     ADDED,
     NO_NUMBER,
@@ -92,12 +94,35 @@ class OrderedRows(NamedTuple):
     runs: PartialMatches
 
 
+def roles_of_states(compiled: CompiledAutomaton) -> Words | None:
+    """Return the role of each state (`kernels.ignored_rows`). None if all runs together can ignore no row.
+
+    A state without arcs for rows and deadlines has no role, because the next row ends its runs without a result.
+    """
+    begins = [0]
+    for state in begins:
+        silent = compiled.arcs[compiled.first_silent[state] : compiled.first_silent[state + 1], TARGET].tolist()
+        begins += dict.fromkeys(target for target in silent if target not in begins)
+    used = [np.arange(*bounds) for bounds in zip(compiled.first_arcs, compiled.end_arcs, strict=False)]
+    arcs = np.concatenate([*used, np.arange(compiled.first_silent[0], compiled.first_silent[-1])])
+    has_arcs = (compiled.end_arcs > compiled.first_arcs[:-1]) | (np.diff(compiled.first_deadlines) > 0)
+    roles = np.full(len(compiled.states), NO_ROLE)
+    targets = np.unique(compiled.arcs[arcs, TARGET])
+    roles[targets[has_arcs[targets]]] = CONTINUES
+    can_ignore = compiled.can_ignore[roles == CONTINUES].all()
+    if not can_ignore or (roles[begins] == CONTINUES).any():
+        return None
+    roles[begins] = BEGINS
+    return roles
+
+
 class Derivations:
     """Finds the rows of results of an automaton. Keeps nothing between two calls. Not thread safe."""
 
     def __init__(self, automaton: Automaton, *, number: str | None = None, macs: Sequence[str] = ()) -> None:
         """Use an automaton. `number` and `macs` are those of `highlevel.patterns.operator.PatternOperator`."""
         self._compiled = compile_automaton(automaton)
+        self._roles = roles_of_states(self._compiled)
         self._window = automaton.window
         self._number = number
         self._macs = macs
@@ -148,9 +173,21 @@ class Derivations:
         return np.sort(ordered.chosen[after & ~before])
 
     def _ordered(self, stored: StoredRows, order: Sequence[str], requests: Requests) -> OrderedRows:
-        """Return the rows of the partitions of requests in the order of runs, and the requests over them."""
+        """Return the rows of the partitions of requests in the order of runs, and the requests over them.
+
+        Rows that all runs ignore, whatever their states are, are left out: each start would read them again.
+        """
         used = np.flatnonzero(np.isin(stored.partitions, requests.partitions))
         chosen = used[self._order(stored, used, order)]
+        numbers = ValueNumbers()
+        rows = self._rows(stored, chosen, numbers)
+        register = RegisterColumns(self._compiled, numbers)
+        runs = PartialMatches(
+            self._compiled, register.initial(), is_numbered=self._number is not None, shares_runs=False
+        )
+        if self._number is None and self._roles is not None:
+            chosen = chosen[~runs.ignored_rows(rows, stored.partitions[chosen], self._roles)]
+            rows = self._rows(stored, chosen, numbers)
         partitions, starts = stored.partitions[chosen], stored.starts[chosen]
         times = np.unique(starts)
         # Rows are sorted by partition and time, so this key ascends.
@@ -160,12 +197,6 @@ class Derivations:
         ends = np.searchsorted(keys, requests.partitions * base + np.searchsorted(times, requests.lasts, side))
         is_deadline = np.full(len(begins), int(requests.by_deadline))
         words = np.stack([begins, ends, requests.firsts, requests.lasts, is_deadline], axis=1)
-        numbers = ValueNumbers()
-        rows = self._rows(stored, chosen, numbers)
-        register = RegisterColumns(self._compiled, numbers)
-        runs = PartialMatches(
-            self._compiled, register.initial(), is_numbered=self._number is not None, shares_runs=False
-        )
         return OrderedRows(chosen, rows, words, register, runs)
 
     def _order(self, stored: StoredRows, used: Words, order: Sequence[str]) -> Words:

@@ -18,6 +18,7 @@ from highlevel.patterns.kernels import (
     derivations,
     distinct_rows,
     gaps,
+    ignored_rows,
     layout,
     matches,
 )
@@ -289,6 +290,14 @@ class PartialMatches:
             fields[:-1].reshape(count, automata.fields), floats[:-1].reshape(count, automata.float_fields)
         )
         return states[:-1], registers
+
+    def ignored_rows(self, rows: Rows, partitions: Words, roles: Words) -> Mask:
+        """Return for each row whether no run needs it (`kernels.ignored_rows.mark_ignored_rows`)."""
+        count, is_ignored = len(rows.kind), np.zeros(len(rows.kind) + 1, np.int64)
+        partitions = np.append(partitions, 0)
+        ignored_rows.mark_ignored_rows(self.automata, rows, partitions, roles, len(roles), count, is_ignored)
+        mask: Mask = is_ignored[:-1] > 0
+        return mask
 
     def trace_runs(self, rows: Rows, requests: Words) -> Iterator[tuple[Results, Words]]:
         """Yield the results of requests, and places of their rows (`kernels.derivations.trace_runs`).

@@ -19,8 +19,8 @@ import pytest
 from highlevel.patterns import memory, store
 from highlevel.patterns.automaton import Arc, Automaton, Field
 from highlevel.patterns.derivations import Derivations, Requests, SelectedRegisters, StoredRows
-from highlevel.patterns.kernels import derivations, distinct_rows
-from lowlevel.expressions.tree import Binary, Column, Literal
+from highlevel.patterns.kernels import derivations, distinct_rows, ignored_rows
+from lowlevel.expressions.tree import Binary, Column, IsNull, Literal
 from lowlevel.expressions.types import Op, Type
 from lowlevel.plan import ARROW_TYPES
 from lowlevel.punctuation import END
@@ -162,6 +162,61 @@ def with_deadline(draw: random.Random, automaton: Automaton) -> Automaton:
     return replace(automaton, arcs=tuple(arcs), register=register, finals=(*automaton.finals, "over"))
 
 
+def random_ignoring_automaton(draw: random.Random) -> Automaton:
+    """Return an automaton whose runs often ignore rows of kind c and of no kind, whatever their state is."""
+    kind = Column("kind", Type.TEXT)
+    count = Field("count", Literal(0, Type.INT))
+    counted = (("count", Binary(Op.ADD, count.column, Literal(1, Type.INT))),)
+    few = Binary(Op.LT, count.column, Literal(draw.randint(1, 3), Type.INT))
+    sees_a, sees_b = (Binary(Op.EQ, kind, Literal(name, Type.TEXT)) for name in "ab")
+    others = Binary(Op.OR, IsNull(kind), Binary(Op.EQ, kind, Literal("c", Type.TEXT)))
+    waiting = ["one", "two", "three"][: draw.randint(1, 3)]
+    arcs = [Arc("idle", name, draw.choice([sees_a, sees_b]), draw.choice([(), counted])) for name in waiting]
+    for name in waiting:
+        conditions = [sees_a, sees_b, Binary(Op.AND, sees_a, few), Binary(Op.AND, sees_b, few)]
+        chosen = draw.sample(conditions, draw.randint(1, 3))
+        arcs += [Arc(name, draw.choice([*waiting, "done"]), each, draw.choice([(), counted])) for each in chosen]
+        arcs.append(Arc(name, name, others))
+    arcs.append(Arc(draw.choice(waiting), "done", draw.choice(conditions)))
+    exceptions = [
+        Arc("idle", waiting[0], is_silent=True),
+        Arc("done", waiting[0], others),
+        Arc(waiting[0], "idle", sees_a),
+        Arc(waiting[0], "done", Binary(Op.AND, others, few)),
+    ]
+    arcs += draw.sample(exceptions, draw.random() < 0.3)
+    draw.shuffle(arcs)
+    return Automaton("idle", ("done",), tuple(arcs), (count,), draw.choice([None, 10, 30]))
+
+
+def test_rows_that_all_runs_ignore_are_left_out_and_change_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with lifetimes, which end a run that ignores the row."""
+    left_out = 0
+    find = store.PartialMatches.ignored_rows
+
+    def count(runs: store.PartialMatches, *arguments: Any) -> store.Mask:
+        nonlocal left_out
+        is_ignored = find(runs, *arguments)
+        left_out += int(is_ignored.sum())
+        return is_ignored
+
+    monkeypatch.setattr(store.PartialMatches, "ignored_rows", count)
+    places = 0
+    for seed in range(120):
+        draw = random.Random(seed)
+        automaton = random_ignoring_automaton(draw)
+        if draw.random() < 0.4:
+            automaton = with_deadline(draw, automaton)
+        is_numbered = draw.random() < 0.1
+        rows = random_rows(draw, 20, is_numbered=is_numbered)
+        if draw.random() < 0.6:
+            rows = [replace(row, stop=END) for row in rows]
+        arrived = [(draw.randrange(2), row) for row in rows]
+        places += compare_rows(automaton, arrived, f"ignored rows {seed}", is_numbered=is_numbered)
+    assert places > 1000
+    assert left_out > 500
+
+
 @pytest.mark.parametrize("part", range(PARTS))
 def test_rows_of_results_are_those_of_all_derivations(part: int, soak: bool) -> None:
     """400 automata, with --soak 40,000."""
@@ -200,6 +255,7 @@ def test_the_kernel_reads_and_writes_within_its_arrays_and_continues_without_roo
 ) -> None:
     monkeypatch.setattr(derivations, "trace_runs", plain(derivations.trace_runs))
     monkeypatch.setattr(distinct_rows, "list_rows", plain(distinct_rows.list_rows))
+    monkeypatch.setattr(ignored_rows, "mark_ignored_rows", plain(ignored_rows.mark_ignored_rows))
     for module in (memory, store):
         monkeypatch.setattr(module, "MIN_ROOM", 2)
     monkeypatch.setattr(store, "PLACE_ROOM", 2)
