@@ -126,9 +126,9 @@ def bind_all(
                 query = with_values(query, make_inline_compute(inputs, layer, sampling, make_run_context, threads))
             plans.append(compile_tree(query, name, layer, sampling))
             if with_packets:
-                from queries.plans.evidence import packets_of
+                from queries.plans.evidence import packets_of, with_distinct_rows
 
-                plans.append(compile_tree(packets_of(query), "packets", layer, sampling))
+                plans.append(with_distinct_rows(compile_tree(packets_of(query), "packets", layer, sampling)))
     check_streams(plans, inputs)
     return plans, inputs
 

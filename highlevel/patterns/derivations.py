@@ -14,10 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from highlevel.operators.batch_columns import BatchColumns
+from highlevel.patterns.arc_places import TARGET
 from highlevel.patterns.automaton import Automaton
 from highlevel.patterns.compilation import compile_automaton
-from highlevel.patterns.compiled_automaton import Words
+from highlevel.patterns.compiled_automaton import CompiledAutomaton, Words
 from highlevel.patterns.kernels.derivations import RESULT, ROW, STATE_AFTER
+from highlevel.patterns.kernels.ignored_rows import BEGINS, CONTINUES, NO_ROLE
 from highlevel.patterns.kernels.layout import (
     ADDED,
     NO_NUMBER,
@@ -28,7 +30,7 @@ from highlevel.patterns.kernels.layout import (
 )
 from highlevel.patterns.operator import COPY_BITS
 from highlevel.patterns.row_words import RegisterColumns, RowWords, ValueNumbers
-from highlevel.patterns.store import PartialMatches
+from highlevel.patterns.store import Mask, PartialMatches, SelectedResults
 from lowlevel.expressions.hashing import hash_values
 from lowlevel.punctuation import END
 
@@ -68,12 +70,59 @@ class RowsOfResults(NamedTuple):
     registers: list[pa.Array]
 
 
+class SelectedRegisters(NamedTuple):
+    """Results of requests, ordered by the numbers of their requests.
+
+    `stops`: the ends of their lifetimes. `registers` has a column for each field.
+    """
+
+    requests: Words
+    stops: Words
+    registers: pa.RecordBatch
+
+
+class OrderedRows(NamedTuple):
+    """Rows in the order of runs. `chosen`: the number of the stored row for each.
+
+    `requests`: a row for each request, with the words of `kernels.derivations`. `runs` has no rows yet.
+    """
+
+    chosen: Words
+    rows: Rows
+    requests: Words
+    register: RegisterColumns
+    runs: PartialMatches
+
+
+def roles_of_states(compiled: CompiledAutomaton) -> Words | None:
+    """Return the role of each state (`kernels.ignored_rows`). None if all runs together can ignore no row.
+
+    A state without arcs for rows and deadlines has no role, because the next row ends its runs without a result.
+    """
+    begins = [0]
+    for state in begins:
+        silent = compiled.arcs[compiled.first_silent[state] : compiled.first_silent[state + 1], TARGET].tolist()
+        begins += dict.fromkeys(target for target in silent if target not in begins)
+    used = [np.arange(*bounds) for bounds in zip(compiled.first_arcs, compiled.end_arcs, strict=False)]
+    arcs = np.concatenate([*used, np.arange(compiled.first_silent[0], compiled.first_silent[-1])])
+    has_arcs = (compiled.end_arcs > compiled.first_arcs[:-1]) | (np.diff(compiled.first_deadlines) > 0)
+    roles = np.full(len(compiled.states), NO_ROLE)
+    targets = np.unique(compiled.arcs[arcs, TARGET])
+    roles[targets[has_arcs[targets]]] = CONTINUES
+    can_ignore = compiled.can_ignore[roles == CONTINUES].all()
+    if not can_ignore or (roles[begins] == CONTINUES).any():
+        return None
+    roles[begins] = BEGINS
+    return roles
+
+
 class Derivations:
     """Finds the rows of results of an automaton. Keeps nothing between two calls. Not thread safe."""
 
     def __init__(self, automaton: Automaton, *, number: str | None = None, macs: Sequence[str] = ()) -> None:
         """Use an automaton. `number` and `macs` are those of `highlevel.patterns.operator.PatternOperator`."""
         self._compiled = compile_automaton(automaton)
+        self._roles = roles_of_states(self._compiled)
         self._window = automaton.window
         self._number = number
         self._macs = macs
@@ -84,8 +133,61 @@ class Derivations:
         `order`: the columns whose hash orders rows with equal times. `stored` must contain all rows of the partitions
         in the range of times. Requests ascend.
         """
+        ordered = self._ordered(stored, order, requests)
+        for results, place in ordered.runs.trace_runs(ordered.rows, ordered.requests):
+            place = place[np.lexsort((place[:, STATE_AFTER], place[:, ROW], place[:, RESULT]))]
+            of_rows = place[:, RESULT]
+            result_words = results.words[of_rows]
+            yield RowsOfResults(
+                result_words[:, PARTITION],
+                result_words[:, RESULT_END],
+                ordered.chosen[place[:, ROW]],
+                pa.array(np.array(self._compiled.states)[place[:, STATE_AFTER]].tolist(), pa.string()),
+                ordered.register.columns(result_words[:, RESULT_WORDS:], results.floats[of_rows]),
+            )
+
+    def list_rows(
+        self,
+        stored: StoredRows,
+        order: Sequence[str],
+        requests: Requests,
+        selected: SelectedRegisters | None,
+        is_listed: Mask,
+    ) -> Words:
+        """Return the rows of selected results that are not listed, as ascending numbers of stored rows. List them.
+
+        `stored`, `order` and `requests` are those of `trace`. `selected`: the results of requests; None for all results
+        with the times of requests. `is_listed`: for each stored row whether it is listed; it is updated.
+        """
+        ordered = self._ordered(stored, order, requests)
+        firsts, fields = np.zeros(len(requests.firsts) + 1, np.int64), len(self._compiled.integers)
+        words, floats = np.zeros((0, 1 + fields), np.int64), np.zeros((0, len(self._compiled.floats)))
+        if selected is not None:
+            integers, floats = ordered.register.words(selected.registers, len(selected.stops))
+            words = np.column_stack([selected.stops, integers])
+            firsts = np.searchsorted(selected.requests, np.arange(len(requests.firsts) + 1))
+        before = is_listed[ordered.chosen]
+        after = before.copy()
+        ordered.runs.list_rows(ordered.rows, ordered.requests, SelectedResults(firsts, words, floats), after)
+        is_listed[ordered.chosen] = after
+        return np.sort(ordered.chosen[after & ~before])
+
+    def _ordered(self, stored: StoredRows, order: Sequence[str], requests: Requests) -> OrderedRows:
+        """Return the rows of the partitions of requests in the order of runs, and the requests over them.
+
+        Rows that all runs ignore, whatever their states are, are left out: each start would read them again.
+        """
         used = np.flatnonzero(np.isin(stored.partitions, requests.partitions))
         chosen = used[self._order(stored, used, order)]
+        numbers = ValueNumbers()
+        rows = self._rows(stored, chosen, numbers)
+        register = RegisterColumns(self._compiled, numbers)
+        runs = PartialMatches(
+            self._compiled, register.initial(), is_numbered=self._number is not None, shares_runs=False
+        )
+        if self._number is None and self._roles is not None:
+            chosen = chosen[~runs.ignored_rows(rows, stored.partitions[chosen], self._roles)]
+            rows = self._rows(stored, chosen, numbers)
         partitions, starts = stored.partitions[chosen], stored.starts[chosen]
         times = np.unique(starts)
         # Rows are sorted by partition and time, so this key ascends.
@@ -95,23 +197,7 @@ class Derivations:
         ends = np.searchsorted(keys, requests.partitions * base + np.searchsorted(times, requests.lasts, side))
         is_deadline = np.full(len(begins), int(requests.by_deadline))
         words = np.stack([begins, ends, requests.firsts, requests.lasts, is_deadline], axis=1)
-        numbers = ValueNumbers()
-        rows = self._rows(stored, chosen, numbers)
-        register = RegisterColumns(self._compiled, numbers)
-        runs = PartialMatches(
-            self._compiled, register.initial(), is_numbered=self._number is not None, shares_runs=False
-        )
-        for results, place in runs.trace_runs(rows, words):
-            place = place[np.lexsort((place[:, STATE_AFTER], place[:, ROW], place[:, RESULT]))]
-            of_rows = place[:, RESULT]
-            result_words = results.words[of_rows]
-            yield RowsOfResults(
-                result_words[:, PARTITION],
-                result_words[:, RESULT_END],
-                chosen[place[:, ROW]],
-                pa.array(np.array(self._compiled.states)[place[:, STATE_AFTER]].tolist(), pa.string()),
-                register.columns(result_words[:, RESULT_WORDS:], results.floats[of_rows]),
-            )
+        return OrderedRows(chosen, rows, words, register, runs)
 
     def _order(self, stored: StoredRows, used: Words, order: Sequence[str]) -> Words:
         """Return the order of rows: by partition, time, and their numbers or hashes, as in the operator of the runs."""

@@ -25,7 +25,13 @@ from highlevel.patterns.kernels.layout import (
     Automata,
     Store,
 )
-from highlevel.speculation.lifetimes.kernels.records import FREE_RECORD, LIVE_RECORDS, NONE, USED_RECORDS
+from highlevel.speculation.lifetimes.kernels.records import (
+    FREE_RECORD,
+    LIVE_RECORDS,
+    NONE,
+    USED_RECORDS,
+    mark_free_records,
+)
 
 MIN_ROOM = 4_096
 """Smallest number of records for which there is memory."""
@@ -159,9 +165,10 @@ class RunMemory:
             self.state[records + USED_RECORDS] = len(kept)
 
     def _records_in_use(self, memory: Words, records: int, link: int) -> Words:
-        is_used = np.ones(int(self.state[records + USED_RECORDS]), np.bool_)
-        is_used[list(chain(memory, int(self.state[records + FREE_RECORD]), link))] = False
-        return np.flatnonzero(is_used)
+        is_free = np.zeros(int(self.state[records + USED_RECORDS]) + 1, np.int64)
+        first, width = int(self.state[records + FREE_RECORD]), memory.shape[1]
+        mark_free_records(memory.reshape(-1), first, width, link, is_free)
+        return np.flatnonzero(is_free[:-1] == 0)
 
     def _new_numbers(self, kept: Words, records: int) -> Words:
         """Return the new number of each record; the last one is that of NONE."""
@@ -236,7 +243,9 @@ def chain(records: Words, record: int, link: int) -> Iterator[int]:
 
 def longer(array: npt.NDArray[Any], rows: int, fill: int) -> npt.NDArray[Any]:
     """Return a copy with more rows, which are filled with `fill`."""
-    copy = np.full((rows, array.shape[1]), fill, array.dtype)
+    # The system provides zeros, so rows that are never used cost no memory.
+    shape = rows, array.shape[1]
+    copy = np.full(shape, fill, array.dtype) if fill else np.zeros(shape, array.dtype)
     copy[: len(array)] = array
     return copy
 

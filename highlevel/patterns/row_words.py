@@ -19,7 +19,7 @@ from lowlevel.expressions.address_constants import Address
 from lowlevel.expressions.arrow import arrow_column, macs_to_arrow
 from lowlevel.expressions.columns import Columns, Vector
 from lowlevel.expressions.evaluate import evaluate
-from lowlevel.expressions.tree import Expression, Literal
+from lowlevel.expressions.tree import Column, Expression, Literal
 from lowlevel.expressions.types import Type
 from lowlevel.plan import ARROW_TYPES
 
@@ -123,30 +123,38 @@ class RowWords:
             word, bit = divmod(compiled.condition_places[index], CONDITIONS_PER_WORD)
             words[:, word] |= self._is_true(compiled.conditions[index], columns).astype(np.int64) << bit
         for index in range(known.integers, len(compiled.row_integers)):
-            words[:, compiled.integer_places[index]] = self._integers(compiled.row_integers[index], columns, rows)
+            expression = compiled.row_integers[index]
+            words[:, compiled.integer_places[index]] = _integer_words(expression, columns, rows, self._numbers)
         for index in range(known.floats, len(compiled.row_floats)):
-            vector = evaluate(compiled.row_floats[index], columns)
-            assert isinstance(vector, Vector)
-            # A NaN of the data may have the bits of NULL.
-            data = np.where(np.isnan(vector.data), np.nan, vector.data)
-            floats[:, index] = data if vector.valid is None else np.where(vector.valid, data, NULL_FLOAT)
+            floats[:, index] = _float_words(compiled.row_floats[index], columns)
 
     def _is_true(self, condition: Expression, columns: Columns) -> npt.NDArray[np.bool_]:
         vector = evaluate(condition, columns)
         assert isinstance(vector, Vector)
         return vector.data if vector.valid is None else vector.data & vector.valid
 
-    def _integers(self, expression: Expression, columns: Columns, rows: int) -> Words:
-        vector = evaluate(expression, columns)
-        if expression.type in NUMBERED:
-            return self._numbers.numbers(arrow_column(vector, rows, expression.type), expression.type)
-        assert isinstance(vector, Vector)
-        data = vector.data.astype(np.int64)
-        return data if vector.valid is None else np.where(vector.valid, data, NULL)
+
+def _integer_words(expression: Expression, columns: Columns, rows: int, numbers: ValueNumbers) -> Words:
+    """Return the word of an expression that is no float for each row."""
+    vector = evaluate(expression, columns)
+    if expression.type in NUMBERED:
+        return numbers.numbers(arrow_column(vector, rows, expression.type), expression.type)
+    assert isinstance(vector, Vector)
+    data = vector.data.astype(np.int64)
+    return data if vector.valid is None else np.where(vector.valid, data, NULL)
+
+
+def _float_words(expression: Expression, columns: Columns) -> Floats:
+    """Return the word of an expression that is a float for each row."""
+    vector = evaluate(expression, columns)
+    assert isinstance(vector, Vector)
+    # A NaN of the data may have the bits of NULL.
+    data: Floats = np.where(np.isnan(vector.data), np.nan, vector.data)
+    return data if vector.valid is None else np.where(vector.valid, data, NULL_FLOAT)
 
 
 class RegisterColumns:
-    """Converts fields of registers to Arrow columns."""
+    """Converts fields of registers to Arrow columns, and back."""
 
     def __init__(self, compiled: CompiledAutomaton, numbers: ValueNumbers) -> None:
         """Convert the registers of an automaton."""
@@ -178,6 +186,17 @@ class RegisterColumns:
     def columns(self, words: Words, floats: Floats) -> list[pa.Array]:
         """Return the columns of registers: `words` is `[rows, integer fields]`, `floats` is `[rows, float fields]`."""
         return [self._column(name, kind, words, floats) for name, kind in self._types.items()]
+
+    def words(self, registers: pa.RecordBatch, rows: int) -> tuple[Words, Floats]:
+        """Return the words of `rows` registers, which have a column for each field. The reverse of `columns`."""
+        compiled = self._compiled
+        columns = BatchColumns(registers, [name for name, kind in self._types.items() if kind is Type.MAC])
+        words, floats = np.zeros((rows, len(compiled.integers)), np.int64), np.zeros((rows, len(compiled.floats)))
+        for index, name in enumerate(compiled.integers):
+            words[:, index] = _integer_words(Column(name, self._types[name]), columns, rows, self._numbers)
+        for index, name in enumerate(compiled.floats):
+            floats[:, index] = _float_words(Column(name, self._types[name]), columns)
+        return words, floats
 
     def _column(self, name: str, kind: Type, words: Words, floats: Floats) -> pa.Array:
         if kind is Type.FLOAT:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from highlevel.patterns.automaton import Automaton
 from highlevel.patterns.compiled_automaton import CompiledAutomaton, Floats, Words
@@ -15,7 +16,9 @@ from highlevel.patterns.kernels import (
     cover,
     deadlines,
     derivations,
+    distinct_rows,
     gaps,
+    ignored_rows,
     layout,
     matches,
 )
@@ -36,6 +39,8 @@ from lowlevel.punctuation import END
 PLACE_ROOM = 65_536
 """Number of places of rows for which there is memory."""
 
+Mask = npt.NDArray[np.bool_]
+
 
 class Skip(NamedTuple):
     """Where matching continues after a match.
@@ -46,6 +51,19 @@ class Skip(NamedTuple):
 
     rule: int
     field: int
+
+
+class SelectedResults(NamedTuple):
+    """Results of requests, ordered by request.
+
+    `firsts`: for each request the number of its first result, and then the number of results; a request without
+    results selects all. `words`: for each result the end of its lifetime, and the integer fields of its register.
+    `floats`: the other fields.
+    """
+
+    firsts: Words
+    words: Words
+    floats: Floats
 
 
 class PartialMatches:
@@ -273,6 +291,14 @@ class PartialMatches:
         )
         return states[:-1], registers
 
+    def ignored_rows(self, rows: Rows, partitions: Words, roles: Words) -> Mask:
+        """Return for each row whether no run needs it (`kernels.ignored_rows.mark_ignored_rows`)."""
+        count, is_ignored = len(rows.kind), np.zeros(len(rows.kind) + 1, np.int64)
+        partitions = np.append(partitions, 0)
+        ignored_rows.mark_ignored_rows(self.automata, rows, partitions, roles, len(roles), count, is_ignored)
+        mask: Mask = is_ignored[:-1] > 0
+        return mask
+
     def trace_runs(self, rows: Rows, requests: Words) -> Iterator[tuple[Results, Words]]:
         """Yield the results of requests, and places of their rows (`kernels.derivations.trace_runs`).
 
@@ -282,11 +308,8 @@ class PartialMatches:
         """
         first, words = self.compiled.first_deadlines, np.ascontiguousarray(requests).reshape(-1)
         seen = np.zeros(len(self.compiled.states), np.int64)
-        edges, places = (
-            np.zeros((room, width), np.int64)
-            for room, width in ((MIN_ROOM, derivations.EDGE_WORDS), (PLACE_ROOM, derivations.PLACE_WORDS))
-        )
-        of_nodes = np.zeros((3, len(self.memory.nodes) + 1), np.int64)
+        edges, places = self._edges(MIN_ROOM), np.zeros((PLACE_ROOM, derivations.PLACE_WORDS), np.int64)
+        of_nodes = self._words_of_nodes()
         progress = np.zeros(derivations.PROGRESS_WORDS, np.int64)
         progress[derivations.READ_FROM] = NONE
         begin, end = 0, len(requests)
@@ -305,10 +328,47 @@ class PartialMatches:
             elif begin < end and full == derivations.PLACES_FULL:
                 places = np.zeros((2 * len(places), derivations.PLACE_WORDS), np.int64)
             elif begin < end and full == derivations.EDGES_FULL:
-                edges = np.zeros((2 * len(edges), derivations.EDGE_WORDS), np.int64)
+                edges = self._edges(2 * len(edges))
             elif begin < end:
                 self.memory.grow()
-                of_nodes = np.zeros((3, len(self.memory.nodes) + 1), np.int64)
+                of_nodes = self._words_of_nodes()
+
+    def list_rows(self, rows: Rows, requests: Words, selected: SelectedResults, is_listed: Mask) -> None:
+        """List the rows that a derivation of a selected result contains (`kernels.distinct_rows.list_rows`).
+
+        `is_listed`: for each row whether it is listed; it is updated. `requests` has a row for each request. This
+        instance must have no other rows, and share no runs.
+        """
+        first, words = self.compiled.first_deadlines, np.ascontiguousarray(requests).reshape(-1)
+        next_rows = np.arange(len(is_listed) + 1)
+        next_rows[:-1] += is_listed
+        results, floats = _with_addresses((selected.words.reshape(-1), selected.floats.reshape(-1)))
+        edges, of_nodes, no_words = self._edges(MIN_ROOM), self._words_of_nodes(), np.zeros(1, np.int64)
+        progress = np.zeros(derivations.PROGRESS_WORDS, np.int64)
+        progress[derivations.READ_FROM] = NONE
+        begin, end = 0, len(requests)
+        while begin < end:
+            trace = derivations.Trace(
+                edges.reshape(-1), of_nodes[0], of_nodes[1], of_nodes[2], no_words, progress, no_words, len(edges), 0
+            )
+            begin = distinct_rows.list_rows(
+                self.automata, self.compiled.machine, self.memory.store(), rows, first, words, selected.firsts, results,
+                floats, begin, end, trace, next_rows,
+            )  # fmt: skip
+            if begin < end and progress[derivations.FULL] == derivations.EDGES_FULL:
+                edges = self._edges(2 * len(edges))
+            elif begin < end:
+                self.memory.grow()
+                of_nodes = self._words_of_nodes()
+        is_listed[:] = next_rows[:-1] > np.arange(len(is_listed))
+
+    @staticmethod
+    def _edges(room: int) -> Words:
+        return np.zeros((room, derivations.EDGE_WORDS), np.int64)
+
+    def _words_of_nodes(self) -> Words:
+        """Return the words of `kernels.derivations.Trace` for nodes."""
+        return np.zeros((3, len(self.memory.nodes) + 1), np.int64)
 
     def pass_deadlines(self, partitions: int, low: int, high: int) -> Iterator[Results]:
         """Yield the results of deadlines in `(low, high]`, if no row below `high` is missing.

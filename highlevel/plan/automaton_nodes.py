@@ -15,7 +15,7 @@ from highlevel.patterns.automaton import Automaton
 from highlevel.plan.nodes import CHANGE_COLUMNS, Node
 from highlevel.plan.pattern_nodes import MATCH_END, MATCH_START
 from highlevel.speculation.consistency import Consistency
-from lowlevel.expressions.tree import Column
+from lowlevel.expressions.tree import Column, Expression
 from lowlevel.expressions.types import Type
 from lowlevel.watch.watched_file import WatchedFile, Watchlist
 
@@ -48,8 +48,8 @@ class AcceptedRuns(Node):
         return ()
 
     @property
-    def columns(self) -> tuple[Column, ...]:
-        """The keys, the times, and the fields of the register."""
+    def result_columns(self) -> tuple[Column, ...]:
+        """The columns of a result: the keys, the times, and the fields of the register."""
         by_name = {column.name: column for column in self.input.columns}
         return (
             *(by_name[key] for key in self.keys),
@@ -58,6 +58,11 @@ class AcceptedRuns(Node):
             *([] if self.until is None else [Column(MATCH_UNTIL, Type.TIME, nullable=True)]),
             *(field.column for field in self.automaton.register),
         )
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of a result."""
+        return self.result_columns
 
     @property
     def time_columns(self) -> tuple[str, ...]:
@@ -77,7 +82,7 @@ class ChangingAcceptedRuns(AcceptedRuns):
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns of AcceptedRuns, `weight` and `final`."""
-        return (*super().columns, *CHANGE_COLUMNS)
+        return (*self.result_columns, *CHANGE_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -103,4 +108,25 @@ class RowsOfRuns(AcceptedRuns):
     def columns(self) -> tuple[Column, ...]:
         """The columns of AcceptedRuns, the state after the row, and the columns `shown`."""
         by_name = {column.name: column for column in self.input.columns}
-        return (*super().columns, Column(RUN_STATE, Type.TEXT), *(by_name[name] for name in self.shown))
+        return (*self.result_columns, Column(RUN_STATE, Type.TEXT), *(by_name[name] for name in self.shown))
+
+
+@dataclass(frozen=True)
+class DistinctRowsOfRuns(RowsOfRuns):
+    """The rows of RowsOfRuns that are part of a result for which `where` is true, each row once.
+
+    `where` reads columns of results; None for all results. A row is returned with its first result.
+    """
+
+    where: Expression | None = None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The keys, and the columns `shown`."""
+        by_name = {column.name: column for column in self.input.columns}
+        return tuple(by_name[name] for name in (*self.keys, *self.shown))
+
+    @property
+    def time_columns(self) -> tuple[str, ...]:
+        """None: a row may be part of several results."""
+        return ()

@@ -12,7 +12,7 @@ from typing import Any
 
 from capture.lazy_dataclasses import dataclass
 from highlevel.plan.answer_nodes import Fill, Over, Running, Sort
-from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns, RowsOfRuns
+from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns, DistinctRowsOfRuns, RowsOfRuns
 from highlevel.plan.change_nodes import (
     ChangingJoin,
     ChangingRepeat,
@@ -260,6 +260,12 @@ def _make_rows_of_runs(node: RowsOfRuns) -> NodeOperator:
     return RowsOfRunsOperator(node)
 
 
+def _make_distinct_rows_of_runs(node: DistinctRowsOfRuns) -> NodeOperator:
+    from highlevel.plan.operators.rows_of_runs import DistinctRowsOfRunsOperator
+
+    return DistinctRowsOfRunsOperator(node)
+
+
 def _make_over(node: Over) -> NodeOperator:
     from highlevel.plan.operators.over import OverOperator
 
@@ -324,6 +330,7 @@ REGISTRY: Mapping[type[Node], Entry] = {
     AcceptedRuns: Entry(_make_accepted_runs, ByDistinctKeys(), count_accepted_runs),
     ChangingAcceptedRuns: Entry(_make_accepted_runs, ByDistinctKeys(), count_accepted_runs),
     RowsOfRuns: Entry(_make_rows_of_runs, ByDistinctKeys(), count_accepted_runs),
+    DistinctRowsOfRuns: Entry(_make_distinct_rows_of_runs, ByDistinctKeys(), count_accepted_runs),
     Over: Entry(_make_over, InOnePartition(), count_sums),
     Sample: Entry(_make_sample, InOnePartition(), count_rows_held),
     Fill: Entry(_make_fill, InOnePartition(), count_fill),

@@ -8,13 +8,28 @@
 The columns that identify a packet are added to each select list. ONE ROW PER MATCH becomes ALL ROWS PER MATCH, with
 FINAL measures, so that a condition on measures is true for all rows of a match or for none. The fields of the register
 of an automaton always are those of the result. Queries of WITH become sub-queries. Changes become final rows.
+
+A packet may be part of many results of an automaton, but it is copied once. So the plan of this query lists each row
+once, if its conditions allow it:
+
+    Filter (n > 1 AND len > 100) ► Apply ► RowsOfRuns
+      ▼
+    Filter (len > 100) ► DistinctRowsOfRuns (n > 1)
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 
+from highlevel.aggregation import Output
+from highlevel.plan.automaton_nodes import DistinctRowsOfRuns, RowsOfRuns
+from highlevel.plan.nodes import Apply, Filter, Node
+from highlevel.plan.partitioning import substitute_columns
+from highlevel.plan.plan import Plan
+from lowlevel.expressions.tree import Expression
+from queries.plans.conjuncts import conjuncts
+from queries.plans.relations import conjunction, names_in
 from queries.text import tree
 from queries.text.errors import QueryError
 from queries.text.tree import Name, SelectItem, Word
@@ -61,6 +76,42 @@ def packets_of(query: tree.Query) -> tree.Query:
     clause = table.consistency
     final = None if clause is None else replace(clause, emit=None)
     return replace(table, select=select, order=None, consistency=final)
+
+
+def with_distinct_rows(plan: Plan) -> Plan:
+    """Return the plan of `packets_of` with each row of an automaton once.
+
+    Return `plan` if there is no automaton, or if a condition reads both columns of results and of single rows.
+    """
+    above: list[Apply | Filter] = []
+    node = plan.root
+    while isinstance(node, Apply | Filter):
+        above.append(node)
+        node = node.input
+    if not isinstance(node, RowsOfRuns):
+        return plan
+    rows, results = {*node.keys, *node.shown}, {column.name for column in node.result_columns}
+    # The columns of each node above, over the columns of the automaton.
+    columns: dict[str, Expression] = {column.name: column for column in node.columns}
+    of_results: list[Expression] = []
+    of_rows: list[Expression] = []
+    for each in reversed(above):
+        if isinstance(each, Apply):
+            columns = {out.name: substitute_columns(out.expression, columns) for out in each.outputs}
+            continue
+        for part in conjuncts(substitute_columns(each.where, columns)):
+            read = names_in([part])
+            if not (read <= results or read <= rows):
+                return plan
+            (of_results if read <= results else of_rows).append(part)
+    if not names_in(columns.values()) <= rows:
+        return plan
+    parameters = {field.name: getattr(node, field.name) for field in fields(node)}
+    distinct: Node = DistinctRowsOfRuns(**parameters, where=conjunction(of_results))
+    condition = conjunction(of_rows)
+    distinct = distinct if condition is None else Filter(distinct, condition)
+    outputs = tuple(Output(name, expression) for name, expression in columns.items())
+    return replace(plan, root=Apply(distinct, outputs, ()))
 
 
 def _with_subqueries(query: tree.Query, named: Named) -> tree.Query:

@@ -1,7 +1,8 @@
 """`--packets-to`: the packets of an answer, byte by byte, from every format, and the queries that have no packets.
 
 Finds: a frame that is cut, shifted or has a wrong time; a packet of no match, or a missing one; a file that appears
-though it is not complete; and a query that is answered with the wrong packets instead of being refused.
+though it is not complete; a query that is answered with the wrong packets instead of being refused; and packets that
+are listed for each result.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from scapy.utils import RawPcapNgReader, RawPcapReader
 
@@ -198,6 +200,36 @@ def test_the_packets_of_an_automaton_are_those_that_change_its_runs(
     found = evidence(tmp_path / "found.pcapng", sql, path)
     assert sorted(found) == sorted(expected)
     assert len(found) > 5
+
+
+CONDITIONS = {"n > 1": True, "srcPort = 2 AND n > 1": True, "n > srcPort": False, "state = 'closed' AND n > 0": False}
+"""Conditions on rows of results, and whether each row is listed once: not for a comparison of a result with a row."""
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+def test_each_row_of_an_automaton_is_listed_once(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row begins a run, so a row is part of many results."""
+    packets = frames(random.Random(where), 200)
+    path = capture(tmp_path, "pcap", packets)
+    automaton = AUTOMATON.format(change="SET n = n + 1").replace("START", "ALL ROWS PER MATCH START")
+    automaton = automaton.replace("ARC open TO closed WHEN srcPort = first", "ARC open TO closed")
+    rows = wiretide.query(f"SELECT ts FROM packets AUTOMATON {automaton} WHERE {where}", path)
+    times = {row["ts"].value for row in rows.to_pylist()}
+    listed = 0
+    add = Evidence._add
+
+    def count(found: Evidence, batch: pa.RecordBatch) -> None:
+        nonlocal listed
+        listed += batch.num_rows
+        add(found, batch)
+
+    monkeypatch.setattr(Evidence, "_add", count)
+    sql = f"SELECT n FROM (SELECT * FROM packets AUTOMATON {automaton}) AS found WHERE {where}"
+    found = evidence(tmp_path / "found.pcapng", sql, path)
+    assert {time for time, *_ in found} == times
+    assert len(found) == len(times)
+    assert rows.num_rows > 2 * len(times)
+    assert listed == (len(times) if CONDITIONS[where] else rows.num_rows)
 
 
 def test_the_packets_of_a_deadline_are_those_before_it(tmp_path: Path) -> None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 
 from highlevel.patterns.automaton import Arc, Automaton, Field
-from highlevel.plan.automaton_nodes import AcceptedRuns, RowsOfRuns
+from highlevel.plan.automaton_nodes import AcceptedRuns, DistinctRowsOfRuns, RowsOfRuns
 from highlevel.plan.nodes import Node
+from highlevel.plan.pattern_nodes import MATCH_END, MATCH_START
 from lowlevel.expressions.tree import Binary, Column, Conditional, Expression, IsNull, Literal, Unary, columns_of
 from lowlevel.expressions.types import Op, Type
 from lowlevel.punctuation import BEGINNING, END
@@ -78,6 +79,21 @@ def rows_of_runs(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple
             for place, state in places:
                 shown = (rows[place].values[name] for name in node.shown)
                 found[(*key, first, last, *until, *register, state, *shown)] += 1
+    return found
+
+
+def distinct_rows_of_runs(node: Node, inputs: Sequence[Sequence[tuple]]) -> Counter[tuple]:
+    """Return the rows of a DistinctRowsOfRuns node."""
+    assert isinstance(node, DistinctRowsOfRuns)
+    names = [field.name for field in node.automaton.register]
+    found: Counter[tuple] = Counter()
+    for key, rows in partitions_of(node, inputs[0]).items():
+        listed = set()
+        for (first, last, _, register, _), places in rows_of_results(node.automaton, rows).items():
+            values = dict(zip(names, register, strict=True)) | {MATCH_START: first, MATCH_END: last}
+            if node.where is None or value_of(node.where, values):
+                listed |= {place for place, _ in places}
+        found.update((*key, *(rows[place].values[name] for name in node.shown)) for place in listed)
     return found
 
 
@@ -202,7 +218,23 @@ def draw_rows_of_runs(random: Random) -> RowsOfRuns:
     return RowsOfRuns(node.input, node.automaton, node.keys, node.until, None, None, shown, read)
 
 
+def draw_distinct_rows_of_runs(random: Random) -> DistinctRowsOfRuns:
+    """Return a node over a random automaton, which sometimes selects results by their register or their length."""
+    node = draw_rows_of_runs(random)
+    rows, total = (field.column for field in node.automaton.register[:2])
+    length = Binary(Op.SUB, Column(MATCH_END, Type.TIME), Column(MATCH_START, Type.TIME))
+    conditions: list[Expression | None] = [
+        None,
+        Binary(Op.GT, rows, Literal(random.randint(0, 2), Type.INT)),
+        Binary(Op.GT, total, Literal(random.randint(0, 6), Type.INT)),
+        Binary(Op.LT, length, Literal(random.randint(1, 10), Type.INT)),
+    ]
+    parameters = (getattr(node, field.name) for field in fields(node))
+    return DistinctRowsOfRuns(*parameters, random.choice(conditions))
+
+
 REFERENCES = {
     AcceptedRuns: Reference(draw_accepted_runs, accepted_runs),
     RowsOfRuns: Reference(draw_rows_of_runs, rows_of_runs),
+    DistinctRowsOfRuns: Reference(draw_distinct_rows_of_runs, distinct_rows_of_runs),
 }

@@ -197,8 +197,8 @@ def add_edges(automata: Automata, store: Store, machine: Machine, trace: Trace, 
 def read_rows(automata: Automata, store: Store, machine: Machine, rows: Rows, trace: Trace, begin, end, start):  # type: ignore[no-untyped-def]
     """Make the entries of the rows `[begin, end)`, with the nodes and edges of runs that start at `start`.
 
-    The entry of the first row is 0, and so on. Entries that exist are used again. Return 0 without room: then no entry
-    can be used.
+    The entry of the first row is 0, and so on. Entries that exist are used again; otherwise there is a new stamp, so no
+    node is marked. Return 0 without room: then no entry can be used.
     """
     state, entries, progress = store.state, store.entries, trace.progress
     if progress[READ_FROM] != begin or progress[READ_START] != start or progress[READ_END] > end:
@@ -209,6 +209,7 @@ def read_rows(automata: Automata, store: Store, machine: Machine, rows: Rows, tr
         store.partitions[FIRST] = NONE
         store.partitions[LAST] = NONE
         progress[EDGE_COUNT] = 0
+        progress[STAMP] += 1
         progress[READ_END] = begin
     progress[READ_FROM] = NONE
     for index in range(progress[READ_END], end):

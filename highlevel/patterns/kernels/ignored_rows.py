@@ -10,9 +10,12 @@ so no tree is necessary. Final runs are never shared: each row is another result
 
 from __future__ import annotations
 
-from capture.native import helper, outlined
+from capture.native import Integers, helper, kernel, outlined
 from highlevel.patterns.arc_places import (
     ARC_WORDS,
+    BEGIN,
+    CONDITION,
+    END_TIME,
     FENCE,
     FENCE_END,
     KEY,
@@ -20,7 +23,7 @@ from highlevel.patterns.arc_places import (
     TRANSFER,
     TRANSFER_END,
 )
-from highlevel.patterns.compiled_automaton import END_ARC, KEY_GROUP_WORDS, KEY_WORD
+from highlevel.patterns.compiled_automaton import CONDITIONS_PER_WORD, END_ARC, KEY_GROUP_WORDS, KEY_WORD, NO_INDEX
 from highlevel.patterns.kernels.expressions import NULL, Machine
 from highlevel.patterns.kernels.extensions import applies, find_key, fits_row
 from highlevel.patterns.kernels.layout import (
@@ -38,11 +41,15 @@ from highlevel.patterns.kernels.layout import (
     STATE,
     TIME,
     Automata,
+    Rows,
     Store,
     entry_at,
     node_at,
 )
 from highlevel.speculation.lifetimes.kernels.records import NONE
+
+NO_ROLE, BEGINS, CONTINUES = range(3)
+"""Roles of states: no row continues a run in the state; a run begins in it; a row may continue a run in it."""
 
 
 @helper
@@ -155,3 +162,54 @@ def keep_nodes(automata: Automata, store: Store, machine: Machine, node, entry):
     if state[KEPT_STATES] == 0:  # the rows of all these runs have ended
         state[KEPT], state[KEPT_COUNT] = NONE, 0
     return before
+
+
+@helper
+def fits(automata: Automata, rows: Rows, arc, row):  # type: ignore[no-untyped-def]
+    """Return whether the lifetime of an arc contains a row, and its condition over the row is true."""
+    at = arc * ARC_WORDS
+    if rows.time[row] < automata.arcs[at + BEGIN] or rows.time[row] >= automata.arcs[at + END_TIME]:
+        return 0
+    condition = automata.arcs[at + CONDITION]
+    if condition == NO_INDEX:
+        return 1
+    word = rows.words[row * automata.row_words + condition // CONDITIONS_PER_WORD]
+    return (word >> (condition % CONDITIONS_PER_WORD)) & 1
+
+
+@helper
+def is_ignored_by_all(automata: Automata, rows: Rows, roles: Integers, states, row):  # type: ignore[no-untyped-def]
+    """Return 1 if a row begins no run, and each run ignores it, whatever its state and register are."""
+    for state in range(states):
+        is_kept = roles[state] != CONTINUES
+        for arc in range(automata.first_arcs[state], automata.end_arcs[state]):
+            if roles[state] != NO_ROLE and fits(automata, rows, arc, row):
+                if roles[state] == BEGINS or is_ignorable(automata, arc, state) == 0:
+                    return 0
+                if automata.arcs[arc * ARC_WORDS + FENCE] == automata.arcs[arc * ARC_WORDS + FENCE_END]:
+                    is_kept = True
+        if not is_kept:
+            return 0
+    return 1
+
+
+@kernel("i64(Automata, Rows, i64*, i64*, i64, i64, i64*)")
+def mark_ignored_rows(  # type: ignore[no-untyped-def]
+    automata: Automata, rows: Rows, partitions: Integers, roles: Integers, states, count, is_ignored: Integers
+):
+    """Write 1 to `is_ignored` for each of `count` rows that no run needs. Return their number.
+
+    A run over the other rows has the same nodes. `partitions`: the partition of each row; rows are ordered by it, and
+    then by time. `roles`: the role of each state; runs may ignore rows in all states with the role CONTINUES. No arc
+    has a key, and rows are not numbered.
+    """
+    longest, found = 0, 0
+    for row in range(count):
+        if row == 0 or partitions[row] != partitions[row - 1]:
+            longest = rows.stop[row]
+        # A row whose lifetime ends before that of a run would shorten it.
+        if rows.stop[row] >= longest and is_ignored_by_all(automata, rows, roles, states, row):
+            is_ignored[row] = 1
+            found += 1
+        longest = max(longest, rows.stop[row])
+    return found

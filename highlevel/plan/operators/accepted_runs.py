@@ -117,6 +117,17 @@ class RowsAndRuns:
         self.runs.restore({name.removeprefix(RUNS): table for name, table in tables.items() if name.startswith(RUNS)})
 
 
+def results_of(found: pa.RecordBatch, node: AcceptedRuns, schema: pa.Schema) -> pa.RecordBatch:
+    """Return changes of runs as rows of `schema`: the columns of a result, and then others of `found`."""
+    columns = [*(found.column(key) for key in node.keys), found.column(MATCH_START), found.column(VS)]
+    if node.until is not None:
+        ends = times_of(found.column(VE))
+        columns.append(pa.array(ends, mask=ends == END))
+    columns += [found.column(name) for name in schema.names[len(columns) :]]
+    arrays = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
 class AcceptedRunsOperator:
     """Stores rows that wait, and the runs of the partitions."""
 
@@ -347,13 +358,7 @@ class AcceptedRunsOperator:
         found = weighted(changes)
         if not found.num_rows:
             return
-        columns = [*(found.column(key) for key in self._keys), found.column(MATCH_START), found.column(VS)]
-        if self._until is not None:
-            ends = times_of(found.column(VE))
-            columns.append(pa.array(ends, mask=ends == END))
-        columns += [found.column(name) for name in self._schema.names[len(columns) :]]
-        arrays = [column.cast(field.type) for column, field in zip(columns, self._schema, strict=True)]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        batch = results_of(found, self._node, self._schema)
         if not self._has_changes:
             self.results += batch.num_rows
             yield batch

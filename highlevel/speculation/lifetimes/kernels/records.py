@@ -9,7 +9,7 @@ room for one more record than the records in use. The caller provides this room.
 
 from __future__ import annotations
 
-from capture.native import helper
+from capture.native import Integers, helper, kernel
 
 FREE_RECORD, USED_RECORDS, LIVE_RECORDS, LIST_WORDS = range(4)
 """Words of a list: its first free record, the number of records that were ever used, and the number of records in
@@ -39,3 +39,14 @@ def free_record(memory, state, records, width, link, record):  # type: ignore[no
     memory[record * width + link] = state[records + FREE_RECORD]
     state[records + FREE_RECORD] = record
     state[records + LIVE_RECORDS] -= 1
+
+
+@kernel("i64(i64*, i64, i64, i64, i64*)")
+def mark_free_records(memory: Integers, record, width, link, is_free: Integers):  # type: ignore[no-untyped-def]
+    """Write 1 to `is_free` for each free record, beginning with the first one, `record`. Return their number."""
+    count = 0
+    while record != NONE:
+        is_free[record] = 1
+        count += 1
+        record = memory[record * width + link]
+    return count
