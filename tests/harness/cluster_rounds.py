@@ -123,12 +123,8 @@ def _kill(cluster: Cluster, driver: subprocess.Popen[str], kind: str, random: Ra
         cluster.kill_worker(random.choice(sorted(cluster.workers)))
         cluster.start_worker()
     else:
-        workers = cluster.busy_workers()
-        while not workers and driver.poll() is None:  # executors start again after an earlier kill
+        while not cluster.kill_executor(random) and driver.poll() is None:  # they start again after an earlier kill
             time.sleep(0.1)
-            workers = cluster.busy_workers()
-        if workers:
-            cluster.kill_executor(random.choice(workers))
 
 
 def check_rows(folder: Path, inputs: Path) -> None:

@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pyspark
 
@@ -132,13 +133,14 @@ class Cluster:
         worker.kill()
         worker.wait()
 
-    def busy_workers(self) -> list[str]:
-        """Return the workers that have an executor."""
-        return [name for name in sorted(self.workers) if self._executors(name)]
-
-    def kill_executor(self, name: str) -> None:
-        """Kill the JVM of the newest executor of a worker."""
-        os.kill(self._executors(name)[-1], signal.SIGKILL)
+    def kill_executor(self, random: Random) -> bool:
+        """Kill the JVM of the newest executor of a random worker. Return False if no worker has an executor."""
+        newest = [pids[-1] for name in sorted(self.workers) if (pids := self._executors(name))]
+        if newest:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(random.choice(newest), signal.SIGKILL)
+                return True
+        return False
 
     def _executors(self, name: str) -> list[int]:
         pids = _descendants(self.workers[name].pid)
