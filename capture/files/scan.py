@@ -23,10 +23,14 @@ Progress = Callable[[int], None]
 """A function that receives the number of bytes walked since its last call. The walking thread calls it."""
 
 
+SCAN_RECORDS = 1 << 18
+"""Number of records that `scan` walks between two calls of Progress."""
+
+
 def scan(file: Capture, block_records: int = BLOCK_RECORDS, progress: Progress | None = None) -> Index:
     """Index the blocks of a capture. An exception that `progress` raises ends the scan."""
     state = WalkState(file.format.first_record)
-    chunk = np.empty((max(1, 4_194_304 // block_records), BLOCK_WORDS), np.int64)
+    chunk = np.empty((max(1, SCAN_RECORDS // block_records), BLOCK_WORDS), np.int64)
     chunks: list[npt.NDArray[np.int64]] = []
     while state.status == CONTINUE:
         offset_before = state.offset
@@ -50,7 +54,7 @@ def index_of(rows: npt.NDArray[np.int64], damage: str | None) -> Index:
 # A walk that began at a wrong guess is repeated when the pieces are joined, so the index is always exact.
 
 CHUNK_BLOCKS = 256
-"""Maximum number of blocks walked between two calls of Progress."""
+"""Maximum number of blocks that PiecewiseScan walks between two calls of Progress."""
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from capture.arrow_compute import array_of
 from capture.lazy_dataclasses import dataclass
 from highlevel.operators.window_operator import WINDOW_END, WINDOW_START
 
-MAX_ROWS = 8_192
+MAX_ROWS = 4_096
 """Maximum number of rows of a query that a task sends to the driver in a micro-batch, if the driver needs no more."""
 
 WINDOW_ROWS = 100
 """Number of rows of a window that are sent even if a micro-batch closes many windows."""
 
-MANY_WINDOWS = 4
+MANY_WINDOWS = 8
 """If a task closes many windows, it sends at most MANY_WINDOWS times `RowLimit.rows` rows, of the newest windows only.
 """
 

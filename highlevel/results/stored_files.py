@@ -115,12 +115,16 @@ def stored_batches(path: Path, metadata: pq.FileMetaData) -> Batches:
 def write_file(path: Path, schema: pa.Schema, tables: Iterable[pa.Table], batches: Batches) -> None:
     """Write the rows of tables with their micro-batches. The file must not be visible to readers yet.
 
-    Only the rows of one table and one row group are in memory.
+    The rows of a few row groups are in memory. If an error occurs, the file is removed.
     """
     schema = schema.with_metadata({**(schema.metadata or {}), BATCHES: json.dumps(batches).encode()})
-    with pq.ParquetWriter(path, schema, write_page_checksum=True) as file:
-        for rows in _row_groups(tables):
-            file.write_table(rows.replace_schema_metadata(schema.metadata))
+    try:
+        with pq.ParquetWriter(path, schema, write_page_checksum=True) as file:
+            for rows in _row_groups(tables):
+                file.write_table(rows.replace_schema_metadata(schema.metadata))
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

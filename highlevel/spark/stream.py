@@ -304,8 +304,10 @@ class StreamRun:
             with self._index_captures():
                 if callable(self._session):
                     self._session = self._session()
+                with convert_jvm_failures():
+                    self._check_executors(self._session)
+                self._compile_kernels()
             with convert_jvm_failures():
-                self._check_executors(self._session)
                 self._start(self._session)
         except BaseException:
             self.stop()
@@ -316,7 +318,8 @@ class StreamRun:
         """Scan the captures while the block runs. The scan ends early if the block or the wait for the scan fails."""
         stop = threading.Event()
         with ThreadPoolExecutor(1, "index") as thread:
-            captures = thread.submit(index_captures, self._make_spec(task_count=1), self._mapped, stop)
+            spec = self._make_spec(task_count=1)  # the scan does not depend on the number of tasks
+            captures = thread.submit(index_captures, spec, self._mapped, stop)
             try:
                 yield
                 self._captures, self._mapped = captures.result(), {}
@@ -330,6 +333,12 @@ class StreamRun:
         folder = self.folder if store is None else None
         check_executors(spark.sparkContext, paths, kinds, self.say, folder, self.assignment.plans, store=store)
 
+    def _compile_kernels(self) -> None:
+        """Compile the kernels that read captures. For a spool, the node that writes it compiles them."""
+        for leaf in leaves_of(self.assignment.plans):
+            if any(input_.feeds(leaf) and input_.is_capture for input_ in self.assignment.inputs):
+                compile_kernels(leaf.low.kind)
+
     def _find_remote_copy(self, spark: SparkSession) -> RunCopy | None:
         """Return the copy of the folder if tasks do not see it, so they use the object store; else None."""
         return None if is_on_this_machine(str(spark.sparkContext.master)) else self._copy
@@ -338,10 +347,6 @@ class StreamRun:
         if not (self.folder / "checkpoint").exists():
             for line in report_earlier_runs(self.assignment.inputs):
                 self.say(f"warning: {line}")
-        for leaf in leaves_of(self.assignment.plans):
-            # For a spool, kernels are compiled by the node that writes it.
-            if any(input_.feeds(leaf) and input_.is_capture for input_ in self.assignment.inputs):
-                compile_kernels(leaf.low.kind)
         self._processor = BatchProcessor(
             self.folder,
             self.assignment,

@@ -17,8 +17,8 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from functools import cached_property
 from pathlib import Path
 from threading import Event
@@ -34,7 +34,7 @@ from capture.cores import count_cores
 from capture.files.blocks import Block, Index
 from capture.files.capture import Capture
 from capture.files.formats import FileFormat
-from capture.files.scan import Progress, scan
+from capture.files.scan import scan
 from capture.lazy_dataclasses import dataclass
 from capture.open import open_mapped
 from capture.topics import Topic, TopicClient
@@ -408,7 +408,7 @@ def index_captures(
     """Scan the captures of a stream, in parallel on all cores. Return them by the number of the input.
 
     `captures` are the mapped captures, by path. None: they are opened here. Another thread can set `stop` to end the
-    scan. Then raises CancelledError.
+    scan. Raises CancelledError in this case, and the error of the first capture that cannot be scanned.
     """
     inputs = spec.assignment.inputs
     captures = open_captures(inputs) if captures is None else captures
@@ -416,17 +416,22 @@ def index_captures(
     numbers = [number for number, input_ in enumerate(inputs) if input_.is_capture]
     files = [captures[inputs[number].path] for number in numbers]
     with ThreadPoolExecutor(count_cores(), "scan") as threads:
-        indexes = threads.map(_index_file, files, itertools.repeat(spec), numbers, itertools.repeat(stop))
-        return dict(zip(numbers, indexes, strict=True))
+        scans = [threads.submit(_index_file, *arguments, spec, stop) for arguments in zip(files, numbers, strict=True)]
+        ended, _ = wait(scans, return_when=FIRST_EXCEPTION)
+        stop.set()  # if one has failed
+        for scan_ in ended:
+            scan_.result()
+        return {number: scan_.result() for number, scan_ in zip(numbers, scans, strict=True)}
 
 
-def _index_file(file: Capture, spec: StreamSpec, input_number: int, stop: Event) -> IndexedCapture:
+def _index_file(file: Capture, input_number: int, spec: StreamSpec, stop: Event) -> IndexedCapture:
     """Scan the capture of an input, into blocks of at most `block_records` records; smaller ones for a paced replay."""
 
-    def check_stop(_: int) -> None:
+    def check_stop(_: int = 0) -> None:
         if stop.is_set():
             raise CancelledError
 
+    check_stop()
     index = scan(file, spec.block_records, check_stop)
     if spec.speed is not None and 0 < index.records < PACED_BLOCKS * spec.block_records:
         index = scan(file, max(1, index.records // PACED_BLOCKS), check_stop)
@@ -450,24 +455,24 @@ def read_link_times(
     blocks: Sequence[Block],
     plans: Iterable[LowLevelPlan],
     capacity: int,
-    progress: Progress,
+    check_stop: Callable[[], None],
 ) -> LinkTimes:
     """Read the times of a capture for those `plans` whose watermarks depend on rows. Without such plans, read nothing.
 
-    `capacity`: maximum number of records of a block. `progress` receives the length of each block.
+    `capacity`: maximum number of records of a block. `check_stop` is called before each block; it may raise.
     """
     kinds = dict.fromkeys(plan.kind for plan in plans if plan.has_arrival_watermarks)
-    return LinkTimes({kind: _times_of(kind, link, file, blocks, capacity, progress) for kind in kinds})
+    return LinkTimes({kind: _times_of(kind, link, file, blocks, capacity, check_stop) for kind in kinds})
 
 
 def _times_of(
-    kind: str, link: str, file: Capture, blocks: Sequence[Block], capacity: int, progress: Progress
+    kind: str, link: str, file: Capture, blocks: Sequence[Block], capacity: int, check_stop: Callable[[], None]
 ) -> list[LinkTime]:
     reader = make_reader(kind, link, file, frozenset({"ts"}), capacity)
     guard = JumpGuard()
     times = [guard.link_time]
     for block in blocks:
-        progress(block.end - block.start)
+        check_stop()
         for rows in reader.read(block):
             ts = rows.columns["ts"]
             assert isinstance(ts, Vector)

@@ -65,7 +65,7 @@ class TaskFiles:
     def open_state(self, level: str, part: int) -> Iterator[Path]:
         """Yield a folder for the state of a level, with the state of a partition after the previous micro-batch.
 
-        The folder is deleted at the end of the block; that of a killed attempt is deleted by a later call. Raises
+        The folder is deleted at the end of the block. If the process is killed before, a later call deletes it. Raises
         FolderError for missing or damaged objects.
         """
         cache = _Cache(self.store.uri, level, part)

@@ -80,16 +80,20 @@ def read_rows(path: Path) -> pa.Table:
 def read_part(path: Path, start: int, count: int) -> Iterator[pa.Table]:
     """Yield `count` rows of a file from row `start` on, row group by row group, so that few rows are in memory.
 
-    The row groups with these rows are verified. Raises FolderError if they are damaged.
+    The row groups with these rows are verified. Raises FolderError if they are damaged or missing.
     """
     with convert_damage(path):
-        file, first = pq.ParquetFile(path, page_checksum_verification=True), 0
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        if file.metadata.num_rows < start + count:
+            raise OSError(f"got {file.metadata.num_rows} rows, expected {start + count}")
+        skipped, missing = start, count
         for number in range(file.num_row_groups):
-            end = first + file.metadata.row_group(number).num_rows
-            begin, stop = max(first, start), min(end, start + count)
-            if begin < stop:
-                yield file.read_row_group(number, use_threads=False).slice(begin - first, stop - begin)
-            first = end
+            size = file.metadata.row_group(number).num_rows
+            if missing and skipped < size:
+                rows = file.read_row_group(number, use_threads=False).slice(skipped, missing)
+                missing -= rows.num_rows
+                yield rows
+            skipped = max(0, skipped - size)
 
 
 @contextmanager
@@ -143,6 +147,9 @@ def appended_files(
     folder: Path, batch_id: int, table: pa.Table, partition: int | None = None
 ) -> Iterator[tuple[Path, Iterable[pa.Table], Batches]]:
     """Yield each file that will contain rows of a micro-batch: its path, tables of all its rows, its micro-batches.
+
+    The tables are read from the file when the caller iterates over them, which is possible once, and only before the
+    file is replaced.
 
     `partition`: the Spark partition that writes the rows, or None. The rows are appended to the newest file of this
     partition. If that file is complete or has other columns, they begin a new file. They replace rows of the same
@@ -255,7 +262,8 @@ def tables_of_batch(output: Path, plan: Plan, batch_id: int) -> Iterator[pa.Tabl
     """Yield the rows of a micro-batch in the plan's schema, file by file."""
     files = newest_files(query_folder(output, plan.name), until=batch_id)
     for path, start, count in parts_of_batch(files, batch_id):
-        yield to_internal(pa.concat_tables(read_part(path, start, count)), plan.schema)
+        if count:
+            yield to_internal(pa.concat_tables(read_part(path, start, count)), plan.schema)
 
 
 def parts_of_batch(files: Iterable[Path], batch_id: int) -> Iterator[tuple[Path, int, int]]:

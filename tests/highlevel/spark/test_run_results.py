@@ -73,7 +73,7 @@ def check_row_groups(folder: Path, group_rows: int, random: Random) -> None:
         assert sizes[:-1] == [group_rows] * (len(sizes) - 1)
         assert 0 < sizes[-1] <= group_rows
         start = random.randrange(rows.num_rows)
-        count = random.randrange(rows.num_rows + 2)
+        count = random.randrange(rows.num_rows - start + 1)
         parts = [*read_part(path, start, count)]
         assert max((part.num_rows for part in parts), default=0) <= group_rows
         assert starts(pa.concat_tables([rows.slice(0, 0), *parts])) == starts(rows.slice(start, count))
@@ -193,6 +193,31 @@ def test_a_damaged_file_is_not_continued(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(FolderError, match=r"part-00000001\.parquet: damaged: .*; restore it from a copy"):
         write_results(tmp_path, 2, {"q": window(2)})
+
+
+def test_damage_of_a_row_group_is_found_when_its_rows_are_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_files, "ROW_GROUP_ROWS", 1)
+    for batch in (1, 2, 3):
+        write_results(tmp_path, batch, {"q": window(batch)})
+    path = tmp_path / "q" / "part-00000001.parquet"
+    content = bytearray(path.read_bytes())
+    column = pq.read_metadata(path).row_group(2).column(1)
+    content[column.data_page_offset + column.total_compressed_size - 1] ^= 1
+    path.write_bytes(content)
+    assert starts(read_batch(tmp_path, PLAN, 2)) == [2]
+    damaged = rf"^{path}: damaged: .*; restore it from a copy"
+    with pytest.raises(FolderError, match=damaged):
+        read_batch(tmp_path, PLAN, 3)
+    with pytest.raises(FolderError, match=damaged):
+        write_results(tmp_path, 4, {"q": window(4)})
+    with pytest.raises(FolderError, match=rf"^{path}: damaged: got 3 rows, expected 4"):
+        list(read_part(path, 2, 2))
+    assert path.read_bytes() == content
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    write_results(tmp_path, 3, {"q": window(5)}, repeated={})  # does not need the damaged rows
+    assert starts(read_results(tmp_path, PLAN)) == [1, 2, 5]
 
 
 class Continued:

@@ -10,9 +10,10 @@ that no process deletes.
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
@@ -332,15 +333,16 @@ def test_the_folder_of_a_killed_attempt_is_removed_by_the_next_task(
 ) -> None:
     monkeypatch.setenv(SCRATCH, str(tmp_path))
     tasks = TaskFiles(ObjectStore("s3a://lake/killed"), 0, {})
-    attempt = os.fork()
-    if not attempt:
-        try:
-            with tasks.open_state("state", 0):
-                os.kill(os.getpid(), signal.SIGKILL)
-        finally:
-            os._exit(1)
-    os.waitpid(attempt, 0)
+    killed = (
+        "import os, signal, sys; from pathlib import Path; from highlevel.spark.session.scratch import ScratchFolder\n"
+        "scratch = ScratchFolder.create(sys.argv[1], Path(sys.argv[2]))\n"
+        "(scratch.path / 'state').mkdir(); (scratch.path / 'state' / 'table').touch()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    attempt = subprocess.run([sys.executable, "-c", killed, ATTEMPT_PREFIX, str(tmp_path)], check=False)
+    assert attempt.returncode == -signal.SIGKILL
     (abandoned,) = tmp_path.glob(f"{ATTEMPT_PREFIX}*")
+    assert (abandoned / "state" / "table").exists()
     with tasks.open_state("state", 1) as other, tasks.open_state("state", 0) as level:
         assert not abandoned.exists()
         assert other.exists()
