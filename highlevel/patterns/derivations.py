@@ -95,9 +95,9 @@ class OrderedRows(NamedTuple):
 
 
 def roles_of_states(compiled: CompiledAutomaton) -> Words | None:
-    """Return the role of each state (`kernels.ignored_rows`). None if all runs together can ignore no row.
+    """Return the role of each state (`kernels.ignored_rows`). None if no row can be left out.
 
-    A state without arcs for rows and deadlines has no role, because the next row ends its runs without a result.
+    A state without arcs for rows or deadlines has no role, because the next row ends its runs without a result.
     """
     begins = [0]
     for state in begins:
@@ -154,7 +154,9 @@ class Derivations:
         selected: SelectedRegisters | None,
         is_listed: Mask,
     ) -> Words:
-        """Return the rows of selected results that are not listed, as ascending numbers of stored rows. List them.
+        """Return the rows of selected results that are not listed, as ascending numbers of stored rows.
+
+        Mark them as listed.
 
         `stored`, `order` and `requests` are those of `trace`. `selected`: the results of requests; None for all results
         with the times of requests. `is_listed`: for each stored row whether it is listed; it is updated.
@@ -168,7 +170,8 @@ class Derivations:
             firsts = np.searchsorted(selected.requests, np.arange(len(requests.firsts) + 1))
         before = is_listed[ordered.chosen]
         after = before.copy()
-        ordered.runs.list_rows(ordered.rows, ordered.requests, SelectedResults(firsts, words, floats), after)
+        results = SelectedResults(selected is None, firsts, words, floats)
+        ordered.runs.list_rows(ordered.rows, ordered.requests, results, after)
         is_listed[ordered.chosen] = after
         return np.sort(ordered.chosen[after & ~before])
 

@@ -56,11 +56,12 @@ class Skip(NamedTuple):
 class SelectedResults(NamedTuple):
     """Results of requests, ordered by request.
 
-    `firsts`: for each request the number of its first result, and then the number of results; a request without
-    results selects all. `words`: for each result the end of its lifetime, and the integer fields of its register.
-    `floats`: the other fields.
+    `selects_all`: all results of each request are selected, and the arrays have no results. `firsts`: for each request
+    the number of its first result, and then the number of results. `words`: for each result the end of its lifetime,
+    and the integer fields of its register. `floats`: the other fields.
     """
 
+    selects_all: bool
     firsts: Words
     words: Words
     floats: Floats
@@ -353,7 +354,7 @@ class PartialMatches:
             )
             begin = distinct_rows.list_rows(
                 self.automata, self.compiled.machine, self.memory.store(), rows, first, words, selected.firsts, results,
-                floats, begin, end, trace, next_rows,
+                floats, int(selected.selects_all), begin, end, trace, next_rows,
             )  # fmt: skip
             if begin < end and progress[derivations.FULL] == derivations.EDGES_FULL:
                 edges = self._edges(2 * len(edges))

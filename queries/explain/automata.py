@@ -11,7 +11,7 @@ from highlevel.patterns.arc_table import ArcRule
 from highlevel.patterns.automaton import Arc, keeps_run
 from highlevel.patterns.compilation import AutomatonCompiler
 from highlevel.patterns.row_words import ValueNumbers
-from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns, RowsOfRuns
+from highlevel.plan.automaton_nodes import AcceptedRuns, ChangingAcceptedRuns, DistinctRowsOfRuns, RowsOfRuns
 from highlevel.plan.link_watermarks import link_of_arcs, link_of_partitions
 from lowlevel.expressions.tree import Literal
 from lowlevel.expressions.types import Type
@@ -75,7 +75,12 @@ def automaton_lines(node: AcceptedRuns) -> Iterator[str]:
     yield line("final", ", ".join(automaton.finals))
     if automaton.window is not None:
         yield line("within", f"{length_text(automaton.window)} after the first row of the run")
-    if isinstance(node, RowsOfRuns):
+    if isinstance(node, DistinctRowsOfRuns):
+        yield line("results", "all" if node.where is None else f"those with {expression_text(node.where)}")
+        yield line("returns", "the rows that change the run of a result, and its first and last row: each row once")
+        kept = "the rows since these runs began, and which of them were returned"
+        yield line("state", f"rows that wait, the runs that a later row can extend, {kept}")
+    elif isinstance(node, RowsOfRuns):
         yield line("returns", "the rows that change a run, and its first and last row, with the result")
         yield line("state", "rows that wait, the runs that a later row can extend, and the rows since these runs began")
     else:

@@ -81,7 +81,8 @@ def packets_of(query: tree.Query) -> tree.Query:
 def with_distinct_rows(plan: Plan) -> Plan:
     """Return the plan of `packets_of` with each row of an automaton once.
 
-    Return `plan` if there is no automaton, or if a condition reads both columns of results and of single rows.
+    Return `plan` if there is no automaton, if one condition reads both columns of results and columns of rows, or the
+    state column, or if the sub-query has ORDER BY.
     """
     above: list[Apply | Filter] = []
     node = plan.root
@@ -95,11 +96,11 @@ def with_distinct_rows(plan: Plan) -> Plan:
     columns: dict[str, Expression] = {column.name: column for column in node.columns}
     of_results: list[Expression] = []
     of_rows: list[Expression] = []
-    for each in reversed(above):
-        if isinstance(each, Apply):
-            columns = {out.name: substitute_columns(out.expression, columns) for out in each.outputs}
+    for node_above in reversed(above):
+        if isinstance(node_above, Apply):
+            columns = {out.name: substitute_columns(out.expression, columns) for out in node_above.outputs}
             continue
-        for part in conjuncts(substitute_columns(each.where, columns)):
+        for part in conjuncts(substitute_columns(node_above.where, columns)):
             read = names_in([part])
             if not (read <= results or read <= rows):
                 return plan

@@ -50,7 +50,10 @@ from highlevel.speculation.lifetimes.kernels.records import NONE
 
 @helper
 def first_unlisted(next_rows: Integers, row):  # type: ignore[no-untyped-def]
-    """Return the first row that is not listed, from `row` on. Shorten the paths to it."""
+    """Return the first row that is not listed, from `row` on.
+
+    Words of `next_rows` that it reads become those of later rows, so that the next call needs fewer steps.
+    """
     while next_rows[row] != row:
         next_rows[row] = next_rows[next_rows[row]]
         row = next_rows[row]
@@ -101,20 +104,20 @@ def list_derivations(trace: Trace, next_rows: Integers, node, row, is_last):  # 
                         links[source], before = before, source
                 edge = edges[at + NEXT_EDGE]
         row, marked, is_last = row - 1, before, False
-    return 1
 
 
-@kernel("i64(Automata, Machine, Store, Rows, i64*, i64*, i64*, i64*, f64*, i64, i64, Trace, i64*)")
+@kernel("i64(Automata, Machine, Store, Rows, i64*, i64*, i64*, i64*, f64*, i64, i64, i64, Trace, i64*)")
 def list_rows(  # type: ignore[no-untyped-def]
     automata: Automata, machine: Machine, store: Store, rows: Rows, first_deadlines: Integers, requests: Integers,
-    first_results: Integers, results: Integers, floats: Floats, begin, end, trace: Trace, next_rows: Integers,
+    first_results: Integers, results: Integers, floats: Floats, selects_all, begin, end, trace: Trace,
+    next_rows: Integers,
 ):  # fmt: skip
     """List the rows of the requests `[begin, end)`: rows that a derivation of a selected result contains.
 
     Arguments with the names of those of `derivations.trace_runs` are the same. Requests ascend by FIRST_ROW, STARTS_AT
     and END_ROW, and either all or none are by deadline. The selected results of a request are
-    `[first_results[request], first_results[request + 1])`; if there are none, all its results are selected. `results`
-    has the end of the lifetime and the integer fields of each, `floats` the other fields.
+    `[first_results[request], first_results[request + 1])`; with `selects_all` all its results. `results` has the end of
+    the lifetime and the integer fields of each, `floats` the other fields.
 
     `next_rows` has a word for each row, and one more: its own number if the row is not listed, otherwise that of a
     later row; all rows between the two are listed.
@@ -143,10 +146,7 @@ def list_rows(  # type: ignore[no-untyped-def]
                 if (
                     trace.marks[node] != trace.progress[STAMP]
                     and ends_at(automata, store, machine, first_deadlines, node, time, by_deadline)
-                    and (
-                        begin_results == end_results
-                        or is_selected(automata, store, node, results, floats, begin_results, end_results)
-                    )
+                    and (selects_all or is_selected(automata, store, node, results, floats, begin_results, end_results))
                 ):
                     list_derivations(trace, next_rows, node, row, by_deadline == 0)
                 node = store.nodes[node_at(automata, node) + NEXT_NODE]

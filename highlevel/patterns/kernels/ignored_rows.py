@@ -203,13 +203,13 @@ def mark_ignored_rows(  # type: ignore[no-untyped-def]
     then by time. `roles`: the role of each state; runs may ignore rows in all states with the role CONTINUES. No arc
     has a key, and rows are not numbered.
     """
-    longest, found = 0, 0
+    longest, marked_count = 0, 0
     for row in range(count):
         if row == 0 or partitions[row] != partitions[row - 1]:
             longest = rows.stop[row]
         # A row whose lifetime ends before that of a run would shorten it.
         if rows.stop[row] >= longest and is_ignored_by_all(automata, rows, roles, states, row):
             is_ignored[row] = 1
-            found += 1
+            marked_count += 1
         longest = max(longest, rows.stop[row])
-    return found
+    return marked_count

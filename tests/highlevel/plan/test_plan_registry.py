@@ -2,7 +2,8 @@
 
 These tests detect an operator without a reference implementation, wrong rows, and watermarks that a later row
 contradicts. They detect state that a restart loses (`tests.references.graph_streams`), a partitioning that separates
-rows of one group, and counters that are not declared.
+rows of one group, and counters that are not declared. They detect rows of runs that are forgotten too early, or that
+are returned twice because others were forgotten.
 """
 
 from collections import Counter
@@ -12,8 +13,11 @@ import pytest
 
 from capture.metrics import Samples, by_name
 from highlevel.metrics import METRICS
+from highlevel.patterns.store import Mask
+from highlevel.plan.automaton_nodes import DistinctRowsOfRuns, RowsOfRuns
 from highlevel.plan.change_nodes import is_changing
 from highlevel.plan.nodes import Apply, Leaf, Node, nodes_of
+from highlevel.plan.operators import rows_of_runs
 from highlevel.plan.pipeline import make_operator
 from highlevel.plan.registry import REGISTRY, entry_of
 from lowlevel.expressions.tree import Column
@@ -59,22 +63,37 @@ def test_a_node_type_without_an_entry_is_refused() -> None:
 
 @KINDS
 def test_an_operator_keeps_the_contract_and_has_the_rows_of_its_reference(kind: type[Node], rounds: Rounds) -> None:
-    reference = REFERENCES[kind]
     for seed in rounds(20):
-        random = Random(f"{kind.__name__} {seed}")
-        node = reference.node(random)
-        inputs = inputs_of(random, node)
-        (schema,) = {schema_of(below) for below in node.inputs}
-        events = events_of(random, node, inputs)
-        found = check(
-            lambda node=node: make_operator(node),
-            events,
-            schema,
-            node.time_columns,
-            random,
-            is_changing=is_changing(node),
-        )
-        assert net(node, found) == reference.rows(node, inputs), seed
+        check_kind(kind, seed)
+
+
+def check_kind(kind: type[Node], seed: int) -> None:
+    """Compare the rows of a random node with those of its reference implementation, and check its contract."""
+    reference = REFERENCES[kind]
+    random = Random(f"{kind.__name__} {seed}")
+    node = reference.node(random)
+    inputs = inputs_of(random, node)
+    (schema,) = {schema_of(below) for below in node.inputs}
+    events = events_of(random, node, inputs)
+    found = check(lambda: make_operator(node), events, schema, node.time_columns, random, is_changing=is_changing(node))
+    assert net(node, found) == reference.rows(node, inputs), seed
+
+
+@pytest.mark.parametrize("kind", [RowsOfRuns, DistinctRowsOfRuns])
+def test_operators_that_forget_rows_early_have_the_rows_of_their_reference(
+    kind: type[Node], rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_of_runs, "MIN_ROOM", 2)
+    select, forgotten = rows_of_runs.RowsAndTracedRuns._select, []
+
+    def count(runs: rows_of_runs.RowsAndTracedRuns, is_kept: Mask) -> None:
+        forgotten.append(int((~is_kept).sum()))
+        select(runs, is_kept)
+
+    monkeypatch.setattr(rows_of_runs.RowsAndTracedRuns, "_select", count)
+    for seed in rounds(60):
+        check_kind(kind, seed)
+    assert sum(forgotten) > 0
 
 
 @KINDS

@@ -4,7 +4,9 @@ import pytest
 
 from queries.catalogue.catalogue import CATALOGUE
 from queries.explain.plan import explain
-from queries.gsql import compile_query
+from queries.gsql import compile_query, compile_tree
+from queries.plans.evidence import packets_of, with_distinct_rows
+from queries.text.parser import parse_query
 
 SLIDING = """\
 query q: SELECT destIP, sum(len) / count(*) AS mean FROM Main1 UNION Main2 [RANGE 5 minutes, SLIDE 2 minutes, WA ts] \
@@ -285,3 +287,16 @@ def test_each_kind_of_join_of_lifetimes_is_told(kind: str, results: str) -> None
     # The condition of pairs determines which rows have a match, except for INNER.
     assert ("of pairs        a.bytes > b.len" in told) == bool(kind)
     assert ("keep            a.bytes > b.len" in told) == (not kind)
+
+
+@pytest.mark.parametrize(
+    "where, results", [("", "results         all"), (" WHERE n > 1", "results         those with n > 1")]
+)
+def test_the_rows_of_an_automaton_that_are_returned_once_are_told(where: str, results: str) -> None:
+    sql = f"""SELECT n FROM (SELECT ts, len FROM packets) AUTOMATON (
+        ORDER BY ts REGISTER n INT DEFAULT 0 START s FINAL e
+        ARC s TO m SET n = 1 ARC m TO m WHEN len > 5 SET n = n + 1 ARC m TO e){where}"""
+    told = explain(with_distinct_rows(compile_tree(packets_of(parse_query(sql)), "packets")))
+    assert results in told
+    assert "its first and last row: each row once" in told
+    assert "which of them were returned" in told
