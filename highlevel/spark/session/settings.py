@@ -39,6 +39,10 @@ DEFAULTS = {
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.shuffle.compress": "false",  # shuffled data are already compressed
     "spark.cleaner.periodicGC.interval": "5min",
+    "spark.ui.retainedJobs": "100",  # Spark stores them for its page, even if the page is disabled
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "100",
     "spark.driver.memory": "2g",
     "spark.driver.maxResultSize": "1g",  # a larger answer raises an error before it fills the heap
     DRIVER_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
