@@ -22,7 +22,6 @@ from capture.lazy_dataclasses import dataclass
 Progress = Callable[[int], None]
 """A function that receives the number of bytes walked since its last call. The walking thread calls it."""
 
-
 SCAN_RECORDS = 1 << 18
 """Number of records that `scan` walks between two calls of Progress."""
 

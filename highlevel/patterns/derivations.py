@@ -100,7 +100,7 @@ def roles_of_states(compiled: CompiledAutomaton) -> Words | None:
     A state without arcs for rows or deadlines has no role, because the next row ends its runs without a result.
     """
     begins = [0]
-    for state in begins:
+    for state in begins:  # the list grows in the loop
         silent = compiled.arcs[compiled.first_silent[state] : compiled.first_silent[state + 1], TARGET].tolist()
         begins += dict.fromkeys(target for target in silent if target not in begins)
     used = [np.arange(*bounds) for bounds in zip(compiled.first_arcs, compiled.end_arcs, strict=False)]

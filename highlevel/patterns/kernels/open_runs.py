@@ -27,7 +27,9 @@ from highlevel.patterns.kernels.layout import (
 from highlevel.speculation.lifetimes.kernels.records import NONE
 
 NO_CHANCE, BY_ROW, BY_DEADLINE = range(3)
-"""What may complete a run in a state: nothing; a later row, and perhaps also a deadline; only a deadline."""
+"""How a run in a state may still become a result. NO_CHANCE: it cannot. BY_ROW: a later row can complete it,
+and perhaps its deadline too. BY_DEADLINE: no row can complete it, but its deadline can.
+"""
 
 
 @kernel("i64(Automata, Store, i64*, i64*, i64*, i64, i64, i64)")

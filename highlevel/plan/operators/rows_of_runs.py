@@ -160,7 +160,7 @@ class RowsAndTracedRuns(RowsAndRuns):
         self._cleanup_rows = 2 * self._kept.num_rows + MIN_ROOM
 
     def _select(self, is_kept: Mask) -> None:
-        """Remove the other rows."""
+        """Keep only the rows of a mask."""
         self._kept = self._kept.filter(array_of(is_kept)).combine_chunks()
         self._numbers = self._numbers[is_kept]
 

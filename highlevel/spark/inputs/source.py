@@ -418,7 +418,7 @@ def index_captures(
     with ThreadPoolExecutor(count_cores(), "scan") as threads:
         scans = [threads.submit(_index_file, *arguments, spec, stop) for arguments in zip(files, numbers, strict=True)]
         ended, _ = wait(scans, return_when=FIRST_EXCEPTION)
-        stop.set()  # if one has failed
+        stop.set()  # if a scan has failed, the others end
         for scan_ in ended:
             scan_.result()
         return {number: scan_.result() for number, scan_ in zip(numbers, scans, strict=True)}

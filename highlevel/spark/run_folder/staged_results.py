@@ -183,7 +183,7 @@ def remove_staged(staged: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WrittenResults:
-    """What tasks have written for one query.
+    """The files, objects and sums that tasks have written for one query.
 
     `parts`: the partitions. `files`: the staged files. `rests`: for each window, sums over the rows that were written
     and not sent to the driver. `objects`: partitions and entries of objects, until `stage_objects` appends their rows

@@ -39,7 +39,7 @@ DEFAULTS = {
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.shuffle.compress": "false",  # shuffled data are already compressed
     "spark.cleaner.periodicGC.interval": "5min",
-    "spark.ui.retainedJobs": "100",  # Spark stores them for its page, even if the page is disabled
+    "spark.ui.retainedJobs": "100",  # stored for the page of Spark, even if it is disabled
     "spark.ui.retainedStages": "100",
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "100",
