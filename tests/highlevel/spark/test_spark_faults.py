@@ -159,14 +159,15 @@ def test_damage_is_one_line_with_the_name_of_the_file_after_real_restarts(tmp_pa
     next_batch = max(int(path.name) for path in (state / "checkpoint" / "offsets").glob("[0-9]*"))
     if (state / "checkpoint" / "commits" / str(next_batch)).exists():
         next_batch += 1
-    manifest = state / "state" / "0" / f"{next_batch - 1}.json"
+    # A micro-batch that has totals is not run again, with or without a commit: the next one reads the state after it.
+    manifest = state / "state" / "0" / f"{last(tmp_path)}.json"
     assert read_document(manifest)
     offsets = state / "checkpoint" / "offsets" / str(next_batch - 1)
     for path, starts in ((state / "run.json", False), (offsets, False), (manifest, True)):
         whole = path.read_bytes()
         path.write_bytes(whole[:-9] + b"#" + whole[-8:])
         with run(tmp_path) as process:
-            assert process.wait() == 1
+            assert process.wait(300) == 1
         said = (tmp_path / "said").read_text()
         assert ("starting Spark" in said) is starts
         assert said.splitlines()[-1].startswith(f"wiretide: {path}: damaged: "), said
