@@ -3,7 +3,7 @@ PY = .venv/bin/python
 INSTALLED = .venv/installed
 # One process more than there are cores; the tests that need Spark share one of them. Tests start hundreds of processes:
 # without bytecode each compiles what it imports, which takes a fifth of a second.
-PYTEST = PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n auto
+PYTEST = PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n auto $(if $(SHARE),--share $(SHARE))
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check
 
 # True where packages of the system may be installed without asking anybody.
@@ -64,7 +64,9 @@ oldest: setup ## Run the tests of make quick with the oldest versions of package
 	@.venv/oldest/bin/wiretide doctor --compile
 	@PYTHONDONTWRITEBYTECODE= .venv/oldest/bin/python -m pytest -n auto --quick
 
-test: setup java servers ## Run all tests
+SHARE =
+
+test: setup java servers ## Run all tests, with one random stream of five, or with one of SHARE
 	@$(PYTEST)
 
 check: setup java servers ## Run what CI runs: lint, format, types, then all tests (the documents' links among them)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 
 Rounds = Callable[[int], range]
-"""A function that returns the seeds of a number of rounds: all of them, or one of QUICK with `--quick`."""
+"""A function that returns the seeds of a number of rounds: those of one round in `--share`."""
 
 StartedThreads = Callable[[], list[threading.Thread]]
 
@@ -41,18 +41,25 @@ hypothesis.settings.load_profile("wiretide")
 
 
 SEEDS = ("seed", "block", "part")
-"""Parameters that change only the random streams: `--quick` runs one value of QUICK."""
+"""Parameters that change only the random streams."""
 
-QUICK = 10
+SHARES = {"soak": 1, "quick": 10}
+"""Of so many seeds a run with this option draws one."""
+
+SHARE = 5
+"""The same for a run without these options, which must end within 30 minutes on two cores. The number is odd, because
+tests do something else with each second or fourth seed.
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--quick",
         action="store_true",
-        help=f"leave out tests marked `spark` or `slow`, and {QUICK - 1} of {QUICK} seeds",
+        help=f"leave out tests marked `spark` or `slow`, and draw one seed of {SHARES['quick']}",
     )
     parser.addoption("--soak", action="store_true", help="kill processes at every moment, and draw many more seeds")
+    parser.addoption("--share", type=int, metavar="N", help=f"draw one seed of N (default {SHARE}; 1 draws all)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -76,20 +83,28 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that start a JVM go last, or first among several processes; the order inside both groups stays random."""
-    if config.getoption("quick"):
-        kept = [item for item in items if is_quick(item)]
-        config.hook.pytest_deselected(items=[item for item in items if not is_quick(item)])
-        items[:] = kept
+    kept = {item for item in items if is_drawn(item) and (is_quick(item) or not config.getoption("quick"))}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
     first = hasattr(config, "workerinput")
     items.sort(key=lambda item: (item.get_closest_marker("spark") is not None) is not first)
 
 
 def is_quick(item: pytest.Item) -> bool:
-    """Whether `--quick` runs a test."""
-    if item.get_closest_marker("spark") or item.get_closest_marker("slow"):
-        return False
+    """Whether `--quick` runs a test, if its seed is drawn."""
+    return item.get_closest_marker("spark") is None and item.get_closest_marker("slow") is None
+
+
+def is_drawn(item: pytest.Item) -> bool:
+    """Whether a test has a seed that is drawn, or none."""
     values = item.callspec.params if hasattr(item, "callspec") else {}
-    return all(values[name] % QUICK == 0 for name in SEEDS if isinstance(values.get(name), int))
+    return all(values[name] % share_of(item.config) == 0 for name in SEEDS if isinstance(values.get(name), int))
+
+
+def share_of(config: pytest.Config) -> int:
+    """Return of how many seeds a run draws one."""
+    share: int | None = config.getoption("share")
+    return share or next((share for option, share in SHARES.items() if config.getoption(option)), SHARE)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -181,7 +196,7 @@ def _definitions_are_of_one_test() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def rounds(pytestconfig: pytest.Config) -> Rounds:
     """Return the seeds of a test that repeats itself with random streams."""
-    return lambda count: range(0, count, QUICK if pytestconfig.getoption("quick") else 1)
+    return lambda count: range(0, count, share_of(pytestconfig))
 
 
 @pytest.fixture(scope="session")

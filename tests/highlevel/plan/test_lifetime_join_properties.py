@@ -165,8 +165,8 @@ def edges(results: Counter) -> Counter:
 
 
 def chunks(rounds: Rounds, soak: bool) -> list[range]:
-    """The seeds of 2,000 streams, or of 100,000, in chunks."""
-    return [range(first, first + CHUNK) for first in rounds(100_000 if soak else 2_000)[::CHUNK]]
+    """The seeds of 10,000 streams, or of 100,000, in chunks; `make test` draws 2,000."""
+    return [range(first, first + CHUNK) for first in rounds(100_000 if soak else 10_000)[::CHUNK]]
 
 
 @kinds

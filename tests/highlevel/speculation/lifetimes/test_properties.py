@@ -267,8 +267,8 @@ def edges(history: History, until: dict | None = None) -> Counter:
 
 
 def chunks(rounds: Rounds, soak: bool, name: str) -> Iterator[tuple[Random, list[int]]]:
-    """The seeds of 2,000 streams, or of 100,000, in chunks."""
-    for first in rounds(100_000 if soak else 2_000)[::CHUNK]:
+    """The seeds of 10,000 streams, or of 100,000, in chunks; `make test` draws 2,000."""
+    for first in rounds(100_000 if soak else 10_000)[::CHUNK]:
         yield Random(f"{name} {first}"), [*range(first, first + CHUNK)]
 
 
@@ -425,7 +425,7 @@ def test_few_rows_are_stored_after_a_cti(rounds: Rounds, soak: bool, name: str) 
 
 def test_finalize_stores_the_rows_that_can_still_change(rounds: Rounds, soak: bool) -> None:
     """P7 and P8: each change is passed on at once, and after a CTI only rows that end later are stored."""
-    for seed in rounds(100_000 if soak else 2_000):
+    for seed in rounds(100_000 if soak else 10_000):
         random = Random(f"forgotten {seed}")
         finalize = FinalizeById(random.randrange(12))
         ends: dict[int, float] = {}

@@ -102,7 +102,7 @@ def test_the_changes_are_those_of_the_twin_in_any_division(rounds: Rounds, soak:
 @pytest.mark.parametrize("variant, exact", MODES)
 def test_the_result_is_valid_and_that_of_the_definition(rounds: Rounds, soak: bool, variant, exact, kind) -> None:
     _, aggregates, results = kind
-    for seed in rounds(100_000 if soak else 2_000):
+    for seed in rounds(100_000 if soak else 10_000):
         random = Random(f"definition {seed}")
         order = random.choice(["any", "ordered", "perfect"])
         full = random.random() < 0.7
@@ -157,7 +157,7 @@ def differing(one: pa.RecordBatch, other: pa.RecordBatch, *, at_every_instant: b
 
 def test_the_order_of_arrival_does_not_change_the_result(rounds: Rounds, soak: bool) -> None:
     streams, others = [], []
-    for seed in rounds(100_000 if soak else 2_000):
+    for seed in rounds(100_000 if soak else 10_000):
         random = Random(f"orders {seed}")
         streams.append(random_stream(random))
         chains: dict = {}
@@ -181,7 +181,7 @@ def test_ctis_and_the_order_of_arrival_do_not_change_the_result(rounds: Rounds) 
 
 def test_a_row_in_two_parts_gives_the_same_result_at_every_instant(rounds: Rounds, soak: bool) -> None:
     streams, others = [], []
-    for seed in rounds(100_000 if soak else 2_000):
+    for seed in rounds(100_000 if soak else 10_000):
         random = Random(f"parts {seed}")
         streams.append(random_stream(random, "perfect"))
         divided = []
@@ -200,7 +200,7 @@ def test_a_row_in_two_parts_gives_the_same_result_at_every_instant(rounds: Round
 def test_after_a_cti_all_rows_that_end_before_it_are_returned_and_few_endpoints_remain(
     rounds: Rounds, soak: bool
 ) -> None:
-    for first in rounds(100_000 if soak else 2_000)[::100]:
+    for first in rounds(100_000 if soak else 10_000)[::100]:
         random = Random(f"progress {first}")
         t = random.randrange(1, 25)
         streams = []

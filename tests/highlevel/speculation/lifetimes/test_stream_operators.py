@@ -52,7 +52,7 @@ WINDOWS = {
 
 @pytest.mark.parametrize("new", WINDOWS, ids=lambda new: new.window.value)
 def test_new_lifetimes_are_those_of_the_definition(rounds: Rounds, soak: bool, new: NewLifetime) -> None:
-    for seed in rounds(100_000 if soak else 2_000):
+    for seed in rounds(100_000 if soak else 10_000):
         random = Random(f"windows {seed}")
         events = random_stream(random)
         expected: Counter = Counter()
@@ -67,7 +67,7 @@ def test_new_lifetimes_are_those_of_the_definition(rounds: Rounds, soak: bool, n
 
 
 def test_deletes_are_the_rows_that_ended(rounds: Rounds, soak: bool) -> None:
-    for seed in rounds(100_000 if soak else 2_000):
+    for seed in rounds(100_000 if soak else 10_000):
         events = random_stream(Random(f"deletes {seed}"))
         expected: Counter = Counter()
         for (_, ve, p), count in canon(events).items():
@@ -124,7 +124,7 @@ def test_waiting_keeps_the_canonical_history(rounds: Rounds, soak: bool, wait: i
 def test_many_streams_wait_together(rounds: Rounds, soak: bool, wait: int | None, release: Release) -> None:
     kinds = (pa.int64(), pa.int64())
     schema = to_batch([], ("stream", "x"), kinds).schema
-    for first in rounds(100_000 if soak else 2_000)[::100]:
+    for first in rounds(100_000 if soak else 10_000)[::100]:
         random = Random(f"align together {first}")
         streams = [random_stream(Random(f"align together {seed}"), payloads=2) for seed in range(first, first + 100)]
         events = merged(random, streams)
@@ -193,7 +193,7 @@ def changes_of(out: list) -> list:
 
 @pytest.mark.parametrize("by_id", [False, True])
 def test_finalize_repairs_any_order(rounds: Rounds, soak: bool, by_id: bool) -> None:
-    for seed in rounds(100_000 if soak else 2_000):
+    for seed in rounds(100_000 if soak else 10_000):
         random = Random(f"finalize {seed}")
         events = [event for event in random_stream(random, closed=False, payloads=3) if event[0] != "C"]
         chains: dict = {}
