@@ -87,7 +87,8 @@ MINUTES = 30
 SEED =
 
 soak: setup java servers ## Kill processes at every moment and in ROUNDS rounds on a cluster (50); FAULTS (42); a pipeline for MINUTES (30); long random streams and queries
-	@$(PYTEST) --soak tests/highlevel/spark/test_spark_crash.py tests/highlevel/spark/test_chaos.py \
+	@$(PYTEST) --soak tests/highlevel/spark/test_spark_crash.py tests/highlevel/spark/test_spark_spools.py \
+	  tests/highlevel/spark/test_chaos.py tests/system/test_demo_signals.py \
 	  tests/highlevel/spark/run_folder/test_state_changes.py tests/dashboards/alerts/test_alerts_run.py \
 	  tests/highlevel/speculation/lifetimes tests/highlevel/patterns tests/highlevel/plan/operators/test_revision_properties.py \
 	  tests/dashboards/changes/test_killed_runs.py tests/conformance/test_duckdb.py

@@ -13,7 +13,8 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -41,7 +42,7 @@ hypothesis.settings.load_profile("wiretide")
 
 
 SEEDS = ("seed", "block", "part")
-"""Parameters that change only the random streams."""
+"""Parameters that change only the random streams. The parameter sets of tests with the mark `drawn` count as seeds."""
 
 SHARES = {"soak": 1, "quick": 10}
 """Of so many seeds a run with this option draws one."""
@@ -83,7 +84,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that start a JVM go last, or first among several processes; the order inside both groups stays random."""
-    kept = {item for item in items if is_drawn(item) and (is_quick(item) or not config.getoption("quick"))}
+    kept = {item for item in draw(items, share_of(config)) if is_quick(item) or not config.getoption("quick")}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
     first = hasattr(config, "workerinput")
@@ -95,10 +96,18 @@ def is_quick(item: pytest.Item) -> bool:
     return item.get_closest_marker("spark") is None and item.get_closest_marker("slow") is None
 
 
-def is_drawn(item: pytest.Item) -> bool:
-    """Whether a test has a seed that is drawn, or none."""
-    values = item.callspec.params if hasattr(item, "callspec") else {}
-    return all(values[name] % share_of(item.config) == 0 for name in SEEDS if isinstance(values.get(name), int))
+def draw(items: Iterable[pytest.Item], share: int) -> Iterator[pytest.Item]:
+    """Yield the tests without a seed, and one of `share` of those with one."""
+    sets: Counter[str] = Counter()
+    for item in sorted(items, key=lambda item: item.nodeid):
+        values = item.callspec.params if hasattr(item, "callspec") else {}
+        seeds = [values[name] for name in SEEDS if isinstance(values.get(name), int)]
+        if item.get_closest_marker("drawn"):
+            test = item.nodeid.partition("[")[0]
+            seeds.append(sets[test])
+            sets[test] += 1
+        if all(seed % share == 0 for seed in seeds):
+            yield item
 
 
 def share_of(config: pytest.Config) -> int:

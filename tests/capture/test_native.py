@@ -381,6 +381,7 @@ def test_the_cache_is_private_whatever_the_umask_is(tmp_path: Path) -> None:
     assert (tmp_path / "cache/wiretide/kernels").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("opened", ["wiretide", "wiretide/kernels"])
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
 @pytest.mark.slow("processes that load kernels")

@@ -112,6 +112,12 @@ def every_case(page: str) -> list[PatternCase]:
     return [case for case in CASES if case.page == page]
 
 
+def some_cases(page: str, rounds: Rounds) -> list[PatternCase]:
+    """Return the cases of a page that `--share` draws."""
+    cases = every_case(page)
+    return [cases[number] for number in rounds(len(cases))]
+
+
 def clause_of(case: PatternCase) -> MatchRecognize:
     clause = parse_query(case.query()).tables[0].table
     assert isinstance(clause, MatchRecognize)
@@ -142,8 +148,8 @@ def test_the_rows_in_order(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_rows_in_batches_with_a_restart_between_them(page: str) -> None:
-    for case in every_case(page):
+def test_the_rows_in_batches_with_a_restart_between_them(page: str, rounds: Rounds) -> None:
+    for case in some_cases(page, rounds):
         arrivals: list[Arrival] = []
         for row in sorted(case.rows, key=lambda row: row["ts"]):
             arrivals += [row["ts"], row]
@@ -152,8 +158,8 @@ def test_the_rows_in_batches_with_a_restart_between_them(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_rows_reversed_with_corrections_and_a_restart(page: str) -> None:
-    for case in every_case(page):
+def test_the_rows_reversed_with_corrections_and_a_restart(page: str, rounds: Rounds) -> None:
+    for case in some_cases(page, rounds):
         run = Run(case, f"{case.query()} EMIT CHANGES")
         arrivals = sorted(case.rows, key=lambda row: -row["ts"])
         restart = Random(case.title).randint(0, len(arrivals))
@@ -161,9 +167,9 @@ def test_the_rows_reversed_with_corrections_and_a_restart(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_rows_shuffled(page: str) -> None:
+def test_the_rows_shuffled(page: str, rounds: Rounds) -> None:
     """Without corrections rows wait for the watermark; with corrections they are matched at once."""
-    for case in every_case(page):
+    for case in some_cases(page, rounds):
         arrivals = disordered(Random(case.title), case.rows)
         assert cells(case.columns, Run(case, case.query()).rows(arrivals)) == sorted(case.answer), case.title
         changes = Run(case, f"{case.query()} EMIT CHANGES").rows(arrivals)
@@ -171,9 +177,9 @@ def test_the_rows_shuffled(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_rows_with_others_that_are_withdrawn(page: str) -> None:
+def test_the_rows_with_others_that_are_withdrawn(page: str, rounds: Rounds) -> None:
     """Other rows have the values of rows, at the times of rows and between them. Half of the cases have corrections."""
-    for case in every_case(page):
+    for case in some_cases(page, rounds):
         draw = Random(case.title)
         log = [{**row, "op": "+"} for row in case.rows]
         for _ in range(draw.randint(1, 3) if case.rows else 0):

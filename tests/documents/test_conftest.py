@@ -88,15 +88,16 @@ def test_quick_leaves_out_slow_tests_tests_of_spark_and_nine_of_ten_seeds(tmp_pa
     assert "6 passed, 12 deselected" in run(tmp_path, source, "--quick", str(tmp_path)).stdout
 
 
-def test_one_seed_of_five_is_drawn_and_all_of_them_on_request(tmp_path: Path) -> None:
+def test_one_seed_or_parameter_set_of_five_is_drawn_and_all_of_them_on_request(tmp_path: Path) -> None:
     source = (
         "import pytest\n@pytest.mark.parametrize('seed', range(12))\ndef test_a(seed): pass\n"
         "def test_b(rounds): print('drawn', *rounds(12))\n"
+        "@pytest.mark.drawn\n@pytest.mark.parametrize('name', 'stuvwxyz')\ndef test_c(name): pass\n"
     )
     for option, drawn, counts in (
-        ((), "0 5 10", "4 passed, 9 deselected"),
-        (("--share", "6"), "0 6", "3 passed, 10 deselected"),
-        (("--soak",), " ".join(map(str, range(12))), "13 passed"),
+        ((), "0 5 10", "6 passed, 15 deselected"),
+        (("--share", "6"), "0 6", "5 passed, 16 deselected"),
+        (("--soak",), " ".join(map(str, range(12))), "21 passed"),
     ):
         answer = run(tmp_path, source, "-s", *option, str(tmp_path)).stdout
         assert f"drawn {drawn}\n" in answer

@@ -85,6 +85,7 @@ def test_a_capture_through_a_pipe_has_the_answer_of_the_file(tmp_path: Path) -> 
     assert (status, out, err) == (0, "link,n\nstdin,100\n", "")
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("kind", ["csv", "json", "table"])
 def test_windows_are_written_when_they_are_over_and_a_signal_ends_with_the_rest(

@@ -38,6 +38,7 @@ def combined(operator: str, first: list[tuple], second: list[tuple]) -> Counter[
     return multiset if "ALL" in operator else Counter(set(multiset))
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_rows_of_every_type(operator: str, threads: int, paths: list[Path]) -> None:
@@ -61,6 +62,7 @@ def test_windows(operator: str, paths: list[Path]) -> None:
     assert len({row[:2] for row in expected}) == len({row[:2] for row in kept}) > 3
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("time", ["window_start", "window_end"])
 def test_windows_are_grouped_by_either_bound(operator: str, time: str, paths: list[Path]) -> None:

@@ -134,6 +134,7 @@ class BrokenProgressError(Exception):
     """Exception that a callback raises."""
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("threads", [1, 2, 6])
 @pytest.mark.parametrize("half", ["scan", "reduce"])
 def test_what_one_thread_raises_is_raised_here_and_ends_the_others(

@@ -28,6 +28,7 @@ from capture.files.decompressed import CODECS, INPUT_BYTES, OUTPUT_BYTES
 from capture.files.read_ahead import CHUNK_BYTES
 from capture.files.stream import StreamedCapture
 from capture.open import open_capture, open_mapped
+from tests.conftest import Rounds
 from tests.fuzz.compressed import Trickle
 from tests.fuzz.compressed import content as content_of
 from tests.harness.streamed import mapped_records, records_of, whole_records
@@ -164,10 +165,10 @@ def test_skippable_frames_are_passed_over(codec: str, size: int, tmp_path: Path)
 
 @pytest.mark.parametrize("codec", COMPRESS)
 @pytest.mark.slow("a file for each cut")
-def test_every_cut_leaves_what_can_be_decompressed(codec: str, tmp_path: Path) -> None:
+def test_every_cut_leaves_what_can_be_decompressed(codec: str, tmp_path: Path, rounds: Rounds) -> None:
     data = noisy(20)
     whole = COMPRESS[codec](data[:700]) + COMPRESS[codec](data[700:])
-    for size in range(len(whole) + 1):
+    for size in rounds(len(whole) + 1):
         content, expected = slowly(codec, whole[:size])
         if len(content) < 24:
             with pytest.raises(InputError):
@@ -194,11 +195,11 @@ def test_garbage_behind_is_told_and_costs_nothing(codec: str, behind: bytes, tmp
 
 @pytest.mark.parametrize("codec", COMPRESS)
 @pytest.mark.slow("a file for each byte")
-def test_every_byte_changed_leaves_what_came_before(codec: str, tmp_path: Path) -> None:
+def test_every_byte_changed_leaves_what_came_before(codec: str, tmp_path: Path, rounds: Rounds) -> None:
     data = noisy(8)
     whole = COMPRESS[codec](data)
     differs = 0
-    for place in range(len(whole)):
+    for place in rounds(len(whole)):
         harmed = whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :]
         content, expected = slowly(codec, harmed)
         try:
@@ -319,6 +320,7 @@ def mutants(data: bytes, count: int) -> list[bytes]:
     return copies
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("codec", COMPRESS)
 @pytest.mark.slow("processor times that can be compared")
 @pytest.mark.parametrize("shape", ["whole", "mutants", "empty members", "padded"])

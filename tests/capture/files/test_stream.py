@@ -54,6 +54,7 @@ def small_files() -> dict[str, bytes]:
     }
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", small_files())
 def test_records_are_the_same_wherever_two_chunks_meet(name: str, tmp_path: Path) -> None:
     data = small_files()[name]

@@ -240,6 +240,7 @@ def test_queries_find_conversations_and_look_into_tunnels(tmp_path: Path) -> Non
     }
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("link_type", LINK_TYPES)
 @pytest.mark.parametrize("chunk", [1, 7, 100_000])
 @pytest.mark.slow("a large file for each size")

@@ -117,6 +117,7 @@ CLAUSES = (
 )
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", QUERIES)
 def test_changes_add_up_to_the_ordinary_answer_also_after_a_restart(name: str, tmp_path: Path) -> None:
     random = Random(f"changing query {name}")

@@ -166,6 +166,7 @@ def inline(plan: Plan, inputs: list[Input], **options) -> tuple[Counter[tuple], 
     return answer(pa.Table.from_batches([batch for _, batch in run.results()], plan.schema)), run
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.slow("thousands of rows in blocks of seven")
 def test_the_inline_engine_reads_rows_in_their_order(name: str, capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from highlevel.plan.operators.accepted_runs import AcceptedRunsOperator
 from highlevel.plan.pipeline import Pipeline
 from lowlevel.punctuation import END, Punctuation
 from queries.gsql import compile_query
+from tests.conftest import Rounds
 from tests.references.operator_contract import through_ipc
 
 BY_LINK = """SELECT * FROM packets AUTOMATON (PARTITION BY link ORDER BY ts REGISTER n INT START s FINAL e
@@ -109,23 +110,22 @@ def test_a_link_with_its_own_partitions_waits_for_its_own_watermark_only() -> No
 
 @pytest.mark.parametrize("sql", [BY_LINK, BY_LINK + CHANGES.format(0), BY_LINK + CHANGES.format(4)])
 @pytest.mark.parametrize("has_restarts", [False, True])
-def test_partitions_by_link_give_the_same_results_in_every_order(sql: str, has_restarts: bool) -> None:
-    found = 0
-    for seed in range(8):
-        found += compare(sql, seed, has_restarts=has_restarts)
-    assert found > 20
+def test_partitions_by_link_give_the_same_results_in_every_order(sql: str, has_restarts: bool, rounds: Rounds) -> None:
+    seeds = rounds(8)
+    assert sum(compare(sql, seed, has_restarts=has_restarts) for seed in seeds) > 2 * len(seeds)
 
 
 @pytest.mark.parametrize("wait", [0, 5])
 @pytest.mark.parametrize("has_restarts", [False, True])
 def test_arcs_that_name_links_give_the_same_results_with_less_memory(
-    wait: int, has_restarts: bool, monkeypatch: pytest.MonkeyPatch
+    wait: int, has_restarts: bool, monkeypatch: pytest.MonkeyPatch, rounds: Rounds
 ) -> None:
     monkeypatch.setattr(accepted_runs, "MIN_ROOM", 0)
     removed = Counter[str]()
-    found = sum(compare(ACROSS + CHANGES.format(wait), seed, removed, has_restarts=has_restarts) for seed in range(8))
-    assert found > 20
-    assert has_restarts or min(removed[ROWS_REMOVED_EARLY.name], removed[RUNS_REMOVED_EARLY.name]) > 10
+    seeds = rounds(8)
+    found = sum(compare(ACROSS + CHANGES.format(wait), seed, removed, has_restarts=has_restarts) for seed in seeds)
+    assert found > 2 * len(seeds)
+    assert has_restarts or min(removed[ROWS_REMOVED_EARLY.name], removed[RUNS_REMOVED_EARLY.name]) > len(seeds)
 
 
 def compare(sql: str, seed: int, removed: Counter[str] | None = None, *, has_restarts: bool = False) -> int:

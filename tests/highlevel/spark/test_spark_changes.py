@@ -169,6 +169,7 @@ def test_changes_over_spools_add_up_to_the_exact_answer(tmp_path: Path) -> None:
         assert len(batches) > (1 if name == "q0" else 3)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", GRAPHS)
 def test_changes_of_several_operators_add_up_to_the_exact_answer(name: str, tmp_path: Path) -> None:
     random = Random(f"graph {name}")

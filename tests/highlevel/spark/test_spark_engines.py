@@ -82,6 +82,7 @@ def test_the_engines_and_the_definition_agree_on_links_that_go_wrong(seed: int, 
     check(spark, inputs, tmp_path / "run", slots=256, **options)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", REAL)
 def test_the_engines_and_the_definition_agree_on_real_captures(
     name: str, spark, captures: Path, tmp_path: Path

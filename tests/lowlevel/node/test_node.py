@@ -42,6 +42,7 @@ FRAME = {
 MANY_SIZES = pytest.mark.slow("further sizes of the table")
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("keys", KEY_SHAPES, ids=lambda keys: "+".join(keys) or "none")
 @pytest.mark.parametrize("slots", [pytest.param(8, marks=MANY_SIZES), 16, pytest.param(64, marks=MANY_SIZES)])
 def test_partials_merge_to_the_exact_groups_and_promises_are_kept(

@@ -80,6 +80,7 @@ def capture_of(path: Path, payloads: list[bytes], **options: Any) -> Path:
     return path
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("cut", [None, 128, 40])
 @pytest.mark.slow("three hundred frames of each protocol, decoded twice")

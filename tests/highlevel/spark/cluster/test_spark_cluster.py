@@ -1,6 +1,6 @@
 """A standalone cluster whose workers share one folder with the driver, and have neither Wiretide nor a cache.
 
-One cluster serves all checks. `make soak` plays many rounds of kills.
+One cluster serves all checks. `make soak` plays many rounds of kills, half of them with a shared folder.
 """
 
 import subprocess
@@ -61,29 +61,25 @@ def test_a_query_in_the_archive_answers_as_inline(cluster: Cluster, archive: Pat
     assert sorted(rows) == sorted(expected)
 
 
-def test_a_run_survives_the_death_of_executor_worker_and_master(cluster: Cluster, python: str) -> None:
-    """Before, a path that only the driver can read is named. The next test kills the driver."""
+def test_a_run_survives_the_death_of_executor_worker_master_and_driver(cluster: Cluster, python: str) -> None:
+    """The folder of the run is in an object store: the next driver is on another machine, and has only the objects.
+
+    Before, a path that only the driver can read is named.
+    """
     seed = 1
     outside = cluster.folder / "outside"
     outside.mkdir()
     path = write_links(outside, 7)[0].path
-    refusal, *batches = play_round(cluster, python, seed, path, kinds=("executor", "worker", "master"))
+    with serve_objects():
+        refusal, *batches = play_round(cluster, python, seed, path, "s3a://lake/cluster")
+        store = ObjectStore("s3a://lake/cluster")
+        manifest = read_manifest(store)
+        assert manifest is not None
+        assert {*store.list("")} == {"lock", "newest", *manifest.objects}
     word, seconds, reason = refusal.split(" ", 2)
     assert word == "refused"
     assert int(seconds) < 30
     for host in ("worker-1", "worker-2"):
         assert f"host {host} cannot read {path}: No such file or directory; this machine can" in reason
-    assert batches[-1].startswith("batch ")
-
-
-def test_a_run_in_an_object_store_needs_no_shared_folder(cluster: Cluster, python: str) -> None:
-    """The driver ends. The next driver is on another machine, and has only the objects."""
-    seed = 2
-    with serve_objects():
-        batches = play_round(cluster, python, seed, uri="s3a://lake/cluster", kinds=("driver",))
-        store = ObjectStore("s3a://lake/cluster")
-        manifest = read_manifest(store)
-        assert manifest is not None
-        assert {*store.list("")} == {"lock", "newest", *manifest.objects}
     assert batches[-1].startswith("batch ")
     assert not (cluster.shared / f"run {seed}").exists()
