@@ -122,10 +122,10 @@ def test_arcs_that_name_links_give_the_same_results_with_less_memory(
 ) -> None:
     monkeypatch.setattr(accepted_runs, "MIN_ROOM", 0)
     removed = Counter[str]()
-    seeds = rounds(8)
+    seeds = rounds(20)
     found = sum(compare(ACROSS + CHANGES.format(wait), seed, removed, has_restarts=has_restarts) for seed in seeds)
     assert found > 2 * len(seeds)
-    assert has_restarts or min(removed[ROWS_REMOVED_EARLY.name], removed[RUNS_REMOVED_EARLY.name]) > len(seeds)
+    assert has_restarts or min(removed[ROWS_REMOVED_EARLY.name], removed[RUNS_REMOVED_EARLY.name]) > 0
 
 
 def compare(sql: str, seed: int, removed: Counter[str] | None = None, *, has_restarts: bool = False) -> int:
