@@ -91,7 +91,7 @@ soak: setup java servers ## Kill processes at every moment and in ROUNDS rounds 
 	  tests/highlevel/spark/test_chaos.py tests/system/test_demo_signals.py \
 	  tests/highlevel/spark/run_folder/test_state_changes.py tests/dashboards/alerts/test_alerts_run.py \
 	  tests/highlevel/speculation/lifetimes tests/highlevel/patterns tests/highlevel/plan/operators/test_revision_properties.py \
-	  tests/dashboards/changes/test_killed_runs.py tests/conformance/test_duckdb.py
+	  tests/dashboards/changes/test_killed_runs.py tests/conformance/test_duckdb.py tests/bench/test_bench.py
 	@$(PY) -m tests.harness.cluster_rounds --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 	@$(PY) -m tests.harness.fault_rounds --faults $(FAULTS) $(if $(SEED),--seed $(SEED))
 	@$(PY) -m bench soak --minutes $(MINUTES)

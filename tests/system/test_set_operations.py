@@ -48,6 +48,7 @@ def test_rows_of_every_type(operator: str, threads: int, paths: list[Path]) -> N
     assert Counter(values(f"{first} {operator} {second}", *paths, threads=threads)) == combined(operator, *parts)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_windows(operator: str, paths: list[Path]) -> None:
     first = f"SELECT srcIP, count(*) AS n FROM packets {WINDOW} GROUP BY srcIP"
