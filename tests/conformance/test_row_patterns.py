@@ -313,8 +313,8 @@ class RandomClause:
 @pytest.mark.parametrize("part", range(4))
 def test_random_clauses_have_the_rows_of_the_definition(part: int, rounds: Rounds) -> None:
     """Rows arrive in any order, with watermarks between them and a restart; some queries correct their matches."""
-    compared = 0
-    for seed in rounds(40):
+    compared, seeds = 0, rounds(40)
+    for seed in seeds:
         draw = Random(f"row pattern {part} {seed}")
         clause = RandomClause(draw)
         rows = tuple(
@@ -334,4 +334,4 @@ def test_random_clauses_have_the_rows_of_the_definition(part: int, rounds: Round
         found = added_up(case, answers) if has_changes else cells(case.columns, answers)
         assert found == expected, f"{case.title}: {case.clause}\n{rows}"
         compared += bool(expected)
-    assert compared > 10
+    assert compared > len(seeds) / 5
