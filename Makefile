@@ -15,7 +15,7 @@ APT = $$([ "$$(id -u)" = 0 ] || echo sudo -n) env DEBIAN_FRONTEND=noninteractive
 TEMPLATES_OF_ALERTMANAGER = LC_ALL=C sed -i "s|/usr/share/prometheus/alertmanager|$$(printf '.%033d' 0 | tr 0 /)|" \
 	usr/bin/prometheus-alertmanager
 
-.PHONY: help setup java servers quick oldest test check demo bench soak fuzz prose lock clean
+.PHONY: help setup java servers quick oldest test lint check demo bench soak fuzz prose lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -69,10 +69,14 @@ SHARE =
 test: setup java servers ## Run all tests, with one random stream of five, or with one of SHARE
 	@$(PYTEST)
 
-check: setup java servers ## Run what CI runs: lint, format, types, then all tests (the documents' links among them)
+lint: setup ## Check style, format and types
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
+
+check: setup ## Run what CI runs: lint, format and types, then all tests (the documents' links among them)
+	@$(MAKE) --no-print-directory lint & lint=$$!; $(MAKE) --no-print-directory java servers; status=$$?; \
+	  wait $$lint && exit $$status
 	@$(PYTEST)
 
 demo: setup java ## Replay three generated links through the pipeline, with metrics for Prometheus

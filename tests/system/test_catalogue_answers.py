@@ -105,6 +105,7 @@ def engine(spark: "SparkSession") -> str:
     return "local"
 
 
+@pytest.mark.drawn
 @pytest.mark.spark
 @pytest.mark.parametrize("name", CASES)
 def test_a_ready_query_answers_equally_on_spark(name: str, engine: str, capture_of: Callable[[str], Path]) -> None:

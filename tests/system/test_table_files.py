@@ -87,6 +87,7 @@ def rows(table: pa.Table) -> list[tuple]:
     return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("batch_rows", [7, table_files.BATCH_ROWS])
 def test_a_file_gives_the_answers_of_the_table(

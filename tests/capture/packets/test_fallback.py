@@ -132,6 +132,7 @@ def decoded(
     return rows, decoder.skipped.tolist()
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("every_frame", [False, True])
 @pytest.mark.parametrize(("name", "link_type", "put_behind", "link"), CASES, ids=NAMES)
 def test_a_packet_behind_a_header_of_dpkt_is_the_row_that_the_kernel_gives_it(
@@ -212,6 +213,7 @@ def samples_of(path: Path) -> tuple[int, Samples]:
     return rows, made.samples()
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(("name", "link_type", "put_behind", "link"), CASES, ids=NAMES)
 def test_harmed_frames_are_counted_once_whatever_dpkt_raises(
     name: str, link_type: int, put_behind: Callable[[bytes], bytes], link: dict[str, int | None], tmp_path: Path

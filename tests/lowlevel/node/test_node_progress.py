@@ -42,6 +42,7 @@ def spoken(item: Item) -> object:
     return str(item.to_pylist()) if isinstance(item, pa.RecordBatch) else item
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("promise", ["exact", "ordered", "late 5s", "late 3 rows"])
 def test_blocks_in_which_no_pane_ends_change_nothing(
     promise: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

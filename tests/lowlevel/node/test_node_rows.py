@@ -59,6 +59,7 @@ def check_rows(plan: LowLevelPlan, items: list[Item], rows: list[dict]) -> None:
     assert low == END
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("keys", KEY_SHAPES, ids=lambda keys: "+".join(keys) or "none")
 def test_rows_leave_one_by_one_in_their_order_beside_tables(keys: tuple[str, ...], tmp_path: Path) -> None:
     for seed in range(3):
