@@ -48,7 +48,7 @@ SHARES = {"soak": 1, "quick": 10}
 """Of so many seeds a run with this option draws one."""
 
 SHARE = 5
-"""The same for a run without these options, which must end within 30 minutes on two cores. The number is odd, because
+"""The same for a run without these options, which should end within 30 minutes on two cores. The number is odd, because
 tests do something else with each second or fourth seed.
 """
 
@@ -84,7 +84,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that start a JVM go last, or first among several processes; the order inside both groups stays random."""
-    kept = {item for item in draw(items, share_of(config)) if is_quick(item) or not config.getoption("quick")}
+    kept = {*draw([item for item in items if is_quick(item) or not config.getoption("quick")], share_of(config))}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
     first = hasattr(config, "workerinput")
@@ -92,7 +92,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_quick(item: pytest.Item) -> bool:
-    """Whether `--quick` runs a test, if its seed is drawn."""
+    """Whether `--quick` runs a test whose seed is drawn."""
     return item.get_closest_marker("spark") is None and item.get_closest_marker("slow") is None
 
 

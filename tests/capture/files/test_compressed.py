@@ -140,10 +140,10 @@ def test_content_before_bad_bytes_is_kept_if_the_gzip_header_has_parts(tmp_path:
     assert read(tmp_path / "bad", member[:-8] + bytes(8)) == (300, "bad_compression")
 
 
-@pytest.mark.parametrize("part", [8, 16, 24])
-def test_a_gzip_header_without_an_end_is_damage_and_takes_bounded_memory(part: int) -> None:
+@pytest.mark.parametrize("flags", [8, 16, 24])
+def test_a_gzip_header_without_an_end_is_damage_and_takes_bounded_memory(flags: int) -> None:
     endless = (
-        bytes([0x1F, 0x8B, 8, part, 0, 0, 0, 0, 2, 3]) + (b"name\0" if part == 24 else b"") + b"x" * (5 * INPUT_BYTES)
+        bytes([0x1F, 0x8B, 8, flags, 0, 0, 0, 0, 2, 3]) + (b"name\0" if flags == 24 else b"") + b"x" * (5 * INPUT_BYTES)
     )
     source = Trickle(endless, INPUT_BYTES)
     content, damage, decompressed = content_of(source, 1000)

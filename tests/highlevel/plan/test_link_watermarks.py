@@ -112,7 +112,7 @@ def test_a_link_with_its_own_partitions_waits_for_its_own_watermark_only() -> No
 @pytest.mark.parametrize("has_restarts", [False, True])
 def test_partitions_by_link_give_the_same_results_in_every_order(sql: str, has_restarts: bool, rounds: Rounds) -> None:
     seeds = rounds(8)
-    assert sum(compare(sql, seed, has_restarts=has_restarts) for seed in seeds) > 2 * len(seeds)
+    assert sum(compare(sql, seed, has_restarts=has_restarts) for seed in seeds) > 2.5 * len(seeds)
 
 
 @pytest.mark.parametrize("wait", [0, 5])
@@ -122,10 +122,10 @@ def test_arcs_that_name_links_give_the_same_results_with_less_memory(
 ) -> None:
     monkeypatch.setattr(accepted_runs, "MIN_ROOM", 0)
     removed = Counter[str]()
-    seeds = rounds(20)
+    seeds = rounds(40)
     found = sum(compare(ACROSS + CHANGES.format(wait), seed, removed, has_restarts=has_restarts) for seed in seeds)
-    assert found > 2 * len(seeds)
-    assert has_restarts or min(removed[ROWS_REMOVED_EARLY.name], removed[RUNS_REMOVED_EARLY.name]) > 0
+    assert found > 2.5 * len(seeds)
+    assert has_restarts or min(removed[ROWS_REMOVED_EARLY.name], removed[RUNS_REMOVED_EARLY.name]) > len(seeds)
 
 
 def compare(sql: str, seed: int, removed: Counter[str] | None = None, *, has_restarts: bool = False) -> int:

@@ -65,9 +65,7 @@ def undisturbed(spark, tmp_path_factory) -> tuple[Path, Path]:
     return inputs, folder
 
 
-def test_a_replay_killed_and_interrupted_again_and_again_leaves_what_an_undisturbed_one_does(
-    undisturbed, tmp_path: Path, soak: bool
-) -> None:
+def test_a_replay_that_is_killed_leaves_what_an_undisturbed_one_does(undisturbed, tmp_path: Path, soak: bool) -> None:
     inputs, expected = undisturbed
     last = TotalsFiles(expected / "totals").last_batch_id()
     random = Random(11)

@@ -101,7 +101,7 @@ def checkpointed(folder: Path, node: SpoolNode) -> int:
     return next(place for key, place in json.loads(offsets).items() if key.endswith(str(node.folder)))
 
 
-def test_runs_killed_at_any_moment_read_every_segment_once(captures, tmp_path: Path, soak: bool) -> None:
+def test_a_run_that_is_killed_reads_every_segment_once(captures, tmp_path: Path, soak: bool) -> None:
     random = Random(5)
     plans = [compile_query(query.gsql, query.name) for query in QUERIES]
     nodes = [SpoolNode(each, tmp_path / "spools" / each.link, plans) for each in captures]
