@@ -89,7 +89,9 @@ def test_a_copy_that_is_read_later_is_no_second_packet(clauses: str, tmp_path: P
         total[tuple(row)] += weight
         assert total[tuple(row)] in (0, 1)
     assert +total == exact
-    assert (run.samples().total(CORRECTIONS) == 0) == ("STRONG" in clauses)
+    corrections = run.samples().total(CORRECTIONS)
+    if "WAIT" not in clauses:  # with WAIT, it depends on how far the reader of one tap is behind the other one
+        assert (corrections == 0) == ("STRONG" in clauses)
 
 
 @pytest.mark.parametrize("clauses", ["", "WITH CONSISTENCY (WAIT 5 ms, REMEMBER 40 ms)"])

@@ -53,7 +53,9 @@ def test_a_query_in_the_archive_answers_as_inline(cluster: Cluster, archive: Pat
     command = [sys.executable, "-m", "wiretide", "query", trace, SQL, "--format", "csv", "--on", cluster.url]
     options = ["--archive", archive, "--conf", "spark.executor.memory=512m"]
     done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    slow_start = "wiretide: warning: no executor has started"  # after 10 s; a busy machine may need longer
+    said = [line for line in done.stderr.splitlines() if not line.startswith(slow_start)]
+    assert (done.returncode, said) == (0, [])
     header, *rows = done.stdout.splitlines()
     assert header == "srcIP,packets,bytes"
     expected = [",".join(map(str, row.values())) for row in wiretide.query(SQL, trace).to_pylist()]
