@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from dashboards.command_options import Option, UsageError
-from dashboards.commands.run import monitor_pipeline
+from dashboards.commands.run import choose_allocator, monitor_pipeline
 
 if TYPE_CHECKING:
     from queries.pipeline.file import PipelineFile
@@ -71,6 +71,7 @@ def demo(
     Main1 and Main2 are busy, their packets are out of order, and their clocks differ. Control is nearly idle and late.
     In the middle of the replay, Main1 receives a SYN flood.
     """
+    choose_allocator()
     from capture.interrupts import uninterrupted
     from dashboards.output.console import compile_kernels
     from highlevel.spark.session.scratch import ScratchFolder

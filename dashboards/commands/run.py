@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,9 @@ from queries.pipeline.spark_settings import MASTER_FORMS, is_master
 
 if TYPE_CHECKING:
     from queries.pipeline.file import PipelineFile
+
+ALLOCATOR = "ARROW_DEFAULT_MEMORY_POOL"
+"""The environment variable with Arrow's allocator."""
 
 
 def run(
@@ -58,6 +62,7 @@ def run(
 
     The state is kept in the pipeline's folder. A run that was stopped or killed continues from this state.
     """
+    choose_allocator()
     from dashboards.output.console import compile_kernels
     from queries.pipeline.file import read_pipeline
 
@@ -86,15 +91,29 @@ def monitor_pipeline(
 
     `print_line` receives lines for the user. `options` are passed to `Monitor`.
     """
-    import pyarrow as pa
-
     from dashboards.monitors.pipeline import Monitor
 
-    # The other allocators of Arrow keep freed memory: 30 MB after the files of large micro-batches.
-    pa.set_memory_pool(pa.system_memory_pool())
     with Monitor(pipeline, print_line, **options) as monitor:
         monitor.wait()
         print_line(f"\nall input read\n\n{monitor.summary()}\n")
         if not until_done:
             print_line("serving the metrics of the last windows; Ctrl-C ends")
             monitor.serve_until_stopped()
+
+
+def choose_allocator() -> None:
+    """Let Arrow use the allocator of the system in this process, unless the user has chosen one. Imports pyarrow.
+
+    The other allocators of Arrow keep freed memory: 30 MB after the files of large micro-batches. `set_memory_pool`
+    does not change them for Parquet. Arrow reads the variable only when it is imported, so call this before. Child
+    processes do not inherit the variable: tasks need the allocator that is fastest.
+    """
+    if ALLOCATOR in os.environ:
+        return
+    os.environ[ALLOCATOR] = "system"
+    try:
+        import pyarrow as pa
+
+        pa.default_memory_pool()
+    finally:
+        del os.environ[ALLOCATOR]
