@@ -74,7 +74,7 @@ lint: setup ## Check style, format and types
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
 
-# mypy uses one core, so java and servers run beside lint. These two run in turn, because both may call apt-get.
+# mypy uses one core, so java and servers run beside lint. java and servers run in turn: both may call apt-get.
 check: setup ## Run what CI runs: lint, format and types, then all tests (the documents' links among them)
 	@$(MAKE) --no-print-directory lint & lint=$$!; $(MAKE) --no-print-directory java servers; status=$$?; \
 	  wait $$lint && exit $$status
